@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from conftest import LIMIT
+from svrhmc import checkpoint
+from svrhmc.density import gaussian_scales
 from svrhmc.density.gaussian_scales import GaussianScales, refusal
+from svrhmc.exact import marginal
+from svrhmc.posterior import usual_settings
+from svrhmc.sampling import groups
+from svrhmc.sampling.correction import error_of_mean
+from svrhmc.sampling.drawing import Drawing
+from svrhmc.sampling.run import find_answer
 from svrhmc.targets import Group, families, glm, priors
 
 RNG = np.random.default_rng(4)
@@ -89,3 +98,200 @@ def test_the_density_of_the_scales_is_that_of_a_dense_normal_law(design, setting
     want = np.array([dense_log_density(model, one) for one in phi])
     got = density.log_density(phi)
     assert got - got[0] == pytest.approx(want - want[0], rel=1e-9, abs=1e-9)
+
+
+def test_a_determinant_left_out_is_seen(monkeypatch):
+    """The negative control: without ∏|N| of the levels."""
+    model = model_of("single")
+    plain = gaussian_scales._inverse_factor
+    scaled = GaussianScales(model)
+    phi = np.array([[0.3, -0.2], [-1.0, 0.1]])
+    want = np.diff([dense_log_density(model, one) for one in phi])[0]
+    volume = [np.log(plain(np.sqrt(np.exp(2 * (a - b)) * np.array([[[[6.0] * 6]]])), False)).sum() for a, b in phi]
+    assert np.diff(scaled.log_density(phi))[0] == pytest.approx(want, rel=1e-9)
+    assert abs(np.diff(scaled.log_density(phi) - volume)[0] - want) > 0.1
+
+
+@pytest.mark.parametrize(("log_tau", "log_sigma"), [(-40.0, 0.0), (12.0, 0.0), (0.0, -14.0), (14.0, -3.0)])
+def test_digits_stay_where_a_ratio_of_scales_is_extreme(log_tau, log_sigma):
+    """Against 60 digits, for one term and an intercept that is flat."""
+    mpmath = pytest.importorskip("mpmath")
+    index, y = np.repeat(np.arange(4), 3), np.array([3.1, 2.9, 3.3, 1.0, 1.2, 0.7, 2.0, 2.4, 2.1, 4.0, 4.4, 3.9])
+    model = glm(np.ones((12, 1)), y, prior_precision=0.0, family="gaussian", groups=[Group(index, name="g")])
+    phi = np.array([[log_tau, log_sigma], [0.0, 0.0]])
+    want = []
+    with mpmath.workdps(60):
+        for a, b in phi:
+            tau2, sigma2 = mpmath.exp(2 * mpmath.mpf(float(a))), mpmath.exp(2 * mpmath.mpf(float(b)))
+            V = mpmath.matrix(12, 12)
+            for i in range(12):
+                for j in range(12):
+                    V[i, j] = tau2 * int(index[i] == index[j]) + sigma2 * int(i == j)
+            inverse, ones = V**-1, mpmath.matrix([1] * 12)
+            inside = (ones.T * inverse * ones)[0]
+            mean = (ones.T * inverse * mpmath.matrix(y.tolist()))[0] / inside
+            e = mpmath.matrix([mpmath.mpf(float(one)) - mean for one in y])
+            want.append(-(mpmath.log(mpmath.det(V)) + mpmath.log(inside) + (e.T * inverse * e)[0]) / 2)
+        likelihood = float(want[0] - want[1])
+    term, conditional = model.terms[0], model.conditional
+    prior = -np.diff(term.covariance.prior(phi[::-1, :1])[0])[0]
+    prior -= 0.5 * conditional.prior_precision[-1] * -np.diff((phi[:, 1] - conditional.prior_mean[-1]) ** 2)[0]
+    got = -np.diff(GaussianScales(model).log_density(phi))[0]
+    assert got == pytest.approx(likelihood + prior, rel=1e-10)
+
+
+@pytest.mark.parametrize("design", ["single", "slopes", "crossed", "a slope seen once", "slopes both"])
+def test_draws_given_the_scales_have_the_moments_of_the_normal_law(design):
+    """Mean by a dense solution; the covariance by what unit vectors in the place of normal numbers are mapped to."""
+    model = model_of(design, **SETTINGS["weights and offset"])
+    density = GaussianScales(model)
+    phi = np.full((1, density.dim), -0.4)
+    given, theta = density.given(phi), phi[0, : model.theta_dim]
+    conditional, count = model.conditional, model.effects.stop
+    A = model.matrix if isinstance(model.matrix, np.ndarray) else model.matrix.toarray()
+    H = (A.T * conditional.weights) @ A * np.exp(0.8)
+    H[:2, :2] += 0.3 * np.eye(2)
+    for term in model.terms:
+        M = term.covariance.factor(theta[None, term.theta])[0]
+        H[term.effects, term.effects] += np.kron(np.eye(term.count), np.linalg.inv(M @ M.T))
+    ahead = A.T @ (conditional.weights * (conditional.y - conditional.offset)) * np.exp(0.8)
+    mean = density.draw(given, 0, np.zeros(model.inner_dim))[:count]
+    assert mean == pytest.approx(np.linalg.solve(H, ahead), rel=1e-9, abs=1e-10)
+    root = np.array([density.draw(given, 0, unit)[:count] - mean for unit in np.eye(model.inner_dim)[:count]])
+    assert root.T @ root == pytest.approx(np.linalg.inv(H), rel=1e-8, abs=1e-10)
+
+
+# Draws
+
+
+def answer_of(model, draws=300, seed=0, **settings):
+    return find_answer(model, None, **{**usual_settings(), "draws": draws, "seed": seed, **settings})[0]
+
+
+class OneScale:
+    """Levels that do not differ, σ known: moments of log τ, β and effects on a line."""
+
+    index = np.repeat(np.arange(6), 5)
+    y = np.random.default_rng(11).normal(size=30)
+
+    @classmethod
+    def model(cls):
+        group = Group(cls.index, name="g", prior=priors.HalfNormal(1.0))
+        return glm(np.ones((30, 1)), cls.y, families.gaussian(1.0), prior_precision=0.2, groups=[group])
+
+    @classmethod
+    def scores(cls, answer):
+        A, total = np.concatenate([np.ones((30, 1)), np.eye(6)[cls.index]], axis=1), []
+        for phi in np.linspace(-13, 2.0, 3000):
+            V = np.linalg.inv(A.T @ A + np.diag([0.2, *[np.exp(-2 * phi)] * 6]))
+            mean = V @ A.T @ cls.y
+            log_p = 0.5 * (A.T @ cls.y) @ mean + 0.5 * np.linalg.slogdet(V)[1] - 6 * phi
+            log_p += stats.halfnorm.logpdf(np.exp(phi)) + phi
+            total.append(
+                [log_p, mean[0], phi, *mean[1:], *(mean**2 + np.diag(V))[:1], phi**2, *(mean**2 + np.diag(V))[1:]]
+            )
+        values = np.array(total)
+        p = np.exp(values[:, 0] - values[:, 0].max())
+        want = p @ values[:, 1:] / p.sum()
+        x = answer.trace.draws
+        own = np.concatenate([x[..., :1], np.log(x[..., 1:]), answer.group_effects.draws], axis=2)
+        both = np.concatenate([own, own**2], axis=2)
+        return (both.mean(axis=(0, 1)) - want) / error_of_mean(both)
+
+
+def test_where_levels_do_not_differ_draws_reach_small_scales_as_often_as_they_should():
+    answer = answer_of(OneScale.model(), 1000, seed=3)
+    assert answer.method == "marginal-mh"
+    assert answer.certificate.verdict == "exact"
+    assert np.abs(OneScale.scores(answer)).max() < LIMIT
+
+
+def test_without_the_density_of_the_proposals_they_do_not(monkeypatch):
+    """The negative control: ω without t(s)."""
+    plain = marginal.log_weights
+
+    def without(space, s, freedom, log_density=None):
+        return plain(space, s, freedom, log_density) - 0.5 * (freedom + 1) * np.log1p((s * s).sum(axis=1) / freedom)
+
+    monkeypatch.setattr(marginal, "log_weights", without)
+    assert np.abs(OneScale.scores(answer_of(OneScale.model(), 1000, seed=3))).max() > LIMIT
+
+
+@pytest.mark.parametrize("design", ["crossed", "slopes beside", "nested"])
+def test_it_agrees_with_split_hmc(design):
+    model = model_of(design)
+    ours, other = answer_of(model, 600, seed=1), answer_of(model, 600, seed=2, method="split-hmc")
+    assert (ours.method, other.method) == ("marginal-mh", "split-hmc")
+
+    def moments(answer):
+        x = np.concatenate([answer.trace.draws, answer.group_effects.draws], axis=2)
+        x = np.concatenate([x, x**2], axis=2)
+        return x.mean(axis=(0, 1)), error_of_mean(x)
+
+    (a, da), (b, db) = moments(ours), moments(other)
+    assert np.abs((a - b) / np.hypot(da, db)).max() < LIMIT
+
+
+@pytest.fixture(scope="module")
+def model():
+    return model_of("slopes beside")
+
+
+@pytest.fixture(scope="module")
+def answer(model):
+    return answer_of(model, 200, seed=5, threads=1)
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_a_seed_has_its_draws_whatever_the_threads_and_the_other_chains(model, answer, large, monkeypatch):
+    monkeypatch.setattr(marginal, "_MUCH", 0 if large else 1 << 60)
+    again, two = answer_of(model, 200, seed=5, threads=2), answer_of(model, 100, seed=5, chains=2)
+    assert (again.trace.draws == answer.trace.draws).all()
+    assert (again.group_effects.draws == answer.group_effects.draws).all()
+    count = min(two.trace.draws.shape[1], answer.trace.draws.shape[1])
+    assert (two.trace.draws[:, :count] == answer.trace.draws[:2, :count]).all()
+
+
+@pytest.mark.parametrize("after", [2, 3, 5])
+def test_a_run_cut_short_goes_on_to_the_same_draws(model, answer, after, tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint, "SECONDS", 0.0)
+    record, count = Drawing._record, []
+
+    def counted(drawing):
+        record(drawing)
+        count.append(1)
+        if len(count) == after:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Drawing, "_record", counted)
+    with pytest.raises(KeyboardInterrupt):
+        answer_of(model, 200, seed=5, threads=1, checkpoint=tmp_path / "cut")
+    monkeypatch.setattr(groups, "find_scales", lambda *_: pytest.fail("the scales were searched for again"))
+    again = answer_of(model, 200, seed=5, threads=1, checkpoint=tmp_path / "cut")
+    assert (again.trace.draws == answer.trace.draws).all()
+    assert (again.group_effects.draws == answer.group_effects.draws).all()
+
+
+def test_a_budget_of_passes_ends_it(model):
+    cut = answer_of(model, 10**5, seed=5, budget_passes=3000.0)
+    assert not cut.complete
+    assert np.isfinite(cut.mean).all()
+
+
+def test_what_is_not_gaussian_keeps_split_hmc_and_says_why():
+    heavy = glm(X, X[:, 1], "gaussian", prior=priors.StudentT(4.0, 1.0), groups=DESIGNS["single"])
+    counts = glm(X, np.arange(N) % 3, "poisson", groups=DESIGNS["single"])
+    assert "not normal" in refusal(heavy)
+    assert "not Gaussian" in refusal(counts)
+    with pytest.raises(ValueError, match="not Gaussian"):
+        answer_of(counts, method="marginal-mh")
+    with pytest.raises(ValueError, match="with groups"):
+        answer_of(glm(X, np.arange(N) % 2, "bernoulli"), method="marginal-mh")
+
+
+def test_a_large_core_keeps_split_hmc(monkeypatch):
+    monkeypatch.setattr(gaussian_scales, "MOST_CORE", 8)
+    assert "are left beside" in refusal(model_of("crossed"))
+    monkeypatch.setattr(gaussian_scales, "MOST_CORE", 2500)
+    monkeypatch.setattr(gaussian_scales, "MOST_PAIRS", 100)
+    assert "pairs of effects" in refusal(model_of("crossed"))

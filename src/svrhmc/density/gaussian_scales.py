@@ -16,8 +16,8 @@ N = I + ρ FᵀΣF for each level, those levels leave for x = (β, other effects
     |H| = |K| ∏|N|,        K = diag(P, I) + ρ Tᵀ(G + Σ ãᵀN⁻¹ã) T,        T = diag(I, M),
 
 where G = Σ wᵢãᵢãᵢᵀ is of columns less what the levels explain of them, ãᵢ = aᵢ − ãᵀF⁺zᵢ. Everything that is added is
-positive: no digits cancel as τ → ∞, and M stands beside I, so that none are lost as τ → 0. Sums over rows are made once.
-With x₀ a fit of least squares, d = x − x₀ at the solution x, and e the residuals at x₀,
+positive: no digits cancel as τ → ∞, and M stands beside I, so that none are lost as τ → 0. Sums over rows are made
+once. With x₀ a fit of least squares, d = x − x₀ at the solution x, and e the residuals at x₀,
 
     Q = ρ [S + dᵀGd − 2gᵀd + Σ (ẽ − ãd)ᵀN⁻¹(ẽ − ãd)] + (β − m)ᵀP(β − m) + |v|²,
 
@@ -29,18 +29,19 @@ Y = √ρ FᵀM and v ~ N((I + YᵀY)⁻¹Yᵀ√ρ(ẽ − ãd), (I + YᵀY)⁻
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.arrays import Array, Indices, cores
 from svrhmc.core.deadline import look
+from svrhmc.core.machine import one_blas_thread
 from svrhmc.density.mixed import MixedModel, Term, least_squares
 
 MOST_CORE = 2500  # coordinates besides the eliminated term, whose dense factor each φ takes
 MOST_PAIRS = 2e7  # products of two entries of ã, of all levels: 0.3 GB
-_SMALL = 40  # coordinates up to which many matrices are factorised in one call
 _NULL = 1e-13  # of the largest eigenvalue of a level's D of columns of one length, below which it is 0
 _NUMBERS = 1 << 22  # of the factors that are held at once
 
@@ -50,7 +51,7 @@ class Given:
     """The law of w given some φ, a row each.
 
     log_density: log p(φ | y) up to a constant, −∞ where K has no factor. solution: x. root: L, K = LLᵀ, in its lower
-    triangle. inverse, within: the inverse factors of N, and of I + YᵀY, lower triangles (r, r, states, levels).
+    triangle, as LAPACK has Lᵀ. Y: √ρ FᵀM. within: the inverse factor of I + YᵀY. Both (r, r, states, levels).
     """
 
     phi: Array
@@ -134,10 +135,13 @@ class GaussianScales:
     def log_density(self, phi: Array) -> Array:
         """log p(φ | y) of many states, up to a constant."""
         parts = [phi[begin : begin + self.together] for begin in range(0, len(phi), self.together)]
+        if len(parts) == 1:
+            return self.given(phi).log_density
         out = []
-        for part in parts:
-            look()
-            out.append(self.given(part).log_density)
+        with ThreadPoolExecutor(cores()) as pool, one_blas_thread():
+            for part in pool.map(self.given, parts):
+                look()
+                out.append(part.log_density)
         return np.concatenate(out)
 
     @np.errstate(all="ignore")
@@ -154,7 +158,7 @@ class GaussianScales:
         inverse, within = _inverse_factor(Y, False), _inverse_factor(Y, True)
         scale = self._core_factors(theta)
         K, ahead = self._core_matrices(inverse, rho, scale)
-        solution, root, log_root = self._solve(K, ahead, rho, scale)
+        solution, root, log_root = self._solve(K, ahead, scale)
         d = solution - self._fit
         e = self._residuals(d)
         scaled = np.array([sum(inverse[i, j] * e[j] for j in range(i + 1)) for i in range(r)])
@@ -184,6 +188,8 @@ class GaussianScales:
 
     def _core_matrices(self, inverse: Array, rho: Array, scale: list[Array]) -> tuple[list[Array], Array]:
         """K of each state, and K (β, v) at the solution."""
+        from scipy.linalg.blas import dsymv
+
         r, _, S, q = inverse.shape
         p, n = self.columns, self.core
         products = {}  # N⁻¹ = N^−½ᵀN^−½, its entries i ≥ j
@@ -205,8 +211,9 @@ class GaussianScales:
                 Q[:p, p:] = Q[p:, :p].T
                 coefficients = np.concatenate([products[i, j][s] * (1 + (i != j)) for i, j in products])
                 Q[p:, p:] += (self._pairs @ coefficients).reshape(n - p, n - p)
-            whole_Q = _filled(Q)
-            ahead[s] = rho[s] * (whole_Q @ self._fit + self._force + self._by_both.T @ levels)
+            if n:  # of Q the lower triangle, which LAPACK reads as the upper one
+                along = dsymv(1.0, Q.T, self._fit, lower=0)
+                ahead[s] = rho[s] * (along + self._force + self._by_both.T @ levels)
             K.append(self._scaled(rho[s] * Q, [M[s] for M in scale]))
         ahead = self._pulled(ahead, scale)
         ahead[:, :p] += self._precision * self._mean
@@ -245,7 +252,7 @@ class GaussianScales:
         """v of the terms that are not eliminated."""
         return self._pulled(x, scale, inverse=True)[:, self.columns :]
 
-    def _solve(self, K: list[Array], ahead: Array, rho: Array, scale: list[Array]) -> tuple[Array, Any, Array]:
+    def _solve(self, K: list[Array], ahead: Array, scale: list[Array]) -> tuple[Array, Any, Array]:
         """x, the factors L and log |L|, which is nan where there is none."""
         from scipy.linalg.lapack import dpotrf, dpotrs
 
@@ -268,7 +275,7 @@ class GaussianScales:
 
     # Draws
 
-    def draw(self, given: Given, state: int, normals: Array, levels: Indices | None = None) -> Array:
+    def draw(self, given: Given, state: int, normals: Array) -> Array:
         """w given one φ, from as many standard normal numbers as w has coordinates."""
         from scipy.linalg.lapack import dtrtrs
 
@@ -334,11 +341,6 @@ def _joined(by_beta: Array, by_other: Any) -> Any:
     from scipy.sparse import csr_matrix, hstack
 
     return by_beta if not by_other.shape[1] else hstack([csr_matrix(by_beta), by_other], format="csr")
-
-
-def _filled(Q: Array) -> Array:
-    """A symmetric matrix from its lower triangle."""
-    return np.asarray(np.tril(Q) + np.tril(Q, -1).T)
 
 
 def _level_roots(D: Array) -> tuple[Array, Array]:

@@ -33,7 +33,7 @@ class MarginalMH(ExactSampler):
 
     With φ = g(A s) near to s ~ N(0, I) (`ScaleVariables`), one draw is
 
-        s′ = ξ √(ν/χ²),   ξ ~ N(0, I),   χ² ~ χ²_ν,        a t law of ν = `freedom` degrees of freedom, of density t(s′),
+        s′ = ξ √(ν/χ²),   ξ ~ N(0, I),   χ² ~ χ²_ν,         a t law of ν = `freedom` degrees of freedom, density t(s′),
         accept s′ with probability min(1, ω(s′)/ω(s)),      ω = p(g(A s) | y) |∂g(A s)/∂s| / t(s),
         w ~ p(w | φ, y),                                    which is Gaussian.
 

@@ -11,6 +11,7 @@ off where levels have few rows; short pilot runs then say where the scales are, 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import fields
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from svrhmc.checkpoint import Journal
 from svrhmc.core.arrays import Array
 from svrhmc.core.deadline import BudgetSpent, look
 from svrhmc.core.errors import requirement
+from svrhmc.core.machine import one_blas_thread
 from svrhmc.core.progress import stage
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.core.serialise import is_part
@@ -145,6 +147,11 @@ class GroupSearch:
 
     def run(self) -> tuple[Answer, Cost]:
         """Until there are as many effective draws as were asked for, or a budget ends."""
+        own_threads = self._method == MarginalMH.method  # which threads of BLAS would wait for
+        with one_blas_thread() if own_threads else nullcontext():
+            return self._run()
+
+    def _run(self) -> tuple[Answer, Cost]:
         request, budget = self.request, self.budget
         try:
             with stage("finding the scales of the groups", request.progress), budget.binding():
@@ -349,8 +356,8 @@ class GroupSearch:
         )
         return Answer(
             mean=raw.mean[own], sd=raw.sd[own], raw=Location(raw.mean[own], raw.sd[own]), corrected=errors,
-            laplace=self._laplace_location(), trace=trace, method=sampler.method, sampler=sampler, why=_WHY[self._method],
-            certificate=certificate, ess=drawn.effective[own], r_hat=r_hat[own], complete=drawn.complete,
+            laplace=self._laplace_location(), trace=trace, method=sampler.method, sampler=sampler,
+            why=_WHY[self._method], certificate=certificate, ess=drawn.effective[own], r_hat=r_hat[own], complete=drawn.complete,
             parameters=None, group_effects=self._effects(drawn.z),
         )  # fmt: skip
 
