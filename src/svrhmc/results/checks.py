@@ -227,7 +227,9 @@ class _Columns:
         """The column along which some of the residuals have the clearest pattern; "" where none is clear."""
         rows = self.some.rows
         width = min(self.end - self.first, _COLUMNS)
-        X = rows.taken(np.arange(rows.n))[:, self.first : self.first + width]
+        units = np.zeros((width, rows.seen_once.dim))
+        units[np.arange(width), self.first + np.arange(width)] = 1.0
+        X = rows.seen_once.predict(units).T  # without the columns of groups, which may be many
         curved = [j for j in range(width) if _has_three_values(X[:, j])]
         patterns = [
             (j, pattern)

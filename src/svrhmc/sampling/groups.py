@@ -357,8 +357,8 @@ class GroupSearch:
         return Answer(
             mean=raw.mean[own], sd=raw.sd[own], raw=Location(raw.mean[own], raw.sd[own]), corrected=errors,
             laplace=self._laplace_location(), trace=trace, method=sampler.method, sampler=sampler,
-            why=_WHY[self._method], certificate=certificate, ess=drawn.effective[own], r_hat=r_hat[own], complete=drawn.complete,
-            parameters=None, group_effects=self._effects(drawn.z),
+            why=_WHY[self._method], certificate=certificate, ess=drawn.effective[own],
+            r_hat=r_hat[own], complete=drawn.complete, parameters=None, group_effects=self._effects(drawn.z),
         )  # fmt: skip
 
     @property
