@@ -43,8 +43,9 @@ def sample(
     tolerance: the error to accept in a mean (in posterior standard deviations) and in a standard deviation (relative).
     seed: fixes every draw, whatever the number of threads, the machine, and interruptions.
     method: None to let `sample` choose; or "closed-form", "split-hmc", "subsampled-mh" or, for Gaussian models with
-        groups, "marginal-mh" (exact); or "anchored", "baoab" or "ubu" (biased: the step is halved, at most four times, until the verdict is "certified"); or a
-        sampler of the grid or of `svrhmc.exact`, which is run with its own settings in whitened variables.
+        groups, "marginal-mh" (exact); or "anchored", "baoab" or "ubu" (biased: the step is halved, at most four times,
+        until the verdict is "certified"); or a sampler of the grid or of `svrhmc.exact`, which is run with its own
+        settings in whitened variables.
     budget_seconds, budget_passes: stop when so much is spent, with the draws made so far; compilation is not counted.
         Where there are none yet the Laplace approximation is returned, and before the mode is found it is an error.
         (With a budget in seconds the number of draws, and all that follows from it, depends on the machine.)
