@@ -20,7 +20,7 @@ from svrhmc.density.mixed import MixedModel
 from svrhmc.exact.marginal import MarginalMH, ScaleVariables, log_weights, student
 from svrhmc.whitening.groups import Bend
 
-_ROUNDS = (64, 192)  # proposals by which variables are found, one after another
+_ROUNDS = (64, 384)  # proposals by which variables are found, one after another
 _FIRST_FREEDOM = 4.0  # of the t law of the first ones, whose tails are to be long
 _WORTH = 0.3  # of the proposals of a round: effective ones, for which weights are flattened where need be
 _CHOSEN = 512  # of them that are chosen by their weights
