@@ -122,7 +122,7 @@ def log_weights(space: ScaleVariables, s: Array, freedom: float, log_density: Ar
     if log_density is None:
         log_density = space.density.log_density(phi)
     tail = -0.5 * (freedom + s.shape[1]) * np.log1p((s * s).sum(axis=1) / freedom)
-    return log_density + jacobian - tail
+    return np.asarray(log_density + jacobian - tail)
 
 
 @dataclass(frozen=True, eq=False)

@@ -407,7 +407,7 @@ class GroupSearch:
     def _along(self, centre: Array, place: int, grid: Array) -> Array:
         """The log density at steps of one coordinate of θ from a centre, outwards from there on both sides."""
         if self._method == MarginalMH.method:
-            return self.variables.space.along(centre, place, grid)
+            return np.asarray(self.variables.space.along(centre, place, grid), np.float64)
         values, middle = np.empty(len(grid)), int(np.argmin(np.abs(grid)))
         for places in (range(middle, len(grid)), range(middle - 1, -1, -1)):
             w = self.variables.space.w
