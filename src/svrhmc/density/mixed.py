@@ -292,7 +292,7 @@ class MixedModel(FiniteSum):
         """The Hessian of w given θ: with Σ⁻¹ in the block of every level."""
         from scipy.sparse import block_diag, csr_matrix, eye, kron
 
-        precisions = [self._precision(term, theta) for term in self.terms]
+        precisions = [self.precision(term, theta) for term in self.terms]
         if isinstance(hessian, np.ndarray):
             H = hessian.copy()
             for term, P in zip(self.terms, precisions, strict=True):
@@ -305,7 +305,8 @@ class MixedModel(FiniteSum):
         return total
 
     @staticmethod
-    def _precision(term: Term, theta: Array) -> Array:
+    def precision(term: Term, theta: Array) -> Array:
+        """Σ⁻¹ of a term."""
         inverse = np.linalg.inv(term.covariance.factor(theta[None, term.theta])[0])
         return np.asarray(inverse.T @ inverse)
 
@@ -314,7 +315,7 @@ class MixedModel(FiniteSum):
         value, slope = self.energies_given(w[None, :])
         total, gradient = float(value[0]), slope[0].copy()
         for term in self.terms:
-            u, P = term.blocks(w), self._precision(term, theta)
+            u, P = term.blocks(w), self.precision(term, theta)
             pulled = P @ u
             total += 0.5 * float((u * pulled).sum())
             before = term.blocks(gradient)

@@ -392,7 +392,9 @@ class GroupSearch:
         known, model = self.variables, self.model
         z = Stream(self.request.seed + seed, np.arange(count)).normals(0, model.dim, Purpose.START, Purpose.START_FINE)
         theta = known.theta + known.sds * z[:, model.inner_dim :]
-        w = known.w + known.space.whitening.displace(np.ascontiguousarray(z[:, : model.inner_dim]))
+        theta_hat = z.copy()
+        theta_hat[:, model.inner_dim :] = 0
+        w = known.w - known.space.w + known.space.out_joint(theta_hat)[0]
         return w, theta
 
     def _laplace(self) -> Answer:
