@@ -243,7 +243,9 @@ class GroupSearch:
             sampler, z, tries = smaller, chains.state.x, tries + 1
         rest = chains.extend(count - _FIRST)
         self.budget.evaluations += float(rest.evaluations)
-        accepted = float(np.sum(np.asarray(first.accepted)) + np.sum(np.asarray(rest.accepted))) / (count * len(numbers))
+        accepted = float(np.sum(np.asarray(first.accepted)) + np.sum(np.asarray(rest.accepted))) / (
+            count * len(numbers)
+        )
         return sampler, np.concatenate([first.draws, rest.draws], axis=1), accepted
 
     # Draws

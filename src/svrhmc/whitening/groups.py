@@ -141,6 +141,7 @@ class GroupVariables:
         self._outside = _outer_places(model, curvature.hessian)
         self._inside = np.setdiff1d(np.arange(model.inner_dim), self._outside)
         self._fixed = len(self._inside) - model.effect_count  # coefficients among the inner coordinates
+        self._inner_places: Any = self._inside if self._fixed else model.effects
         self._split_at = len(self._inside), model.inner_dim
         self._noisy = bool(model.loss.mixture)
         self._settle(curvature)
@@ -226,8 +227,7 @@ class GroupVariables:
     def _shared(self, work: Callable[[Any], Any], given: Any) -> list[Any]:
         """Work on states, or on parts of them, by threads where it is much; no digit of a state depends on others."""
         if isinstance(given, np.ndarray):
-            parts = min(cores(), len(given)) if given.size > _MUCH else 1
-            given = np.array_split(given, parts)
+            given = np.array_split(given, min(cores(), len(given))) if given.size > _MUCH else [given]
         if len(given) == 1:
             return [work(given[0])]
         return list(self._pool.map(work, given))
@@ -267,7 +267,7 @@ class GroupVariables:
             by_y += back.by_outer
             if back.by_noise is not None:
                 by_y[:, -1] += back.by_noise
-        by_e = G[:, self._inside]
+        by_e = G[:, self._inner_places]
         if self._fixed:
             by_y -= contract("si,io->so", by_e[:, : self._fixed], self._gamma)
         value, by_outer = self._outer.back(begun.outer, theta, by_y, by_theta)

@@ -17,9 +17,11 @@ and the map from z, which is about N(0, I), is
     y = R Q(θ) z,        Q = chol T,        log |∂y/∂z| = log |Q(θ)| + constant.
 
 Derivatives. ∂Q = Q Φ(N) with N = Q⁻¹ ∂T Q⁻ᵀ and Φ the lower triangle with half its diagonal. With v = QᵀRᵀ∇_y F, the
-gradient by z, and Ψ = Φ(vzᵀ + zvᵀ), whose product with a symmetric N is that of Ψ + Ψᵀ over 2,
+gradient by z,
 
-    ∂f = vᵀΦ(N)z − ½ tr N = tr(T̄ ∂T),        T̄ = Q⁻ᵀ(½(F + Fᵀ) − ½ I)Q⁻¹,   F = the lower triangle of vzᵀ, half its diagonal.
+    ∂f = vᵀΦ(N)z − ½ tr N = tr(T̄ᵀ ∂T),        T̄ = Q⁻ᵀ(Φ(vzᵀ) − ½ I)Q⁻¹,
+
+and for Σ = MMᵀ with E = M⁻¹ ∂M (`svrhmc.priors.covariance`) ∂Σ = M(E + Eᵀ)Mᵀ.
 """
 
 from __future__ import annotations
@@ -52,6 +54,8 @@ class Outer:
         rest = np.eye(self.dim) - self._spread(theta[None])[0]
         values, vectors = np.linalg.eigh(rest)
         self.T0 = (vectors * np.maximum(values, _LEAST)) @ vectors.T
+        self._half = 0.5 * np.eye(self.dim)
+        self._lower = np.tril(np.ones((self.dim, self.dim))) - self._half
 
     def _spread(self, theta: Array) -> Array:
         """Σ_terms Σ_ab Σ_ab T_ab: (states, dim of θ) → (states, outer, outer)."""
@@ -86,13 +90,11 @@ class Outer:
         """−log |Q| and the gradient by z from that by y; adds the one by θ."""
         Q = at.Q
         v = contract("sij,si->sj", Q, contract("sj,ji->si", by_y, self.R))
-        F = np.tril(v[:, :, None] * at.z[:, None, :])
-        each = np.arange(self.dim)
-        F[:, each, each] = 0.5 * (F[:, each, each] - 1)
+        F = v[:, :, None] * at.z[:, None, :] * self._lower - self._half
         inverse = np.linalg.inv(Q)
-        half = inverse.transpose(0, 2, 1) @ F @ inverse  # T̄ is its symmetric part
+        by_T = inverse.transpose(0, 2, 1) @ F @ inverse
         for term, T in zip(self.terms, self.T, strict=True):
-            by_sigma = contract("sop,abop->sab", half, T)
+            by_sigma = contract("sop,abop->sab", by_T, T)
             own = theta[:, term.theta]
             if term.width == 1:
                 by_theta[:, term.theta] += 2 * np.exp(2 * own) * by_sigma[:, 0]
@@ -100,7 +102,7 @@ class Outer:
             M, E = term.covariance.factor(own), term.covariance.derivatives(own)
             changed = M @ (E + E.transpose(0, 1, 3, 2)) @ M.transpose(0, 2, 1)
             by_theta[:, term.theta] += contract("sab,ksab->sk", by_sigma, changed)
-        return -np.log(Q[:, each, each]).sum(axis=1), v
+        return -np.log(np.einsum("sii->si", Q)).sum(axis=1), v
 
 
 def _root(T: Array) -> Array:
