@@ -1,5 +1,5 @@
-"""Single effects of many levels (`SingleEffects` of `svrhmc.whitening.levels`, the definition): from e to u in one pass,
-and back from ∇ᵤF to the gradient by e, θ, the outer coordinates and log σ in another.
+"""Single effects of many levels (`SingleEffects` of `svrhmc.whitening.levels` is the definition): from e to u in one
+pass, and back from ∇ᵤF to the gradient by e, θ, the outer coordinates and log σ in another.
 
     V = 1 + ρτ²D,   K² = 1/V,   C = τK,   Cᵀh = ρC(h − yᵀG),   b = Cᵀh + e,   u = C b,
     a = C ∇ᵤF + K² b,   f: ½(Kb)² + ½ log V,   θ: K²(a(b + Cᵀh) − 1) − (Kb)² + 1,

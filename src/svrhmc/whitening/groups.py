@@ -155,12 +155,11 @@ class GroupVariables:
         C = _block_diagonal(self._fixed, [centre.C for centre in centres], isinstance(curvature.hessian, np.ndarray))
         widest = _own(model, max(model.terms, key=lambda term: term.count * term.width))
         largest = slice(self._fixed + widest.start, self._fixed + widest.stop)
-        for hessian in (lambda: curvature.hessian, lambda: model.curvature(w, convex=True).hessian):
-            H = model.with_prior(hessian(), theta)
+        for convex in (False, True):
+            hessian = model.curvature(w, convex=True).hessian if convex else curvature.hessian
+            H = model.with_prior(hessian, theta)
             border = _dense(C.T @ _block(H, self._inside, self._outside))
-            inner = inner_map(
-                C.T @ _block(H, self._inside, self._inside) @ C, largest, lambda H: _whitening(np.zeros(len(border)), H)
-            )
+            inner = inner_map(C.T @ _block(H, self._inside, self._inside) @ C, largest, _whitening)
             if inner is None:
                 continue
             self._inner, whole = inner
@@ -304,6 +303,7 @@ def _outer_places(model: MixedModel, H: Any) -> Any:
 
 
 def _block(H: Any, rows: Any, columns: Any) -> Any:
+    """Some rows and columns of H, dense or CSR as it is."""
     return H[np.ix_(rows, columns)] if isinstance(H, np.ndarray) else H[rows][:, columns].tocsr()
 
 
@@ -313,15 +313,14 @@ def _dense(H: Any) -> Array:
 
 def _block_diagonal(ones: int, blocks: Sequence[Array], dense: bool) -> Any:
     """1 of some coordinates, then the blocks (r, r, levels) of every term, level by level; dense or CSR."""
-    from scipy.sparse import bsr_matrix, csr_matrix, eye
-    from scipy.sparse import block_diag as joined
+    from scipy.sparse import block_diag, bsr_matrix, csr_matrix, eye
 
     parts = [eye(ones)] if ones else []
     for block in blocks:
         r, count = len(block), block.shape[2]
         data = np.ascontiguousarray(block.transpose(2, 0, 1))
         parts.append(bsr_matrix((data, np.arange(count), np.arange(count + 1)), shape=(count * r, count * r)))
-    total = csr_matrix(joined(parts, format="csr"))
+    total = csr_matrix(block_diag(parts, format="csr"))
     return total.toarray() if dense else total
 
 

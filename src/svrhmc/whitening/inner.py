@@ -78,11 +78,11 @@ class Bordered:
         return out
 
 
-def inner_map(H: Any, largest: slice, general: Callable[[Any], Whitening | None]) -> tuple[Inner, bool] | None:
+def inner_map(H: Any, largest: slice, general: Callable[[Array, Any], Whitening | None]) -> tuple[Inner, bool] | None:
     """The map of a dense or CSR matrix whose block of the largest term is the identity, where all rows bend up, and
     whether LLᵀ = H to rounding; None where H is not positive definite.
 
-    general: makes the factor of any other H.
+    general: makes the whitening of any other H, given its centre.
     """
     if isinstance(H, np.ndarray):
         if _is_identity(H):
@@ -94,7 +94,7 @@ def inner_map(H: Any, largest: slice, general: Callable[[Any], Whitening | None]
                 return None
     elif abs(H - _eye(H.shape[0])).max() < _ROUNDING:
         return Unchanged(), True
-    whitening = general(H)
+    whitening = general(np.zeros(H.shape[0]), H)
     return None if whitening is None else (whitening, whitening.identity_hessian)
 
 

@@ -27,8 +27,8 @@ the ratio ρ = σ̂²/σ²: ∂D = −2D by log σ, so that there ∂C = C Φ, �
 
     ∂f/∂ log σ = Σ_levels [aᵀ(Φ b + ΦᵀCᵀh − 2Cᵀh) − tr Φ].
 
-A level with one effect has numbers for all of these, K² = 1/(1 + τ²D) and Φ = K², and its own formulas (`SingleEffects`),
-which are compiled where there are many (`svrhmc.kernels.levels`).
+A level with one effect has numbers for all of these, K² = 1/(1 + τ²D) and Φ = K², and formulas of its own
+(`SingleEffects`), which are compiled where levels are many (`svrhmc.kernels.levels`).
 """
 
 from __future__ import annotations
@@ -216,7 +216,8 @@ class _BlocksAt:
         by_theta = np.stack([self._by_coordinate(a, e) for e in E], axis=1)
         by_noise = None if self.ratio is None else self._by_noise(a)
         pulled = product(self.C, a)  # (r, states, levels)
-        by_outer = -sum(contract("sl,ol->so", part, G) for part, G in zip(pulled, self.of.G, strict=True))
+        parts = [contract("sl,ol->so", part, G) for part, G in zip(pulled, self.of.G, strict=True)]
+        by_outer = -np.sum(parts, axis=0)
         gradient[:] = _flat(a)
         return Back(value, by_theta, by_outer if self.ratio is None else self.ratio * by_outer, by_noise)
 
