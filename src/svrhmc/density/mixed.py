@@ -34,6 +34,7 @@ from svrhmc.rows.predictors import seen_by
 from svrhmc.rows.sparse import make_rows
 
 _FULL = 0.75  # of the entries of all columns that are not 0, from which on they are held as they are
+_SHARED = 1 << 18  # numbers of rows from which threads share a pass: to start them takes as long as a shorter one
 DENSE = 600  # coordinates of w up to which its Hessian is dense
 
 
@@ -340,7 +341,8 @@ class LossRows:
         conditional = self._model.conditional
         if self._pass is None:
             return conditional.energies(w)
-        values, slopes = self._pass(w)
+        threads = 1 if self._model.n * self._model.row_size < _SHARED else None
+        values, slopes = self._pass(w, threads=threads)
         return values + conditional.prior_potential(w), slopes + conditional.prior_gradient(w)
 
     def curvature(self, w: Array, prior: Array, convex: bool) -> Curvature:
