@@ -264,7 +264,7 @@ def _blocks(flat: Array, r: int) -> Array:
 
 
 def _flat(blocks: Array) -> Array:
-    """The reverse."""
+    """(r, states, levels) → (states, levels · r)."""
     return np.moveaxis(blocks, 0, 2).reshape(blocks.shape[1], -1)
 
 
