@@ -211,8 +211,8 @@ class GroupSearch:
         which 0.85 are accepted, as far as a share `accepted` of those of a pilot run tells.
 
         A change of energy of variance s² is accepted with probability 2Φ(−s/2), and s grows as the square of a step.
-        (Over grids of steps and leapfrogs on seven models, most effective draws a gradient, of numbers and of their
-        squares, were at shares of 0.85 to 0.9 and a quarter of a turn.)
+        (Over grids of steps and leapfrogs on eight models, most effective draws a gradient, of numbers and of their
+        squares, were at shares of 0.85 to 0.95 and about a quarter of a turn.)
         """
         from scipy.special import ndtri
 
