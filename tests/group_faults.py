@@ -3,6 +3,7 @@
 import numpy as np
 
 from svrhmc.whitening.groups import GroupVariables
+from svrhmc.whitening.outer import Outer
 
 
 def without_jacobian(monkeypatch):
@@ -17,3 +18,16 @@ def without_jacobian(monkeypatch):
         return f - 0.5 * np.log1p(ratio).sum(axis=1), gradient
 
     monkeypatch.setattr(GroupVariables, "energies", energies)
+
+
+def without_outer_determinant(monkeypatch):
+    """Leave log |Q(θ)| of the outer coordinates out: its value, and its derivative by θ."""
+    plain = Outer.back
+
+    def back(self, at, theta, by_y, by_theta):
+        value, by_z = plain(self, at, theta, by_y, by_theta)
+        plain(self, at._replace(z=np.zeros_like(at.z)), theta, by_y, without := np.zeros_like(by_theta))
+        by_theta -= without
+        return np.zeros_like(value), by_z
+
+    monkeypatch.setattr(Outer, "back", back)

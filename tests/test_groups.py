@@ -12,9 +12,10 @@ from scipy.special import expit, logsumexp
 
 import quadrature
 from conftest import LIMIT
-from group_faults import without_jacobian
+from group_faults import without_jacobian, without_outer_determinant
 from svrhmc import checkpoint, sample
 from svrhmc.core.errors import UndefinedDensityError
+from svrhmc.density import mixed
 from svrhmc.density.mixed import MixedModel
 from svrhmc.engines.reference import ReferenceChains
 from svrhmc.posterior import usual_settings
@@ -25,6 +26,7 @@ from svrhmc.sampling.correction import error_of_mean
 from svrhmc.sampling.drawing import Drawing
 from svrhmc.sampling.run import find_answer
 from svrhmc.targets import Group, glm, priors
+from svrhmc.whitening import groups as whitened
 from svrhmc.whitening.groups import Bend, GroupVariables, first_centre
 
 STEP = 1e-5  # of differences
@@ -244,22 +246,72 @@ def variables(problem, bent=True):
     return GroupVariables(model, bend, mixing, w)
 
 
+def is_a_change_of_variables(space):
+    """Gradients against differences, the density against the joint one and a Jacobian by differences."""
+    z = 0.5 * np.random.default_rng(3).normal(size=(3, space.dim))
+    f, gradient = space.energies(z)
+    slope = differences(lambda z: space.energies(z)[0], z)
+    x = space.out(z)
+    J = np.array([(space.out(z + d) - space.out(z - d)) / (2 * STEP) for d in STEP * np.eye(space.dim)])
+    want = np.diff(space.model.potentials(x) - np.linalg.slogdet(J.transpose(1, 2, 0))[1])
+    back = space.into(*space.model.split(x))
+    close = gradient == pytest.approx(slope, rel=1e-6, abs=1e-6 * np.abs(slope).max())
+    return close and np.diff(f) == pytest.approx(want, rel=1e-7, abs=1e-7) and back == pytest.approx(z, abs=1e-9)
+
+
 @pytest.mark.parametrize(("family", "widths"), SHAPES, ids=str)
 def test_the_variables_are_a_change_of_variables(family, widths):
     """Gradients against differences; the density against the joint one and a Jacobian by differences; there and back."""
     space = variables(Problem(family, widths))
-    model = space.model
-    z = 0.5 * np.random.default_rng(3).normal(size=(3, space.dim))
-    f, gradient = space.energies(z)
-    slope = differences(lambda z: space.energies(z)[0], z)
-    assert gradient == pytest.approx(slope, rel=1e-6, abs=1e-6 * np.abs(slope).max())
-    x = space.out(z)
-    J = np.array([(space.out(z + d) - space.out(z - d)) / (2 * STEP) for d in STEP * np.eye(space.dim)])
-    log_determinant = np.linalg.slogdet(J.transpose(1, 2, 0))[1]
-    assert np.diff(f) == pytest.approx(np.diff(model.potentials(x) - log_determinant), rel=1e-7, abs=1e-7)
-    assert space.into(*model.split(x)) == pytest.approx(z, abs=1e-9)
+    assert is_a_change_of_variables(space)
+    model, x = space.model, space.out(0.5 * np.random.default_rng(3).normal(size=(3, space.dim)))
     joint = differences(model.potentials, x)
     assert model.gradients(x) == pytest.approx(joint, rel=1e-6, abs=1e-6 * np.abs(joint).max())
+
+
+@pytest.mark.parametrize("widths", [(1,), (2, 1)], ids=str)
+@pytest.mark.parametrize("outer", [0, 1])
+def test_and_so_with_few_outer_coefficients_and_with_sparse_hessians(widths, outer, monkeypatch):
+    monkeypatch.setattr(whitened, "_OUTER", outer)
+    monkeypatch.setattr(mixed, "DENSE", 0)
+    assert is_a_change_of_variables(variables(Problem("negative-binomial", widths)))
+
+
+@pytest.mark.parametrize("family", ["bernoulli", "gaussian"])
+def test_compiled_effects_are_those_of_numpy(family):
+    space = variables(Problem(family, (1, 1), levels=(700, 3), n=1500))
+    z = 0.5 * np.random.default_rng(3).normal(size=(3, space.dim))
+    f, gradient = space.energies(z)
+    x = space.out(z)
+    for levels in space._levels:
+        levels.compiled = True
+    assert space.energies(z)[0] == pytest.approx(f, rel=1e-12)
+    assert space.energies(z)[1] == pytest.approx(gradient, rel=1e-10, abs=1e-12 * np.abs(gradient).max())
+    assert space.out(z) == pytest.approx(x, rel=1e-12, abs=1e-12)
+    far = z.copy()
+    far[0, space.model.inner_dim] = 1e4
+    assert space.energies(far)[0][0] == math.inf
+    assert np.array_equal(space.energies(far)[0][1:], space.energies(z)[0][1:])
+
+
+def test_the_outer_coordinates_have_unit_spread_at_the_centre_and_follow_a_scale():
+    """V(θ) against the covariance of the coefficients given θ of Gaussian rows: to first order around θ̂."""
+    problem = Problem("gaussian", (2,), plain=True)
+    space = variables(problem, bent=False)
+    model, outer = space.model, space._outer
+
+    def covariance(theta):
+        H = model.with_prior(model.curvature(space.w, convex=True).hessian, theta)
+        return np.linalg.inv(H)[np.ix_([0, 1], [0, 1])]
+
+    def spread(theta):
+        root = (outer.R @ outer.root(theta[None])[0])[:2]
+        return root @ root.T
+
+    assert outer.root(space.theta[None])[0] == pytest.approx(np.eye(outer.dim), abs=1e-12)
+    for d in 1e-3 * np.eye(model.theta_dim)[:2]:
+        slope = covariance(space.theta + d) - covariance(space.theta - d)
+        assert spread(space.theta + d) - spread(space.theta - d) == pytest.approx(slope, rel=0.05, abs=1e-8)
 
 
 @pytest.mark.parametrize("log_scale", [-12.0, 6.0])
@@ -363,6 +415,12 @@ def test_draws_of_few_levels_have_the_law_that_quadrature_gives():
 def test_without_the_jacobian_of_the_variables_they_have_not(monkeypatch):
     """The negative control: without log |K|, K² = 1/(1 + τ²d)."""
     without_jacobian(monkeypatch)
+    answer = answer_of(Few.model(), 200, seed=1)
+    assert np.abs(Few.scores(answer)).max() > LIMIT
+
+
+def test_nor_without_the_determinant_of_the_outer_coordinates(monkeypatch):
+    without_outer_determinant(monkeypatch)
     answer = answer_of(Few.model(), 200, seed=1)
     assert np.abs(Few.scores(answer)).max() > LIMIT
 

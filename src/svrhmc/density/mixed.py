@@ -34,6 +34,7 @@ from svrhmc.rows.predictors import seen_by
 from svrhmc.rows.sparse import make_rows
 
 _FULL = 0.75  # of the entries of all columns that are not 0, from which on they are held as they are
+_SHARED = 1 << 18  # numbers of rows from which threads share a pass: to start them takes as long as a shorter one
 DENSE = 600  # coordinates of w up to which its Hessian is dense
 
 
@@ -292,7 +293,7 @@ class MixedModel(FiniteSum):
         """The Hessian of w given θ: with Σ⁻¹ in the block of every level."""
         from scipy.sparse import block_diag, csr_matrix, eye, kron
 
-        precisions = [self._precision(term, theta) for term in self.terms]
+        precisions = [self.precision(term, theta) for term in self.terms]
         if isinstance(hessian, np.ndarray):
             H = hessian.copy()
             for term, P in zip(self.terms, precisions, strict=True):
@@ -305,7 +306,8 @@ class MixedModel(FiniteSum):
         return total
 
     @staticmethod
-    def _precision(term: Term, theta: Array) -> Array:
+    def precision(term: Term, theta: Array) -> Array:
+        """Σ⁻¹ of a term."""
         inverse = np.linalg.inv(term.covariance.factor(theta[None, term.theta])[0])
         return np.asarray(inverse.T @ inverse)
 
@@ -314,7 +316,7 @@ class MixedModel(FiniteSum):
         value, slope = self.energies_given(w[None, :])
         total, gradient = float(value[0]), slope[0].copy()
         for term in self.terms:
-            u, P = term.blocks(w), self._precision(term, theta)
+            u, P = term.blocks(w), self.precision(term, theta)
             pulled = P @ u
             total += 0.5 * float((u * pulled).sum())
             before = term.blocks(gradient)
@@ -339,7 +341,8 @@ class LossRows:
         conditional = self._model.conditional
         if self._pass is None:
             return conditional.energies(w)
-        values, slopes = self._pass(w)
+        threads = 1 if self._model.n * self._model.row_size < _SHARED else None
+        values, slopes = self._pass(w, threads=threads)
         return values + conditional.prior_potential(w), slopes + conditional.prior_gradient(w)
 
     def curvature(self, w: Array, prior: Array, convex: bool) -> Curvature:

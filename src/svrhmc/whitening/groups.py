@@ -1,32 +1,18 @@
 """The variables in which mixed models are sampled: effects and the scales of effects become nearly independent normals.
 
-Let θ̂ be a centre of the covariances' coordinates, ŵ and Ĥ = L̂L̂ᵀ the mode and the Hessian of w given θ̂, and for each
-level of a term D the curvature of its rows at ŵ, P = Σ(θ)⁻¹ = M⁻ᵀM⁻¹, and
+Let θ̂ be a centre of the covariances' coordinates, and ŵ and Ĥ the mode and the Hessian of w given θ̂. Coordinates of w
+are inner ones, the effects and such coefficients as are too many, or outer ones: the other coefficients and what rows
+share. With z = (ε′, o, s) ~ N(0, I) about,
 
-    C = chol((D + P)⁻¹) = M K,        K = chol((I + MᵀDM)⁻¹),        h = (D + P̂) û.
+    θ = g(A s),
+    y = R Q(θ) o,                           how far the outer coordinates are from ŵ (`svrhmc.whitening.outer`),
+    ε = L̂⁻ᵀ ε′,                             L̂L̂ᵀ = ĈᵀĤĈ of the inner ones: L̂ = 1 where there is one term,
+    u = C(θ)(C(θ)ᵀh(y) + ε) level by level    (`svrhmc.whitening.levels`), and coefficients β̂ + ε − Γy, Γ = Ĥ⁻¹Ĥ_io,
+    log |∂(w, θ)/∂z| = Σ_levels log |C(θ)| + log |Q(θ)| + Σ log g′ + constant.
 
-The effects of a level given θ, if its rows alone were there, would be N(C Cᵀ h, C Cᵀ) (to second order around ŵ). So
-with z = (z_w, s) ~ N(0, I) about, y = L̂⁻ᵀ z_w and e = Ĉ⁻¹ y in the blocks of the levels,
-
-    u = C(θ) b,   b = C(θ)ᵀ h + e,        β = β̂ + y,        θ = g(A s),
-    log |∂(w, θ)/∂z| = Σ_levels log |C(θ)| + Σ log g′ + constant.
-
-As τ → 0 this is the non-centred parametrisation, where a level has many rows the centred one, level by level. L̂ is
-found once: another θ takes O(dim). The prior of the effects is Σ (½|K b|² + log |M|), as M⁻¹u = K b, and log |M| goes
-with the determinant, log |C| = log |M| + log |K|: nothing grows as τ → 0.
-
-Derivatives. With E = M⁻¹ ∂M (`svrhmc.priors.covariance`) and Φ(S) the lower triangle of S with half its diagonal,
-
-    ∂C = C Φ,   ∂K = K Φ − E K,        Φ = Φ(Kᵀ(E + Eᵀ)K),        ∂ log |K| = tr(KᵀEK) − tr E,
-
-so that with a = Cᵀ∇ᵤF + KᵀK b, the gradient by b,
-
-    ∂f/∂θ = Σ_levels [aᵀ(Φ b + ΦᵀCᵀh) − (Kb)ᵀE(Kb) + tr E − tr(KᵀEK)] + ∂ prior.
-
-Gaussian rows have D and h in proportion to 1/σ². With log σ among the coordinates of w, C and h are those of its σ:
-∂D = −2D by log σ, so that there ∂C = C Φ, ∂K = K Φ with Φ = Φ(2(I − KᵀK)), ∂h = −2h, and
-
-    ∂f/∂ log σ = Σ_levels [aᵀ(Φ b + ΦᵀCᵀh − 2Cᵀh) − tr Φ] + ….
+If the rows were Gaussian, and the term the only one, w given θ would be N(ŵ(θ), H(θ)⁻¹) in these variables but for the
+mean and the covariance of the outer coordinates, which follow θ to first order. As τ → 0 this is the non-centred
+parametrisation, where a level has many rows the centred one, level by level. L̂ is found once: another θ takes O(dim).
 
 g bends each log scale, where the data allow a scale near 0: there the density of log τ falls like e^{log τ} only, and
 the map from a normal number with that left tail is −s²/2 far out. With v = knee − t and h(v) = ½(v + √(v² + 1)),
@@ -44,11 +30,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from svrhmc.core.arrays import Array, cores
+from svrhmc.core.arrays import Array, contract, cores
 from svrhmc.core.errors import requirement
-from svrhmc.density.mixed import MixedModel, Term
+from svrhmc.density.mixed import Curvature, MixedModel, Term
 from svrhmc.whitening.elimination import eliminate
+from svrhmc.whitening.inner import inner_map
+from svrhmc.whitening.levels import Effects, centre_of, inverse_root, levels_of, times
 from svrhmc.whitening.maps import LowRankWhitening, Whitening, dense_whitening
+from svrhmc.whitening.outer import Outer, OuterAt
 from svrhmc.whitening.sparse import SparseWhitening
 
 _KNEES, _BENDS = (-1.0, -0.5, 0.0, 0.5, 1.0), (0.15, 0.3, 0.6, 1.0)  # that are tried
@@ -57,6 +46,7 @@ _FIELDS = ("centre", "slope", "knee", "bend")
 _LEVELS = np.array([0.01, 0.03, 0.07, 0.15, 0.3, 0.5, 0.7, 0.85, 0.93, 0.97, 0.99])  # of quantiles that g follows
 _NEWTON, _ROUNDS = 60, 60  # steps of a search given θ; rounds of a search for θ
 _NEAR, _ROUGHLY = 1e-8, 1e-3  # of a decrement: w is at its mode, or near enough for its density
+_OUTER = 32  # coefficients whose spread follows the scales of effects
 _MUCH = 1 << 16  # numbers of states from which threads share them
 _SETTLED = 0.02  # in log τ, where a pilot run begins
 
@@ -126,32 +116,15 @@ class Bend:
         return float((-0.5 * t * t - np.log(self(t)[1])).sum())
 
 
-class _Level(NamedTuple):
-    """What a term keeps of every level at the centre: D, Ĉ⁻¹ (r, r, levels) and h (r, levels)."""
-
-    D: Array
-    inverse: Array
-    h: Array
-
-
-class _At(NamedTuple):
-    """A term at some states: K and C (r, r, states, levels), Cᵀh, b and Kb (r, states, levels)."""
-
-    K: Array
-    C: Array
-    Ch: Array
-    b: Array
-    Kb: Array
-
-
 class _Begun(NamedTuple):
-    """Some states on the way to f: w, θ, g′, g″, and every term at them."""
+    """Some states on the way to f: w, θ, g′, g″, the outer coordinates, and the effects of every term."""
 
     x: Array
     theta: Array
     first: Array
     second: Array
-    places: list[_At]
+    outer: OuterAt
+    effects: list[Effects]
 
 
 class GroupVariables:
@@ -165,43 +138,63 @@ class GroupVariables:
         self.n, self.dim = model.n, model.dim
         self.theta = bend(np.zeros(model.theta_dim))[0]
         curvature = model.curvature(w)
-        self.whitening, blocks = _factor(model, curvature.hessian, self.theta, w), curvature.blocks
-        self._levels = [self._level(term, D) for term, D in zip(model.terms, blocks, strict=True)]
+        self._outside = _outer_places(model, curvature.hessian)
+        self._inside = np.setdiff1d(np.arange(model.inner_dim), self._outside)
+        self._fixed = len(self._inside) - model.effect_count  # coefficients among the inner coordinates
+        self._inner_places: Any = self._inside if self._fixed else model.effects
+        self._split_at = len(self._inside), model.inner_dim
+        self._noisy = bool(model.loss.mixture)
+        self._settle(curvature)
 
-    def _level(self, term: Term, D: Array) -> _Level:
-        M = term.covariance.factor(self.theta[None, term.theta])
-        C = _times(M, _inverse_root(M, D))[:, :, 0]
-        inverse = _inverse_triangle(C)
-        v = np.einsum("abl,bl->al", inverse, term.blocks(self.w))
-        return _Level(D, inverse, np.einsum("bal,bl->al", inverse, v))
+    def _settle(self, curvature: Curvature) -> None:
+        """L̂, Γ, R, and the maps of terms and of outer coordinates."""
+        model, w, theta = self.model, self.w, self.theta
+        centres = [
+            centre_of(term, D, theta[term.theta], w) for term, D in zip(model.terms, curvature.blocks, strict=True)
+        ]
+        C = _block_diagonal(self._fixed, [centre.C for centre in centres], isinstance(curvature.hessian, np.ndarray))
+        widest = _own(model, max(model.terms, key=lambda term: term.count * term.width))
+        largest = slice(self._fixed + widest.start, self._fixed + widest.stop)
+        for convex in (False, True):
+            hessian = model.curvature(w, convex=True).hessian if convex else curvature.hessian
+            H = model.with_prior(hessian, theta)
+            border = _dense(C.T @ _block(H, self._inside, self._outside))
+            inner = inner_map(C.T @ _block(H, self._inside, self._inside) @ C, largest, _whitening)
+            if inner is None:
+                continue
+            self._inner, whole = inner
+            gamma = self._inner.displace(self._inner.pull(border.T)).T if whole else np.zeros_like(border)
+            R = _inverse_factor(_dense(_block(H, self._outside, self._outside)) - border.T @ gamma)
+            if R is not None:
+                break
+        else:
+            raise requirement("the model", "one whose coefficients the rows and the prior determine", repr(model))
+        self._gamma = gamma[: self._fixed]
+        self._levels, weights = [], []
+        for term, D, centre in zip(model.terms, curvature.blocks, centres, strict=True):
+            own_gamma = gamma[self._fixed :][_own(model, term)].reshape(term.count, term.width, -1)
+            P = model.precision(term, theta)
+            effects = np.einsum("acl,lco->alo", centre.C, own_gamma)  # Γ
+            weights.append(np.einsum("clo,ca->alo", effects, P) @ R)
+            G = np.einsum("cal,lco->aol", centre.inverse, own_gamma)
+            if self._noisy:  # what h does with σ by itself
+                G[:, -1] -= 2 * P @ term.blocks(w)
+            self._levels.append(levels_of(term, D, centre.h, G))
+        self._outer = Outer(R, model.terms, weights, theta)
 
-    def _at(self, term: Term, level: _Level, theta: Array, y: Array) -> _At:
-        M = term.covariance.factor(theta[:, term.theta])
-        ratio = self._ratio(y)
-        K = _inverse_root(M, level.D, ratio)
-        C = _times(M, K)
-        r = range(term.width)
-        blocks = term.blocks(y)
-        e = [sum(level.inverse[a, b] * blocks[b] for b in range(a + 1)) for a in r]
-        Ch = ratio * np.array([sum(C[b, a] * level.h[b] for b in range(a, term.width)) for a in r])
-        b = Ch + np.array(e)
-        Kb = np.array([sum(K[i, j] * b[j] for j in range(i + 1)) for i in r])
-        return _At(K, C, Ch, b, Kb)
-
-    def _ratio(self, y: Array) -> Any:
-        """σ̂²/σ² of states, (states, 1), where log σ is the last coordinate of w; else 1."""
-        return np.exp(-2 * y[:, -1:]) if self.model.loss.mixture else 1.0
+    def _ratio(self, y: Array) -> Array | None:
+        """σ̂²/σ² of states, (states, 1), where log σ is the last coordinate of w."""
+        return np.exp(-2 * y[:, -1:]) if self._noisy else None
 
     def out_joint(self, z: Array) -> tuple[Array, Array]:
         """w and θ of states (states, dim)."""
         begun = self._begin(z)
         return begun.x, begun.theta
 
-    def _linear(self, z: Array) -> tuple[Array, Array, Array, Array]:
-        """y, θ, g′ and g″."""
-        inner = self.model.inner_dim
-        y = self.whitening.displace(np.ascontiguousarray(z[:, :inner]))
-        return (y, *self.bend(z[:, inner:] @ self.mixing.T))
+    def displace(self, normals: Array) -> Array:
+        """w less ŵ at θ̂, from standard normal numbers (states, dim of w): a draw of Laplace's approximation."""
+        z = np.concatenate([normals, np.zeros((len(normals), self.model.theta_dim))], axis=1)
+        return self.out_joint(z)[0] - self.w
 
     def out(self, state: Array, first: int = 0) -> Array:
         """(w, θ) of z, of states or draws."""
@@ -210,18 +203,14 @@ class GroupVariables:
 
     def into(self, x: Array, theta: Array) -> Array:
         """z of (w, θ), (states, …)."""
-        y = x - self.w
-        for term, level in zip(self.model.terms, self._levels, strict=True):
-            M = term.covariance.factor(theta[:, term.theta])
-            ratio = self._ratio(x - self.w)
-            C = _times(M, _inverse_root(M, level.D, ratio))
-            v = _product(_inverse_triangle(C), term.blocks(x))
-            r = range(term.width)
-            e = v - ratio * np.array([sum(C[b, a] * level.h[b] for b in range(a, term.width)) for a in r])
-            term.put(_product(_inverse_triangle(level.inverse), e), y)
-        z = self.whitening.into(self.whitening.centre + y)
+        y = (x - self.w)[:, self._outside]
+        inner = x[:, self._inside]
+        inner[:, : self._fixed] += y @ self._gamma.T - self.w[self._inside[: self._fixed]]
+        for term, levels in zip(self.model.terms, self._levels, strict=True):
+            own = inner[:, self._fixed :][:, _own(self.model, term)]
+            own[:] = levels.into(theta[:, term.theta], own, y, self._ratio(y))
         s = np.linalg.solve(self.mixing, self.bend.into(theta).T).T
-        return np.concatenate([z, s], axis=1)
+        return np.concatenate([self._inner.into(inner), self._outer.into(y, theta), s], axis=1)
 
     @np.errstate(all="ignore")
     def energies(self, z: Array) -> tuple[Array, Array]:
@@ -242,8 +231,7 @@ class GroupVariables:
     def _shared(self, work: Callable[[Any], Any], given: Any) -> list[Any]:
         """Work on states, or on parts of them, by threads where it is much; no digit of a state depends on others."""
         if isinstance(given, np.ndarray):
-            parts = min(cores(), len(given)) if given.size > _MUCH else 1
-            given = np.array_split(given, parts)
+            given = np.array_split(given, min(cores(), len(given))) if given.size > _MUCH else [given]
         if len(given) == 1:
             return [work(given[0])]
         return list(self._pool.map(work, given))
@@ -254,27 +242,44 @@ class GroupVariables:
 
     @np.errstate(all="ignore")
     def _begin(self, z: Array) -> _Begun:
-        y, theta, first, second = self._linear(z)
-        x, places = self.w + y, []
-        for term, level in zip(self.model.terms, self._levels, strict=True):
-            at = self._at(term, level, theta, y)
-            term.put(_product(at.C, at.b), x)
-            places.append(at)
-        return _Begun(x, theta, first, second, places)
+        edge, inner = self._split_at
+        theta, first, second = self.bend(contract("sj,ij->si", z[:, inner:], self.mixing))
+        outer = self._outer.out(z[:, edge:inner], theta)
+        y, ratio = outer.y, self._ratio(outer.y)
+        e = self._inner.displace(np.ascontiguousarray(z[:, :edge]))
+        x = np.empty((len(z), inner))
+        x[:, self._outside] = self.w[self._outside] + y
+        if self._fixed:
+            own = self._inside[: self._fixed]
+            x[:, own] = self.w[own] + e[:, : self._fixed] - contract("so,io->si", y, self._gamma)
+        effects = []
+        for term, levels in zip(self.model.terms, self._levels, strict=True):
+            own_e = e[:, self._fixed :][:, _own(self.model, term)]
+            effects.append(levels.out(theta[:, term.theta], own_e, y, ratio, x[:, term.effects]))
+        return _Begun(x, theta, first, second, outer, effects)
 
     @np.errstate(all="ignore")
     def _end(self, begun: _Begun, f: Array, G: Array) -> tuple[Array, Array]:
         """f and ∇f from those of the rows, whose gradient is overwritten."""
-        inner, theta, first = self.model.inner_dim, begun.theta, begun.first
-        by_theta = np.empty_like(theta)
-        for term, level, at in zip(self.model.terms, self._levels, begun.places, strict=True):
+        theta, first, (edge, inner) = begun.theta, begun.first, self._split_at
+        by_theta, by_y = np.empty_like(theta), G[:, self._outside]
+        for term, at in zip(self.model.terms, begun.effects, strict=True):
             value, slope = term.covariance.prior(theta[:, term.theta])
-            f = f + value + self._add(term, level, at, theta, G, by_theta)
-            by_theta[:, term.theta] += slope
-        f = f - np.log(first).sum(axis=1)
+            back = at.back(G[:, term.effects])
+            f = f + value + back.value
+            by_theta[:, term.theta] = back.by_theta + slope
+            by_y += back.by_outer
+            if back.by_noise is not None:
+                by_y[:, -1] += back.by_noise
+        by_e = G[:, self._inner_places]
+        if self._fixed:
+            by_y -= contract("si,io->so", by_e[:, : self._fixed], self._gamma)
+        value, by_outer = self._outer.back(begun.outer, theta, by_y, by_theta)
+        f = f + value - np.log(first).sum(axis=1)
         gradient = np.empty((len(f), self.dim))
-        gradient[:, :inner] = self.whitening.pull(G)
-        gradient[:, inner:] = (by_theta * first - begun.second / first) @ self.mixing
+        gradient[:, :edge] = self._inner.pull(by_e)
+        gradient[:, edge:inner] = by_outer
+        gradient[:, inner:] = contract("si,ij->sj", by_theta * first - begun.second / first, self.mixing)
         lost = ~(np.isfinite(f) & np.isfinite(gradient).all(axis=1))
         if lost.any():
             undefined = np.isnan(f) | np.isnan(gradient).any(axis=1)
@@ -282,107 +287,54 @@ class GroupVariables:
             f[lost], gradient[lost] = np.where(undefined & ~overflow, np.nan, np.inf)[lost], 0.0
         return f, gradient
 
-    def _add(self, term: Term, level: _Level, at: _At, theta: Array, G: Array, by_theta: Array) -> Array:
-        """½|Kb|² − log |K|; makes of ∇ᵤF in G the gradient by y, and adds the one by θ, and by log σ."""
-        r, E = term.width, term.covariance.derivatives(theta[:, term.theta])
-        Gu = term.blocks(G)
-        a = np.array(
-            [sum(at.C[i, j] * Gu[i] + at.K[i, j] * at.Kb[i] for i in range(j, r)) for j in range(r)]
-        )  # (r, states, levels)
-        value: Array = 0.5 * np.einsum("asl,asl->s", at.Kb, at.Kb)
-        for i in range(r):
-            with np.errstate(divide="ignore"):  # f is ∞ where a scale is thrown out so far that K is rounded to 0
-                value = value - np.log(at.K[i, i]).sum(axis=1)
-        for place, e in zip(range(term.theta.start, term.theta.stop), E, strict=True):
-            by_theta[:, place] = _by_coordinate(at, a, e, term.count)
-        if self.model.loss.mixture:
-            G[:, -1] += _by_noise(at, a)
-        term.put(np.array([sum(level.inverse[i, j] * a[i] for i in range(j, r)) for j in range(r)]), G)
-        return value
+
+def _own(model: MixedModel, term: Term) -> slice:
+    """Where the effects of a term stand among all effects."""
+    return slice(term.effects.start - model.effects.start, term.effects.stop - model.effects.start)
 
 
-def _by_coordinate(at: _At, a: Array, e: Array, count: int) -> Array:
-    """Σ_levels [aᵀ(Φ b + ΦᵀCᵀh) − (Kb)ᵀE(Kb) + tr E − tr(KᵀEK)] for one E, (states, r, r)."""
-    r, K = len(a), at.K
-    both = e + e.transpose(0, 2, 1)
-    total: Array = count * np.einsum("saa->s", e)
-    for i in range(r):
-        for j in range(i + 1):
-            S = np.zeros(K.shape[2:])  # entry (i, j) of Kᵀ(E + Eᵀ)K
-            for p in range(i, r):
-                for q in range(j, r):
-                    if r == 1 or both[:, p, q].any():
-                        S += both[:, p, q, None] * (K[p, i] * K[q, j])
-            if i == j:
-                S *= 0.5
-                total -= S.sum(axis=1)  # the trace of Φ is that of KᵀEK
-            total += np.einsum("sl,sl->s", S, a[i] * at.b[j] + a[j] * at.Ch[i])
-    for p in range(r):
-        for q in range(r):
-            if r == 1 or e[:, p, q].any():
-                total -= e[:, p, q] * np.einsum("sl,sl->s", at.Kb[p], at.Kb[q])
-    return total
-
-
-def _by_noise(at: _At, a: Array) -> Array:
-    """Σ_levels [aᵀ(Φ b + ΦᵀCᵀh − 2Cᵀh) − tr Φ] for log σ, Φ = Φ(2(I − KᵀK))."""
-    r, K = len(a), at.K
-    total = np.zeros(K.shape[2])
-    for i in range(r):
-        for j in range(i + 1):
-            square = sum(K[p, i] * K[p, j] for p in range(i, r))  # entry (i, j) of KᵀK
-            Phi = 1 - square if i == j else -2 * square
-            total += np.einsum("sl,sl->s", Phi, a[i] * at.b[j] + a[j] * at.Ch[i])
-            if i == j:
-                total -= Phi.sum(axis=1)
-        total -= 2 * np.einsum("sl,sl->s", a[i], at.Ch[i])
-    return total
-
-
-def _inverse_root(M: Array, D: Array, ratio: Any = 1.0) -> Array:
-    """K = chol((I + MᵀDM)⁻¹): M (states, r, r), D (r, r, levels), times a ratio → (r, r, states, levels).
-
-    With I + MᵀDM = VVᵀ for an upper triangle V, K = V⁻ᵀ.
+def _outer_places(model: MixedModel, H: Any) -> Any:
+    """Coordinates of w that are outer ones: shared parameters, and coefficients, those that vary most between levels
+    where there are many.
     """
-    r = len(D)
-    B = np.empty((r, r, len(M), D.shape[2]))
-    for i in range(r):
-        for j in range(i + 1):
-            S = np.zeros(B.shape[2:])
-            for p in range(i, r):
-                for q in range(j, r):
-                    S += (ratio * (M[:, p, i] * M[:, q, j])[:, None]) * D[p, q]
-            B[i, j] = B[j, i] = S + (i == j)
-    Vt = np.zeros_like(B)  # the transpose of V, a lower triangle
-    for j in range(r - 1, -1, -1):
-        Vt[j, j] = np.sqrt(B[j, j] - sum(Vt[k, j] ** 2 for k in range(j + 1, r)))
-        for i in range(j):
-            Vt[j, i] = (B[i, j] - sum(Vt[k, i] * Vt[k, j] for k in range(j + 1, r))) / Vt[j, j]
-    return _inverse_triangle(Vt)
+    columns, shared = np.arange(model.columns), np.arange(model.effects.stop, model.inner_dim)
+    if len(columns) > _OUTER:
+        diagonal = np.maximum(H.diagonal(), 1e-300)
+        across = H[: model.columns, model.effects]
+        squares = across**2 if isinstance(across, np.ndarray) else across.multiply(across)
+        between = np.asarray(squares @ (1 / diagonal[model.effects])).ravel() / diagonal[: model.columns]
+        columns = np.sort(np.argsort(-between, kind="stable")[:_OUTER])
+    return np.concatenate([columns, shared])
 
 
-def _inverse_triangle(L: Array) -> Array:
-    """L⁻¹ of lower triangles (r, r, …)."""
-    r, out = len(L), np.zeros_like(L)
-    for i in range(r):
-        out[i, i] = 1 / L[i, i]
-        for j in range(i):
-            out[i, j] = -sum(L[i, k] * out[k, j] for k in range(j, i)) * out[i, i]
-    return out
+def _block(H: Any, rows: Any, columns: Any) -> Any:
+    """Some rows and columns of H, dense or CSR as it is."""
+    return H[np.ix_(rows, columns)] if isinstance(H, np.ndarray) else H[rows][:, columns].tocsr()
 
 
-def _times(M: Array, K: Array) -> Array:
-    """M K of lower triangles: (states, r, r), (r, r, states, levels)."""
-    r, out = len(K), np.zeros_like(K)
-    for i in range(r):
-        for j in range(i + 1):
-            out[i, j] = sum(M[:, i, k, None] * K[k, j] for k in range(j, i + 1))
-    return out
+def _dense(H: Any) -> Array:
+    return np.asarray(H if isinstance(H, np.ndarray) else H.toarray(), np.float64)
 
 
-def _product(L: Array, b: Array) -> Array:
-    """L b of lower triangles (r, r, …) and vectors (r, …)."""
-    return np.array([sum(L[i, j] * b[j] for j in range(i + 1)) for i in range(len(b))])
+def _block_diagonal(ones: int, blocks: Sequence[Array], dense: bool) -> Any:
+    """1 of some coordinates, then the blocks (r, r, levels) of every term, level by level; dense or CSR."""
+    from scipy.sparse import block_diag, bsr_matrix, csr_matrix, eye
+
+    parts = [eye(ones)] if ones else []
+    for block in blocks:
+        r, count = len(block), block.shape[2]
+        data = np.ascontiguousarray(block.transpose(2, 0, 1))
+        parts.append(bsr_matrix((data, np.arange(count), np.arange(count + 1)), shape=(count * r, count * r)))
+    total = csr_matrix(block_diag(parts, format="csr"))
+    return total.toarray() if dense else total
+
+
+def _inverse_factor(S: Array) -> Array | None:
+    """R = L⁻ᵀ with LLᵀ = S; None where S is not positive definite."""
+    try:
+        return np.asarray(np.linalg.inv(np.linalg.cholesky(S)).T)
+    except np.linalg.LinAlgError:
+        return None
 
 
 def _factor(model: MixedModel, hessian: Any, theta: Array, w: Array) -> Whitening:
@@ -476,7 +428,7 @@ def _next_theta(model: MixedModel, theta: Array, w: Array) -> Array:
     new = np.empty_like(theta)
     for term, D in zip(model.terms, curvature.blocks, strict=True):
         M = term.covariance.factor(theta[None, term.theta])
-        C = _times(M, _inverse_root(M, D))[:, :, 0]
+        C = times(M, inverse_root(M, D))[:, :, 0]
         V = np.einsum("acl,bcl->abl", C, C)
         if variances is not None:  # with what is not known of the coefficients too
             wider = np.sqrt(np.maximum(term.blocks(variances) / np.einsum("aal->al", V), 1.0))
