@@ -165,12 +165,12 @@ def test_every_place_falls_on_its_row(rows, monkeypatch):
     found = data.from_arrays(np.column_stack([q, np.arange(10.0)]), np.arange(10) % 2, partitions=1)
     places = np.arange(int(q.sum()), dtype=np.uint64)
     part = gathered(found.reader, 0, coding_of(found, families.bernoulli())[0], Counts(), places)
-    assert part.rows[part.found].tolist() == np.repeat(np.arange(10), q.astype(int)).tolist()
+    assert part.rows[part.row_of_place].tolist() == np.repeat(np.arange(10), q.astype(int)).tolist()
     assert part.q.tolist() == q[q > 0].tolist()
     assert part.X[:, 1].tolist() == np.flatnonzero(q).tolist()
     few = np.array([1, 5, 12], np.uint64)
     part = gathered(found.reader, 0, coding_of(found, families.bernoulli())[0], Counts(), few)
-    assert part.rows[part.found].tolist() == [0, 3, 9]
+    assert part.rows[part.row_of_place].tolist() == [0, 3, 9]
 
 
 def test_weights_are_rounded_up_so_that_they_are_bounds():

@@ -21,7 +21,7 @@ import os
 import time
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -30,7 +30,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from svrhmc.core.arrays import Array
+from svrhmc.core.arrays import Array, Values
 from svrhmc.core.code_cache import compiling_apart
 from svrhmc.core.errors import CheckpointError, CheckpointInUseError, StorageError, requirement, whole
 from svrhmc.core.recording import Entry, Recording
@@ -74,7 +74,7 @@ class Growing(ABC):
 class Account(Protocol):
     """What was spent, which a record keeps beside the work it was spent on."""
 
-    def said(self) -> dict[str, Any]:
+    def said(self) -> dict[str, object]:
         """What was spent so far, as a record keeps it."""
 
     def resume(self, record: Record, name: str) -> None:
@@ -93,7 +93,7 @@ class Journal(ABC):
         """What was put under this name, if anything."""
 
     @abstractmethod
-    def put(self, name: str, said: dict[str, Any], arrays: dict[str, Any] | None = None) -> None:
+    def put(self, name: str, said: Mapping[str, object], arrays: Mapping[str, Values] | None = None) -> None:
         """Keep this, and all rows that were appended so far to what grows with this record."""
 
     @abstractmethod
@@ -113,7 +113,7 @@ class Journal(ABC):
         return
 
     @contextmanager
-    def recording(self, name: str, account: Account, of: dict[str, Any] | None = None) -> Iterator[None]:
+    def recording(self, name: str, account: Account, of: dict[str, object] | None = None) -> Iterator[None]:
         """Within this the results of long work (`svrhmc.core.recording`) are kept under a name.
 
         of: what the work depends on beside the settings of the journal; results of other work are forgotten.
@@ -148,7 +148,7 @@ class InMemory(Journal):
         """Nothing was put before."""
         return None
 
-    def put(self, name: str, said: dict[str, Any], arrays: dict[str, Any] | None = None) -> None:
+    def put(self, name: str, said: Mapping[str, object], arrays: Mapping[str, Values] | None = None) -> None:
         """There is nothing to keep it in."""
 
     def growing(self, name: str, shape: tuple[int, ...], record: str) -> Growing:
@@ -202,7 +202,7 @@ class Checkpoint(Journal):
 
     kept = True
 
-    def __init__(self, path: str | os.PathLike[str], settings: dict[str, Any]) -> None:
+    def __init__(self, path: str | os.PathLike[str], settings: dict[str, object]) -> None:
         if not isinstance(path, str | os.PathLike):
             raise requirement("checkpoint", "the name of a folder", repr(path))
         self.path = Path(path)
@@ -231,7 +231,7 @@ class Checkpoint(Journal):
         for partial in partials:  # of a process that was killed while it wrote
             partial.unlink(missing_ok=True)
 
-    def _check(self, settings: dict[str, Any]) -> None:
+    def _check(self, settings: dict[str, object]) -> None:
         """The settings of the call are those of the checkpoint, or it is new."""
         record = self._read(_SETTINGS)
         if record is None:
@@ -258,7 +258,7 @@ class Checkpoint(Journal):
             self._claims[name] = claims_in(record)
         return record
 
-    def put(self, name: str, said: dict[str, Any], arrays: dict[str, Any] | None = None) -> None:
+    def put(self, name: str, said: Mapping[str, object], arrays: Mapping[str, Values] | None = None) -> None:
         """Rows first, then the record that speaks of them."""
         with self._writing():
             claims = {
@@ -282,7 +282,7 @@ class Checkpoint(Journal):
         return files[name]
 
     @contextmanager
-    def recording(self, name: str, account: Account, of: dict[str, Any] | None = None) -> Iterator[None]:
+    def recording(self, name: str, account: Account, of: dict[str, object] | None = None) -> Iterator[None]:
         """In a record that is written every few seconds, and at the end."""
         work_of, clock, record = _plain(of or {}), Clock(), self.get(name)
         earlier = _entries_in(record) if record is not None and record.said.get("of") == work_of else []
@@ -531,9 +531,9 @@ def _lock(path: Path) -> Any:
     return handle
 
 
-def _plain(settings: dict[str, Any]) -> dict[str, Any]:
+def _plain(settings: dict[str, object]) -> dict[str, object]:
     """As they come back from a file."""
-    plain: dict[str, Any] = json.loads(json.dumps(settings))
+    plain: dict[str, object] = json.loads(json.dumps(settings))
     return plain
 
 

@@ -5,15 +5,22 @@ from __future__ import annotations
 import hashlib
 import os
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.errors import requirement
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 Array = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
+Reals = npt.NDArray[np.floating]  # of float32 or float64, as rows are stored
+Integers = npt.NDArray[np.integer]  # of any width
+Values = npt.NDArray[np.generic]  # of any type: labels, texts, numbers
+Selection = slice | Integers | npt.NDArray[np.bool_]  # some places along an axis
 
 _MIDDLE = 1.349  # standard deviations of a normal law between its quartiles
 
@@ -55,7 +62,7 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def require_alike(numbers: Any) -> None:
+def require_alike(numbers: DataclassInstance) -> None:
     """Refuse a dataclass whose arrays are not all of one number for each coordinate."""
     values = {field.name: getattr(numbers, field.name) for field in fields(numbers)}
     shapes = {name: value.shape for name, value in values.items() if isinstance(value, np.ndarray)}
@@ -63,7 +70,7 @@ def require_alike(numbers: Any) -> None:
         raise requirement(type(numbers).__name__, "arrays of one number for each coordinate", shapes)
 
 
-def digest(*arrays: npt.NDArray[Any]) -> str:
+def digest(*arrays: Values) -> str:
     """A hash of the contents, shapes and types of some arrays."""
     total = hashlib.blake2b(digest_size=16)
     for array in arrays:

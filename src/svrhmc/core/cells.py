@@ -14,7 +14,6 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from svrhmc.core.errors import DataError
 
@@ -23,7 +22,7 @@ _RUN = re.compile(r"'*(?:[\s\ufeff\u200b]*[=+\-@＝＋－＠]|[\t\r\n])")
 _SEPARATORS = re.compile(r"[;|\t]")  # which part cells elsewhere
 
 
-def csv_text(head: Iterable[str], rows: Iterable[Iterable[Any]], digits: int = 6) -> str:
+def csv_text(head: Iterable[str], rows: Iterable[Iterable[object]], digits: int = 6) -> str:
     """A header and rows as CSV; floats with so many digits.
 
     >>> print(csv_text(["name", "=1+1"], [["-age", -2.5], ["-3", 7]]), end="")
@@ -40,7 +39,7 @@ def csv_text(head: Iterable[str], rows: Iterable[Iterable[Any]], digits: int = 6
     return out.getvalue()
 
 
-def _cell(value: Any, digits: int) -> str:
+def _cell(value: object, digits: int) -> str:
     if isinstance(value, str):
         return guarded(value)
     return f"{value:.{digits}g}" if isinstance(value, float) else str(value)

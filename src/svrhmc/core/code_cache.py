@@ -36,9 +36,18 @@ from functools import lru_cache
 from glob import escape
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TextIO
+from types import FunctionType, ModuleType
+from typing import TYPE_CHECKING, Protocol, TextIO, TypeVar
 
 from svrhmc.core.storage import read_checked, remove_partials, write_checked
+
+if TYPE_CHECKING:
+    from numba.core.compiler import CompileResult
+
+
+Types = Iterable[object]  # numba's, of the arguments of a function
+Function = TypeVar("Function", bound="Dispatcher")
+Key = tuple[object, ...]  # those types with the processor and digests of sources
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 _OWN_FOLDER = _PACKAGE / "kernels" / "__pycache__"
@@ -142,8 +151,8 @@ def _numba_uses_folder() -> bool:
     if folder == _OWN_FOLDER or os.environ.get("NUMBA_CACHE_DIR") == str(folder):
         return True  # as numba does by itself
     try:
-        caching: Any = import_module("numba.core.caching")
-        locators: list[Any] = caching.CacheImpl._locator_classes
+        caching = import_module("numba.core.caching")
+        locators: list[type] = caching.CacheImpl._locator_classes
         locator = _locator(caching, folder)
         if all(other.__name__ != locator.__name__ for other in locators):
             locators.insert(0, locator)
@@ -152,41 +161,56 @@ def _numba_uses_folder() -> bool:
     return True
 
 
-def _locator(caching: Any, folder: Path) -> Any:
+class Dispatcher(Protocol):
+    """A function that numba compiles for each types of arguments it is called with."""
+
+    py_func: FunctionType
+    _cache: object
+
+
+class Codegen(Protocol):
+    """What numba compiles for: a processor."""
+
+    def codegen(self) -> object:
+        """Its code generator."""
+
+
+def _locator(caching: ModuleType, folder: Path) -> type:
     """numba's way to ask where the code of a function is kept, which answers for this package alone."""
 
-    class OfThisPackage(caching.UserWideCacheLocator):  # type: ignore[misc]
-        def __init__(self, function: Any, file: str) -> None:
+    class OfThisPackage(caching.UserWideCacheLocator):  # type: ignore[misc,name-defined]
+        def __init__(self, function: FunctionType, file: str) -> None:
             self._py_file, self._lineno = file, function.__code__.co_firstlineno
             name = hashlib.sha256(str(Path(file).resolve().parent).encode()).hexdigest()[:16]
             self._cache_path = str(folder / name)
 
         @classmethod
-        def from_function(cls, function: Any, file: str) -> Any:
+        def from_function(cls, function: FunctionType, file: str) -> OfThisPackage | None:
             """None for code of others."""
             if not Path(file).resolve().is_relative_to(_PACKAGE):
                 return None
-            return super().from_function(function, file)
+            locator: OfThisPackage | None = super().from_function(function, file)
+            return locator
 
     return OfThisPackage
 
 
-def keep(dispatcher: Any, stamp: str) -> Any:
+def keep(dispatcher: Function, stamp: str) -> Function:
     """Let a compiled function look for its code in files before it compiles, and keep there what it compiles."""
-    caching: Any = import_module("numba.core.caching")
+    caching = import_module("numba.core.caching")
 
-    class Cache(caching.FunctionCache):  # type: ignore[misc]
-        def __init__(self, function: Any) -> None:
+    class Cache(caching.FunctionCache):  # type: ignore[misc,name-defined]
+        def __init__(self, function: FunctionType) -> None:
             super().__init__(function)
             self._cache_file = Files(Path(self._cache_path), self._impl.filename_base, stamp)
 
-        def _index_key(self, sig: Any, codegen: Any) -> Any:
+        def _index_key(self, sig: Types, codegen: object) -> Key:
             """With the texts of families from outside, which the stamp does not cover."""
             return (*super()._index_key(sig, codegen), *sorted(_foreign_digests(sig)))
 
-        def load_overload(self, sig: Any, target_context: Any) -> Any:
+        def load_overload(self, sig: Types, target_context: Codegen) -> CompileResult | None:
             """From its file, which another process makes first where that is asked for."""
-            loaded = super().load_overload(sig, target_context)
+            loaded: CompileResult | None = super().load_overload(sig, target_context)
             if loaded is None and _apart[0]:
                 key = self._index_key(sig, target_context.codegen())
                 _compile_apart(dispatcher, sig, self._cache_file.lock(key))
@@ -211,8 +235,8 @@ class Files:
     def __init__(self, folder: Path, name: str, stamp: str) -> None:
         self._folder, self._name, self._stamp = folder, name, stamp
 
-    def load(self, key: Any) -> Any:
-        """What was saved under this key; None where there is nothing, or nothing whole."""
+    def load(self, key: Key) -> object:
+        """The compiled code that was saved under this key; None where there is none, or none that is whole."""
         content = read_checked(self._path(key), is_trusted)
         if content is None:
             return None
@@ -222,8 +246,8 @@ class Files:
             return None
         return data if saved_key == key else None
 
-    def save(self, key: Any, data: Any) -> None:
-        """In one step; what older texts were compiled to goes."""
+    def save(self, key: Key, data: object) -> None:
+        """Write compiled code in one step, and remove that of older sources."""
         content: bytes = import_module("numba.core.serialize").dumps((key, data))
         write_checked(self._path(key), content)
         remove_partials(self._path(key), abandoned=True)
@@ -233,7 +257,7 @@ class Files:
                 with suppress(OSError):
                     path.unlink()
 
-    def lock(self, key: Any) -> Path:
+    def lock(self, key: Key) -> Path:
         """A file that is locked while the code of this key is compiled by a process of its own."""
         return self._path(key).with_suffix(".lock")
 
@@ -242,11 +266,11 @@ class Files:
         for path in self._folder.glob(f"{escape(self._name)}.*nb?"):
             path.unlink(missing_ok=True)
 
-    def _path(self, key: Any) -> Path:
+    def _path(self, key: Key) -> Path:
         return self._folder / f"{self._name}.{self._stamp}.{hashlib.sha256(repr(key).encode()).hexdigest()[:16]}.nbc"
 
 
-def _foreign_digests(types: Iterable[Any]) -> Iterator[str]:
+def _foreign_digests(types: Types) -> Iterator[str]:
     """Digests of the modules that have the named tuples among some types, but for those of this package."""
     for kind in types:
         yield from _foreign_digests(getattr(kind, "types", ()))
@@ -257,7 +281,7 @@ def _foreign_digests(types: Iterable[Any]) -> Iterator[str]:
             yield hashlib.sha256(text).hexdigest()
 
 
-def _compile_apart(dispatcher: Any, types: Any, lock: Path) -> None:
+def _compile_apart(dispatcher: Dispatcher, types: Types, lock: Path) -> None:
     """Have a function compiled for these types of arguments by a process of its own, and wait for it.
 
     Where that is not possible nothing happens, and whoever asked compiles it.
@@ -285,7 +309,7 @@ def _compile_apart(dispatcher: Any, types: Any, lock: Path) -> None:
 
 def _locked(handle: int) -> bool:
     """Lock a file, unless another process has done so; a child that has this handle keeps the lock."""
-    fcntl: Any = import_module("fcntl")  # not on Windows
+    fcntl = import_module("fcntl")  # not on Windows
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import numpy as np
@@ -15,26 +14,26 @@ from svrhmc.core.machine import free_memory
 AXIS = "devices"
 
 
-def chosen(devices: Any) -> list[Any] | None:
+def chosen(devices: object) -> list[jax.Device] | None:
     """Those that were asked for, or an error that says which there are."""
-    there = jax.local_devices()
+    available = jax.local_devices()
     allowed = "None, 'all', the name of a kind ('cpu', 'gpu') or a list of JAX's devices"
     if devices is None:
         return None
     if isinstance(devices, str):
         if devices == "all":
-            return list(there)
+            return list(available)
         try:
             return list(jax.local_devices(backend=devices))
         except RuntimeError:
-            told = f"there is no such device here; JAX has: {', '.join(map(str, there))}"
-            raise requirement("devices", allowed, repr(devices), told) from None
-    if isinstance(devices, Sequence) and len(devices) and all(isinstance(one, jax.Device) for one in devices):
+            advice = f"there is no such device here; JAX has: {', '.join(map(str, available))}"
+            raise requirement("devices", allowed, repr(devices), advice) from None
+    if isinstance(devices, Sequence) and len(devices) and all(isinstance(device, jax.Device) for device in devices):
         return list(devices)
     raise requirement("devices", allowed, repr(devices))
 
 
-def mesh_of(devices: Sequence[Any]) -> Mesh:
+def mesh_of(devices: Sequence[jax.Device]) -> Mesh:
     """The devices in a row."""
     return Mesh(np.array(devices), (AXIS,))
 
@@ -45,7 +44,7 @@ def sharding(mesh: Mesh, cut: bool) -> NamedSharding:
     return NamedSharding(mesh, PartitionSpec(*axes))
 
 
-def room_on(device: Any) -> float:
+def room_on(device: jax.Device) -> float:
     """Bytes that are free on a device."""
     if device.platform == "cpu":
         return free_memory()
@@ -53,7 +52,7 @@ def room_on(device: Any) -> float:
     return float(stats["bytes_limit"] - stats["bytes_in_use"]) if "bytes_limit" in stats else float("inf")
 
 
-def room_each(devices: Sequence[Any] | None) -> float:
+def room_each(devices: Sequence[jax.Device] | None) -> float:
     """Bytes that each of some devices (None: the default one) may take. Those of a CPU share one memory."""
     return min(
         room_on(device) / (len(devices) if devices and device.platform == "cpu" else 1)
@@ -61,9 +60,9 @@ def room_each(devices: Sequence[Any] | None) -> float:
     )
 
 
-def require_room(name: str, needed: float, remedy: str, devices: Sequence[Any] | None = None) -> None:
+def require_room(name: str, needed: float, remedy: str, devices: Sequence[jax.Device] | None = None) -> None:
     """Refuse what each device (None: the default one) has no room for, with the size that it needs."""
-    there = room_each(devices)
-    if needed > there:
-        allowed = f"such that it fits into the memory of a device, of which {max(there, 0.0) / 1e9:.3g} GB are free"
+    free = room_each(devices)
+    if needed > free:
+        allowed = f"such that it fits into the memory of a device, of which {max(free, 0.0) / 1e9:.3g} GB are free"
         raise requirement(name, allowed, f"{needed / 1e9:.3g} GB", remedy)

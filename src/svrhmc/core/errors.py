@@ -12,11 +12,12 @@ import math
 import numbers
 from collections.abc import Callable, Iterable
 from decimal import Decimal
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+Checked = TypeVar("Checked")
 _BLOCK_ELEMENTS = 1 << 22  # entries looked at in one piece, so that a check of X never makes a second X
 
 
@@ -199,7 +200,7 @@ def text(name: str, value: object) -> str:
     return value
 
 
-def optional(name: str, value: object, check: Callable[..., Any], *bounds: Any) -> Any:
+def optional(name: str, value: object, check: Callable[..., Checked], *bounds: object) -> Checked | None:
     """None, or what a check gives back."""
     return None if value is None else check(name, value, *bounds)
 
@@ -227,7 +228,7 @@ def nearest(word: str, words: Iterable[str], cutoff: float = 0.5) -> str:
     return f"did you mean {matches[0]!r}?" if matches else ""
 
 
-def real_array(name: str, value: npt.ArrayLike, shape: tuple[int | str, ...]) -> npt.NDArray[Any]:
+def real_array(name: str, value: npt.ArrayLike, shape: tuple[int | str, ...]) -> npt.NDArray[np.floating]:
     """A finite floating-point array of the given shape; a word in `shape` stands for any length of at least 1.
 
     float32 and float64 are kept; integers, booleans and objects that are numbers (such as `Decimal`) become float64,
@@ -262,7 +263,7 @@ def require_unmasked(name: str, value: object) -> None:
         raise requirement(name, "an array without a mask", "a masked array", "fill in the missing values")
 
 
-def require_finite(name: str, array: npt.NDArray[Any]) -> None:
+def require_finite(name: str, array: npt.NDArray[np.floating]) -> None:
     """Refuse NaN and infinity, naming the first place."""
     rows = max(1, _BLOCK_ELEMENTS // max(1, array[:1].size))
     for begin in range(0, len(array), rows):
@@ -273,7 +274,7 @@ def require_finite(name: str, array: npt.NDArray[Any]) -> None:
             raise requirement(name, "finite everywhere", f"{array[place]} at {_place(place)}")
 
 
-def _numbers(name: str, array: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+def _numbers(name: str, array: npt.NDArray[np.generic]) -> npt.NDArray[np.float64]:
     """An array of objects as float64, where each is a number."""
     for place, value in np.ndenumerate(array):
         if not isinstance(value, numbers.Real | Decimal):

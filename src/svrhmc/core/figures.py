@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from svrhmc.core.errors import missing, requirement
 from svrhmc.core.storage import write_bytes
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 STYLE = {
@@ -22,7 +26,7 @@ STYLE = {
 }
 
 
-def written(figure: Any, path: str | Path) -> None:
+def written(figure: Figure, path: str | Path) -> None:
     """Write a figure, with no date in it, whole or not at all."""
     place, content = Path(path), BytesIO()
     kind = place.suffix.removeprefix(".").lower()
@@ -32,7 +36,7 @@ def written(figure: Any, path: str | Path) -> None:
     write_bytes(place, content.getvalue())
 
 
-def matplotlib() -> Any:
+def matplotlib() -> ModuleType:
     """Matplotlib, or an error that says how to install it."""
     try:
         import matplotlib

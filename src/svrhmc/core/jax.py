@@ -17,13 +17,14 @@ import hashlib
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from functools import lru_cache, wraps
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from types import ModuleType
+from typing import ParamSpec, Protocol, TypeVar
 
 from svrhmc.core import code_cache
 from svrhmc.core.storage import read_checked, write_checked
@@ -37,12 +38,22 @@ _LAYOUT = 2  # of a file: the key of its program, then the program
 _in_scope: ContextVar[bool] = ContextVar("in_scope", default=False)
 
 
+class ProgramCache(Protocol):
+    """What JAX asks for compiled programs: its own `CacheInterface`."""
+
+    def get(self, key: str) -> bytes | None:
+        """The program of this key, where there is one."""
+
+    def put(self, key: str, value: bytes) -> None:
+        """Keep a program."""
+
+
 def installed() -> bool:
     """Whether JAX can be loaded."""
     return find_spec("jax") is not None
 
 
-def load() -> Any:
+def load() -> ModuleType:
     """The module `jax`; a clear error where it is not installed."""
     if not installed():
         raise ModuleNotFoundError(f"this needs JAX, which is not installed; {INSTALL}", name="jax")
@@ -81,9 +92,12 @@ def programs_kept() -> Iterator[None]:
         _in_scope.reset(before)
 
 
-def _whatever_it_took() -> Any:
-    """Else JAX offers only what took a second."""
-    return import_module("jax._src.config").persistent_cache_min_compile_time_secs(0.0)
+def _whatever_it_took() -> AbstractContextManager[None]:
+    """A context in which JAX offers the cache every program; otherwise only those that took a second to compile."""
+    keep_all: AbstractContextManager[None] = import_module("jax._src.config").persistent_cache_min_compile_time_secs(
+        0.0
+    )
+    return keep_all
 
 
 @lru_cache(maxsize=1)
@@ -101,7 +115,7 @@ def _cache_installed() -> bool:
     return True
 
 
-def _stamp(jax: Any) -> str:
+def _stamp(jax: ModuleType) -> str:
     """A digest of the processor, the versions, and the layout of files."""
     llvm = import_module("llvmlite.binding")
     versions = jax.__version__, import_module("jaxlib").__version__
@@ -109,7 +123,7 @@ def _stamp(jax: Any) -> str:
     return hashlib.sha256(parts.encode()).hexdigest()[:16]
 
 
-def _cache_in(folder: Path, cache: Any) -> Any:
+def _cache_in(folder: Path, cache: ModuleType) -> ProgramCache:
     """A cache in a folder, of the class that JAX wants."""
     folder.mkdir(mode=0o700, exist_ok=True)
     for path in folder.iterdir():
@@ -117,7 +131,7 @@ def _cache_in(folder: Path, cache: Any) -> Any:
             if time.time() - path.stat().st_mtime > _UNUSED:
                 path.unlink()
 
-    class Programs(cache.CacheInterface):  # type: ignore[misc]
+    class Programs(cache.CacheInterface):  # type: ignore[misc,name-defined]
         _path = folder
 
         def get(self, key: str) -> bytes | None:
@@ -151,16 +165,17 @@ def _cache_in(folder: Path, cache: Any) -> Any:
 
 
 def _mark(key: str) -> bytes:
-    """By which a file says whose program it holds."""
+    """The first bytes of a file, which say whose program it holds."""
     return hashlib.sha256(key.encode()).digest()
 
 
-def _users_cache(cache: Any) -> Any:
+def _users_cache(cache: ModuleType) -> ProgramCache | None:
     """JAX's own cache, where the user has asked for one since."""
     path = cache.config.compilation_cache_dir.value
     return None if not path else _file_cache(cache, path)
 
 
 @lru_cache(maxsize=4)
-def _file_cache(cache: Any, path: str) -> Any:
-    return cache.get_file_cache(path)[0]
+def _file_cache(cache: ModuleType, path: str) -> ProgramCache:
+    file_cache: ProgramCache = cache.get_file_cache(path)[0]
+    return file_cache

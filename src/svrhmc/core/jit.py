@@ -11,13 +11,13 @@ cut over several devices is left as it is.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial, wraps
-from typing import Any
+from typing import ParamSpec, TypeVar, cast
 
 import jax
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 
 _SHARED = 200_000  # operations of a batch from which on jaxlib shares it out
 _DEAREST = 32  # times rows · columns · the longer of them: operations of a matrix, at most, by jaxlib's count
@@ -26,89 +26,95 @@ _LINEAR_ALGEBRA = frozenset(
 )  # primitives, most of which call LAPACK
 _INLINED = "call_jaxpr"  # the parameter that holds a function with derivatives of its own, which are of no use here
 
-Function = Callable[..., Any]
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+Outputs = jax.Array | Sequence[jax.Array]  # of a step, one or several as its primitive has them
+Parameter = object  # of a step: a number, a function, or tuples of these
 
 
-def program(function: Function, static_argnames: str | Iterable[str] = ()) -> Function:
+def program(
+    function: Callable[Arguments, Result], static_argnames: str | Iterable[str] = ()
+) -> Callable[Arguments, Result]:
     """`jax.jit` of a function, with no batch of linear algebra that is shared out."""
     fixed = {static_argnames} if isinstance(static_argnames, str) else set(static_argnames)
     signature = inspect.signature(function)
 
     @wraps(function)
-    def cut(*args: Any, **kwargs: Any) -> Any:
+    def cut(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
         bound = signature.bind(*args, **kwargs).arguments
         static = {name: bound.pop(name) for name in fixed & bound.keys()}
 
-        def traced(dynamic: dict[str, Any]) -> Any:
+        def traced(dynamic: dict[str, object]) -> Result:
             arguments = inspect.BoundArguments(signature, {**static, **dynamic})
             return function(*arguments.args, **arguments.kwargs)
 
         jaxpr, shapes = jax.make_jaxpr(traced, return_shape=True)(dict(bound))
         results = _run(jaxpr, *jax.tree.leaves(dict(bound)))
-        return jax.tree.unflatten(jax.tree.structure(shapes), results)
+        return cast(Result, jax.tree.unflatten(jax.tree.structure(shapes), results))
 
-    return jax.jit(cut, static_argnames=tuple(fixed))
+    return cast(Callable[Arguments, Result], jax.jit(cut, static_argnames=tuple(fixed)))
 
 
-def _run(closed: ClosedJaxpr, *args: Any) -> list[Any]:
+def _run(closed: ClosedJaxpr, *args: jax.Array) -> list[jax.Array]:
     """What a traced function gives, with its batches cut; as it stands where there is nothing to cut."""
     if jax.default_backend() != "cpu" or not _calls(closed.jaxpr):
         return list(jax.core.eval_jaxpr(closed.jaxpr, closed.consts, *args))
-    values: dict[Any, Any] = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
+    values: dict[Var, jax.Array] = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
     values.update(zip(closed.jaxpr.invars, args, strict=True))
 
-    def value(variable: Any) -> Any:
+    def value(variable: Var | Literal) -> jax.Array:
         return variable.val if isinstance(variable, Literal) else values[variable]
 
     for equation in closed.jaxpr.eqns:
         results = _solved(equation, [value(variable) for variable in equation.invars])
         several = equation.primitive.multiple_results
-        values.update(zip(equation.outvars, results if several else [results], strict=True))
+        outputs = cast(Sequence[jax.Array], results if several else [results])
+        values.update(zip(equation.outvars, outputs, strict=True))
     return [value(variable) for variable in closed.jaxpr.outvars]
 
 
-def _solved(equation: Any, given: list[Any]) -> Any:
+def _solved(equation: JaxprEqn, operands: list[jax.Array]) -> Outputs:
     """One step of a traced function, its batch cut; in the functions within it too, such as the body of a loop."""
     primitive, params = equation.primitive, equation.params
     batch = _batch(equation)
     if batch:
-        return _in_pieces(partial(primitive.bind, **params), given, batch, _piece(equation, len(batch)))
+        return _in_pieces(partial(primitive.bind, **params), operands, batch, _piece(equation, len(batch)))
     inlined = params.get(_INLINED)
     if isinstance(inlined, ClosedJaxpr):
-        return _run(inlined, *given)
+        return _run(inlined, *operands)
     if any(map(_calls, _functions(params))):
         params = {name: _rewritten(param) for name, param in params.items()}
     with equation.ctx.manager:
-        return primitive.bind(*given, **params)
+        return primitive.bind(*operands, **params)
 
 
-def _batch(equation: Any) -> tuple[int, ...]:
-    """The batch of a call, which is the leading axes of all that it is given; empty where there is none."""
+def _batch(equation: JaxprEqn) -> tuple[int, ...]:
+    """The batch of a call, which is the leading axes of all its operands; empty where there is none."""
     if equation.primitive in _LINEAR_ALGEBRA:
         inner = 2
     elif equation.primitive is jax.lax.fft_p:
         inner = len(equation.params["fft_lengths"])
     else:
         return ()
-    widest = max((variable.aval for variable in equation.invars), key=lambda aval: aval.ndim)
-    return tuple(widest.shape[: widest.ndim - inner])
+    widest = max((variable.aval.shape for variable in equation.invars), key=len)  # type: ignore[attr-defined]
+    return tuple(widest[: len(widest) - inner])
 
 
-def _piece(equation: Any, axes: int) -> int:
+def _piece(equation: JaxprEqn, axes: int) -> int:
     """How many of a batch are done in one call."""
     if equation.primitive is jax.lax.fft_p:
         return 1
-    shape = [size for variable in equation.invars for size in variable.aval.shape[axes:]]
+    shape = [size for variable in equation.invars for size in variable.aval.shape[axes:]]  # type: ignore[attr-defined]
     longest = max(shape, default=1)
     return max(1, int((_SHARED - 1) // max(1, _DEAREST * longest**3)))
 
 
-def _in_pieces(call: Function, given: list[Any], batch: tuple[int, ...], piece: int) -> Any:
+def _in_pieces(call: Callable[..., Outputs], operands: list[jax.Array], batch: tuple[int, ...], piece: int) -> Outputs:
     """A call on so many of a batch at a time."""
     count = int(np.prod(batch))
     if count <= piece:
-        return call(*given)
-    flat = [array.reshape(count, *array.shape[len(batch) :]) for array in given]
+        return call(*operands)
+    flat = [array.reshape(count, *array.shape[len(batch) :]) for array in operands]
     if piece == 1:
         results = jax.lax.map(lambda one: call(*one), flat)
     else:
@@ -122,7 +128,7 @@ def _in_pieces(call: Function, given: list[Any], batch: tuple[int, ...], piece: 
     return jax.tree.map(lambda leaf: leaf.reshape(*batch, *leaf.shape[1:]), results)
 
 
-def _functions(params: Any) -> Iterator[Jaxpr]:
+def _functions(params: Mapping[str, Parameter] | Sequence[Parameter]) -> Iterator[Jaxpr]:
     """The functions among the parameters of a step."""
     for param in params.values() if isinstance(params, dict) else params:
         if isinstance(param, ClosedJaxpr):
@@ -136,12 +142,13 @@ def _calls(function: Jaxpr) -> bool:
     return any(_batch(equation) or any(map(_calls, _functions(equation.params))) for equation in function.eqns)
 
 
-def _rewritten(param: Any) -> Any:
+def _rewritten(param: Parameter) -> Parameter:
     """A parameter of a step, the functions in which have their batches cut."""
     if isinstance(param, ClosedJaxpr) and _calls(param.jaxpr):
         shapes = [jax.ShapeDtypeStruct(variable.aval.shape, variable.aval.dtype) for variable in param.jaxpr.invars]
         return jax.make_jaxpr(partial(_run, param))(*shapes)
     if isinstance(param, tuple | list) and any(map(_calls, _functions(param))):
         parts = [_rewritten(item) for item in param]
-        return type(param)(*parts) if hasattr(param, "_fields") else type(param)(parts)
+        kind: Callable[..., Parameter] = type(param)
+        return kind(*parts) if hasattr(param, "_fields") else kind(parts)
     return param

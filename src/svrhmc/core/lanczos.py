@@ -7,7 +7,6 @@ deadline before each product, and says what it has not found.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -59,7 +58,7 @@ def _extreme(product: Product, dim: int, which: str) -> float | None:
     return None
 
 
-def _eigsh(product: Product, dim: int, count: int, which: str, tolerance: float, **options: Any) -> Any:
+def _eigsh(product: Product, dim: int, count: int, which: str, tolerance: float, **options: object) -> Array:
     from scipy.sparse.linalg import LinearOperator, eigsh
 
     def multiply(z: Array) -> Array:
@@ -67,4 +66,5 @@ def _eigsh(product: Product, dim: int, count: int, which: str, tolerance: float,
         return product(z.ravel())
 
     operator = LinearOperator((dim, dim), matvec=multiply, dtype=np.float64)
-    return eigsh(operator, count, which=which, v0=np.ones(dim), tol=tolerance, maxiter=_RESTARTS, **options)
+    values: Array = eigsh(operator, count, which=which, v0=np.ones(dim), tol=tolerance, maxiter=_RESTARTS, **options)
+    return values

@@ -16,7 +16,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from functools import cache
 from pathlib import Path
 from threading import current_thread, main_thread
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from threadpoolctl import ThreadpoolController
 
 NARROW = 256  # columns up to which threads of BLAS take longer to meet than to multiply
 _GROUP = Path("/sys/fs/cgroup")
@@ -46,7 +49,7 @@ def one_blas_thread() -> Iterator[None]:
 
 
 @cache
-def _blas_libraries() -> Any:
+def _blas_libraries() -> ThreadpoolController:
     """NumPy's, and SciPy's where it has one of its own."""
     import scipy.linalg  # noqa: F401
     from threadpoolctl import ThreadpoolController

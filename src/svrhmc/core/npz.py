@@ -14,11 +14,11 @@ import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from tokenize import TokenError
-from typing import IO, Any, NamedTuple
+from typing import IO, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from svrhmc.core.arrays import Values
 from svrhmc.core.errors import ArchiveFileError, DataError
 from svrhmc.core.machine import free_memory
 from svrhmc.core.storage import open_file
@@ -34,7 +34,7 @@ class Described(NamedTuple):
     """An array by its header."""
 
     shape: tuple[int, ...]
-    kind: np.dtype[Any]
+    kind: np.dtype[np.generic]
 
     @property
     def size(self) -> int:
@@ -51,7 +51,7 @@ def read_npz(
     wanted: Iterable[str] = (),
     most: float | None = None,
     check: Check | None = None,
-) -> dict[str, npt.NDArray[Any]]:
+) -> dict[str, Values]:
     """The arrays of these names, and those wanted that are there; at most so many bytes in all, or as many as are free.
 
     check: is given what their headers say before any of them is unpacked, and may raise an error.
@@ -89,7 +89,7 @@ def read_npz(
         raise ArchiveFileError(f"{path} is cut short or damaged: an array in it cannot be read.") from error
 
 
-def mapped_npy(path: Path) -> npt.NDArray[Any]:
+def mapped_npy(path: Path) -> Values:
     """The array of an .npy file, mapped and not read; anything but a whole one of numbers is a `DataError`."""
     open_file(path, kind=DataError).close()
     try:
@@ -135,9 +135,9 @@ def _header(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Desc
     return described
 
 
-def _array(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> npt.NDArray[Any]:
+def _array(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Values:
     with archive.open(info) as member:
-        array: npt.NDArray[Any] = np.lib.format.read_array(member, allow_pickle=False)
+        array: Values = np.lib.format.read_array(member, allow_pickle=False)
         if member.read(1):  # at its end the checksum is compared
             name = _printable(info.filename, 40)
             raise ArchiveFileError(f"{path} is damaged: {name} is not as large as it says.")

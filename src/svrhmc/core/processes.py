@@ -20,7 +20,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from threading import Thread
-from typing import Any
 
 INTERRUPTED = 130  # the exit code
 _PATIENCE = 1.0  # seconds after an interrupt, in which the command may end by itself
@@ -80,7 +79,7 @@ def _end_late(reader: int) -> None:
     _end()
 
 
-def _end(*_: Any) -> None:
+def _end(*_: object) -> None:
     with suppress(OSError):
         os.write(2, "".join(f"{line}\n" for line in _last_words).encode())
     os._exit(INTERRUPTED)

@@ -24,15 +24,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, NamedTuple
+from typing import Generic, NamedTuple, TypeVar, cast
 from zlib import crc32
 
 import numpy as np
-import numpy.typing as npt
 
+from svrhmc.core.arrays import Array, Values
 from svrhmc.core.errors import CheckpointError
 
-Arrays = tuple[npt.NDArray[Any], ...]
+Arrays = tuple[Values, ...]
+Numbers = Values | float
+Dependence = Numbers | tuple[Numbers, ...]  # what a result depends on: an array, or several
+Result = TypeVar("Result")
+Results = TypeVar("Results", bound=Sequence[object])
 Shape = tuple[int, ...]
 ANY = -1  # in a shape: a length that is not known beforehand
 _FAILED: Arrays = ()
@@ -71,7 +75,7 @@ class Recording:
         finally:
             _binding.reset(before)
 
-    def once(self, compute: Callable[[], Sequence[Any]], shapes: Sequence[Shape], of: Any) -> Sequence[Any]:
+    def once(self, compute: Callable[[], Results], shapes: Sequence[Shape], of: Dependence) -> Results:
         """As the function of the module does. Of what fails, that it did so is kept, and it is tried again."""
         key, place = _key(of), self._place
         arrays = self._earlier(shapes, key)
@@ -82,17 +86,17 @@ class Recording:
             finally:
                 _binding.reset(before)
         if arrays is not None:
-            return tuple(array.copy() for array in arrays)
+            return cast(Results, tuple(array.copy() for array in arrays))
         try:
             with self._inside():
                 results = compute()
         except Exception:
             self._keep(place, _FAILED, key, new=False)
             raise
-        self._keep(place, tuple(np.array(array) for array in results), key)
+        self._keep(place, tuple(np.array(result) for result in results), key)
         return results
 
-    def repeat(self, advance: Advance, state: Sequence[Any], most: int, of: Any) -> Sequence[Any]:
+    def repeat(self, advance: Advance, state: Sequence[Numbers], most: int, of: Dependence) -> tuple[Array, ...]:
         """As the function of the module does; the first array of an entry is (rounds made, whether that was all)."""
         shapes = [np.shape(array) for array in state]
         key, place = _key(of), self._place
@@ -101,10 +105,11 @@ class Recording:
             arrays = (np.zeros(2), *(np.array(array) for array in state))
             self._keep(place, arrays, key, new=False)
         number, done = _counted(arrays[0], most)
-        now: Sequence[Any] = tuple(array.copy() for array in arrays[1:])
+        now = cast(tuple[Array, ...], tuple(array.copy() for array in arrays[1:]))
         while number < most and not done:
             with self._inside():
-                *now, done = advance(number, now)
+                *following, last = advance(number, now)
+            now, done = cast(tuple[Array, ...], tuple(following)), bool(last)
             number += 1
             self._keep(place, (np.array([number, float(done)]), *(np.array(array) for array in now)), key)
         return now
@@ -146,7 +151,7 @@ class Recording:
             self._saved = True
 
 
-def _key(of: Any) -> int:
+def _key(of: Dependence) -> int:
     """A checksum of some arrays, or of one."""
     key = 0
     for array in of if isinstance(of, tuple) else (of,):
@@ -172,19 +177,19 @@ def _fit(arrays: Arrays, shapes: Sequence[Shape]) -> bool:
     )
 
 
-def _counted(rounds: npt.NDArray[Any], most: int) -> tuple[int, bool]:
+def _counted(rounds: Values, most: int) -> tuple[int, bool]:
     """The rounds of a `repeat` that were made, and whether that was all."""
-    number, done = (float(part) for part in rounds)
+    number, done = rounds.astype(np.float64).tolist()
     if not (number.is_integer() and 0 <= number <= most and done in (0.0, 1.0)):
         raise unusable()
     return int(number), bool(done)
 
 
 _binding: ContextVar[Recording | None] = ContextVar("recording", default=None)
-Advance = Callable[[int, Any], Sequence[Any]]
+Advance = Callable[[int, tuple[Array, ...]], Sequence[object]]
 
 
-def once(compute: Callable[[], Sequence[Any]], *shapes: Shape, of: Any = ()) -> Any:
+def once(compute: Callable[[], Results], *shapes: Shape, of: Dependence = ()) -> Results:
     """The arrays of these shapes that a function gives; those of before a kill, where they were recorded.
 
     of: arrays that it depends on, where after a kill others may come here, as where something is remembered in memory:
@@ -194,36 +199,37 @@ def once(compute: Callable[[], Sequence[Any]], *shapes: Shape, of: Any = ()) -> 
     return compute() if recording is None else recording.once(compute, shapes, of)
 
 
-def recorded(compute: Callable[[], Any], shape: Shape, of: Any = ()) -> Any:
+def recorded(compute: Callable[[], Result], shape: Shape, of: Dependence = ()) -> Result:
     """The same for one array."""
     return once(lambda: (compute(),), shape, of=of)[0]
 
 
-def repeat(advance: Advance, state: Sequence[Any], most: int, of: Any = ()) -> Any:
+def repeat(advance: Advance, state: Sequence[Numbers], most: int, of: Dependence = ()) -> tuple[Array, ...]:
     """state ← advance(number, state), at most so many times: `advance` gives the next state, and after it whether that
     is the last. The state is arrays whose shapes do not change. `of` is that of `once`.
     """
     recording = _binding.get()
     if recording is not None:
         return recording.repeat(advance, state, most, of)
-    done: Any = False
+    now = cast(tuple[Array, ...], tuple(state))
     for number in range(most):
-        *state, done = advance(number, state)
+        *following, done = advance(number, now)
+        now = cast(tuple[Array, ...], tuple(following))
         if done:
             break
-    return tuple(state)
+    return now
 
 
-class Ordered:
+class Ordered(Generic[Result]):
     """Results that come one after another, as from a pool. `parts(k)` gives those from number k on; it is called once,
     for the first that is not recorded.
     """
 
-    def __init__(self, parts: Callable[[int], Iterable[Any]]) -> None:
+    def __init__(self, parts: Callable[[int], Iterable[Result]]) -> None:
         self._parts = parts
-        self._rest: Iterator[Any] | None = None
+        self._rest: Iterator[Result] | None = None
 
-    def take(self, number: int) -> Any:
+    def take(self, number: int) -> Result:
         """The result of this number, which is the next one."""
         if self._rest is None:
             self._rest = iter(self._parts(number))

@@ -22,22 +22,27 @@ import pickle
 import re
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
-import numpy.typing as npt
 
-from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.arrays import Array, Indices, Values
 from svrhmc.core.errors import StorageError, requirement, truth, whole
 from svrhmc.core.storage import is_record, read_record, remove_partials, write_record
 from svrhmc.core.version import VERSION
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+    from typing_extensions import TypeIs
+
 Class = TypeVar("Class", bound=type)
 Result = TypeVar("Result")
+Annotation = object  # of a field, as `typing.get_type_hints` gives it
+Settings = dict[str, object]  # plain values and dictionaries of them, as JSON holds them
 _PARTS: dict[str, type] = {}
-_ARRAYS: dict[Any, np.dtype[Any]] = {Array: np.dtype(np.float64), Indices: np.dtype(np.int64)}
+_ARRAYS: dict[object, np.dtype[np.generic]] = {Array: np.dtype(np.float64), Indices: np.dtype(np.int64)}
 _NOT_TEXT = re.compile(r"[\x00-\x08\x0e-\x1b\x7f\x80-\x84\x86-\x9f\ud800-\udfff]")
 
 
@@ -50,14 +55,14 @@ def part(kind: Class) -> Class:
     return kind
 
 
-def is_part(value: Any) -> bool:
-    """Whether it can be written, with all the parts in it."""
+def is_part(value: object) -> bool:
+    """Whether a value is plain or a declared part, with all the parts in it."""
     return _is_plain(value) or (
         _is_declared(value) and all(is_part(getattr(value, field.name)) for field in dataclasses.fields(value))
     )
 
 
-def to_settings(value: Any) -> dict[str, Any]:
+def to_settings(value: object) -> Settings:
     """A part as plain data."""
     if not _is_declared(value):
         raise requirement("sampler", "made of parts declared with svrhmc.core.serialise.part to be saved", repr(value))
@@ -66,38 +71,38 @@ def to_settings(value: Any) -> dict[str, Any]:
     return {"type": type(value).__name__, **plain}
 
 
-def from_settings(settings: Any) -> Any:
+def from_settings(settings: object) -> Any:
     """The part that plain data describe; anything else is a ValueError."""
     if not isinstance(settings, dict) or not isinstance(settings.get("type"), str):
         raise requirement("a part", "a type with its settings", repr(settings)[:60])
-    name, given = settings["type"], {key: value for key, value in settings.items() if key != "type"}
+    name, values = settings["type"], {key: value for key, value in settings.items() if key != "type"}
     if name not in _PARTS:
         raise requirement("a part", "of a declared type", repr(name), "import the module that defines it")
     allowed = {field.name for field in dataclasses.fields(_PARTS[name]) if field.init}
-    unknown = [key for key in given if key not in allowed]
+    unknown = [key for key in values if key not in allowed]
     if unknown:
         fields = ", ".join(sorted(allowed)) or "nothing"
         raise requirement(f"a part {name}", f"made of {fields}", repr(unknown[0][:40]))
     try:
-        return _PARTS[name](**{key: from_settings(v) if isinstance(v, dict | list) else v for key, v in given.items()})
+        return _PARTS[name](**{key: from_settings(v) if isinstance(v, dict | list) else v for key, v in values.items()})
     except (TypeError, OverflowError) as error:
-        raise requirement(f"a part {name}", "made of settings of their kinds", repr(given)[:60], str(error)) from error
+        raise requirement(f"a part {name}", "made of settings of their kinds", repr(values)[:60], str(error)) from error
 
 
-def _is_declared(value: Any) -> bool:
+def _is_declared(value: object) -> TypeIs[DataclassInstance]:
     return _PARTS.get(type(value).__name__) is type(value)
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: object) -> bool:
     return value is None or isinstance(value, bool | int | float | str)
 
 
-def described(value: Any) -> str:
-    """Its repr, without the place in memory that Python writes for objects which have none of their own."""
+def described(value: object) -> str:
+    """The repr of an object, without the address in memory that Python's own repr has."""
     return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
 
 
-def pickled(functions: Any) -> bytes:
+def pickled(functions: object) -> bytes:
     """The bytes from which `pickle.loads` makes them again; by cloudpickle where pickle alone cannot."""
     try:
         return pickle.dumps(functions)
@@ -115,10 +120,10 @@ def pickled(functions: Any) -> bytes:
             raise requirement("the functions of a pickled model", allowed, given, "make the model anew") from error
 
 
-def save(path: Path, value: Any, name: str, version: int) -> None:
+def save(path: Path, value: DataclassInstance, name: str, version: int) -> None:
     """Write a result in one step: a kill at any moment leaves the old file or the new one."""
     _require_sound(value)
-    arrays: dict[str, npt.NDArray[Any]] = {}
+    arrays: dict[str, Values] = {}
     fields = _written(value, "", arrays)
     remove_partials(path, abandoned=True)
     front = {"format": f"svrhmc-{name}", "version": version, "written_by": VERSION}
@@ -158,9 +163,9 @@ def is_text(value: str) -> bool:
     return _NOT_TEXT.search(value) is None
 
 
-def _written(value: Any, prefix: str, arrays: dict[str, npt.NDArray[Any]]) -> dict[str, Any]:
+def _written(value: DataclassInstance, prefix: str, arrays: dict[str, Values]) -> Settings:
     """The fields that are no arrays, as JSON takes them; arrays go by the names of the fields that lead to them."""
-    fields: dict[str, Any] = {}
+    fields: Settings = {}
     for name, kind in _saved_fields(value).items():
         field, path, dtype = getattr(value, name), f"{prefix}{name}", _dtype(kind)
         if field is not None and dtype is not None:
@@ -174,11 +179,11 @@ def _written(value: Any, prefix: str, arrays: dict[str, npt.NDArray[Any]]) -> di
     return fields
 
 
-def _read(name: str, kind: type[Any], fields: Any, prefix: str, arrays: Mapping[str, npt.NDArray[Any]]) -> Any:
+def _read(name: str, kind: type[Result], fields: object, prefix: str, arrays: Mapping[str, Values]) -> Result:
     """A dataclass from its fields in a file, each of the kind that it is declared to be."""
     if not isinstance(fields, dict):
         raise requirement(name, "what its fields are", _short(fields))
-    values: dict[str, Any] = {}
+    values: Settings = {}
     for field, declared in _saved_fields(kind).items():
         path, inner, dtype = f"{prefix}{field}", _dataclass(declared), _dtype(declared)
         if dtype is not None and path in arrays:
@@ -198,7 +203,7 @@ def _read(name: str, kind: type[Any], fields: Any, prefix: str, arrays: Mapping[
     return value
 
 
-def _read_plain(name: str, kind: Any, value: Any) -> Any:
+def _read_plain(name: str, kind: Annotation, value: object) -> object:
     if value is None and (_may_be_none(kind) or kind is Any):
         return None
     bare = _bare(kind)
@@ -216,61 +221,66 @@ def _read_plain(name: str, kind: Any, value: Any) -> Any:
     return _READERS[bare](name, value)
 
 
-def _number(name: str, value: Any) -> float:
-    if type(value) not in (int, float):
+def _number(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
         raise requirement(name, "a number", _short(value))
     return float(value)
 
 
-def _text(name: str, value: Any) -> str:
+def _text(name: str, value: object) -> str:
     if not isinstance(value, str) or not is_text(value):
         raise requirement(name, "a text", _short(value))
     return value
 
 
-_READERS: dict[Any, Any] = {
+_READERS: dict[Annotation, Callable[[str, object], object]] = {
     bool: truth, int: lambda name, value: whole(name, value, -(1 << 64)), float: _number, str: _text,
 }  # fmt: skip
 
 
-def _saved_fields(kind: Any) -> dict[str, Any]:
+def _saved_fields(kind: object) -> dict[str, Annotation]:
     hints = typing.get_type_hints(kind if isinstance(kind, type) else type(kind))
-    saved = [field.name for field in dataclasses.fields(kind) if field.metadata.get("saved", True)]
+    saved = [field.name for field in _fields(kind) if field.metadata.get("saved", True)]
     return {name: hints[name] for name in saved}
 
 
-def _fields_with_default(kind: Any) -> set[str]:
+def _fields(kind: object) -> tuple[dataclasses.Field[object], ...]:
+    """Of a dataclass or of an object of one."""
+    return dataclasses.fields(cast("DataclassInstance", kind))
+
+
+def _fields_with_default(kind: object) -> set[str]:
     none = dataclasses.MISSING
-    return {f.name for f in dataclasses.fields(kind) if f.default is not none or f.default_factory is not none}
+    return {f.name for f in _fields(kind) if f.default is not none or f.default_factory is not none}
 
 
-def _bare(kind: Any) -> Any:
-    """What it is where it is not None."""
+def _bare(kind: Annotation) -> Annotation:
+    """The annotation without its None."""
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
         return next(option for option in typing.get_args(kind) if option is not type(None))
     return kind
 
 
-def _may_be_none(kind: Any) -> bool:
+def _may_be_none(kind: Annotation) -> bool:
     return type(None) in typing.get_args(kind)
 
 
-def _dataclass(kind: Any) -> Any:
+def _dataclass(kind: Annotation) -> type[DataclassInstance] | None:
     """The dataclass that a field holds, or None."""
     bare = _bare(kind)
     return bare if isinstance(bare, type) and dataclasses.is_dataclass(bare) else None
 
 
-def _dtype(kind: Any) -> np.dtype[Any] | None:
+def _dtype(kind: Annotation) -> np.dtype[np.generic] | None:
     """The type of an array's numbers; None for what is no array."""
     return _ARRAYS.get(_bare(kind))
 
 
-def _require_sound(value: Any) -> None:
+def _require_sound(value: object) -> None:
     if hasattr(value, "require_sound"):
         value.require_sound()
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "…"

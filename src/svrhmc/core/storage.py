@@ -30,13 +30,17 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import chain, count
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
 
+from svrhmc.core.arrays import Array, Values
 from svrhmc.core.errors import StorageError
 from svrhmc.core.machine import free_memory
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 _MAGIC = b"svrhmc\n"
 _TYPES = ("<f8", "<f4", "<i8", "<u4")
@@ -51,17 +55,18 @@ _KINDS_OF_FILES = (
 )  # fmt: skip
 _numbers = count()  # of files in the making, so that threads do not write into one
 Value = TypeVar("Value")
+Number = TypeVar("Number", bound=np.generic)
 
 
 @dataclass(frozen=True, eq=False)
 class Record:
     """What a file holds; path: that file, where it was read from one."""
 
-    said: dict[str, Any]
-    arrays: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
+    said: dict[str, object]
+    arrays: Mapping[str, Values] = field(default_factory=dict)
     path: Path | None = None
 
-    def value(self, name: str, check: Callable[..., Value], *bounds: Any) -> Value:
+    def value(self, name: str, check: Callable[..., Value], *bounds: object) -> Value:
         """What is said under a name, as `check(name, value, *bounds)` gives it back; a `StorageError` where it is not
         there or the check raises an error.
 
@@ -76,7 +81,15 @@ class Record:
         except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise self.unusable(str(error).rstrip(".")) from error
 
-    def array(self, name: str, shape: tuple[int | None, ...], kind: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
+    @overload
+    def array(self, name: str, shape: tuple[int | None, ...]) -> Array: ...
+
+    @overload
+    def array(
+        self, name: str, shape: tuple[int | None, ...], kind: type[Number] | np.dtype[Number]
+    ) -> npt.NDArray[Number]: ...
+
+    def array(self, name: str, shape: tuple[int | None, ...], kind: npt.DTypeLike = np.float64) -> Values:
         """An array of this type and shape (None for any length), all finite; else a `StorageError`."""
         array, wanted = self.arrays.get(name), np.dtype(kind)
         if array is None:
@@ -119,8 +132,8 @@ def require_file(path: Path, status: os.stat_result, kind: type[ValueError] = St
 
 def write_record(
     path: Path,
-    said: Mapping[str, Any],
-    arrays: Mapping[str, npt.NDArray[Any]] | None = None,
+    said: Mapping[str, object],
+    arrays: Mapping[str, Values] | None = None,
     follow: bool = True,
 ) -> None:
     """Write a record in one step; arrays mapped from files are read piece by piece."""
@@ -135,13 +148,14 @@ def write_record(
     total = hashlib.sha256()
     with _replacing(path, follow) as file:
         front = (_MAGIC, len(header).to_bytes(8, "little"), header)
-        for piece in chain(front, *(_pieces(array) for array in parts.values())):
+        pieces: Iterator[Buffer] = chain(front, *(_pieces(array) for array in parts.values()))
+        for piece in pieces:
             total.update(piece)
             file.write(piece)
         file.write(total.digest())
 
 
-def _pieces(array: npt.NDArray[Any]) -> Iterator[Any]:
+def _pieces(array: Values) -> Iterator[Buffer]:
     """The numbers of an array in their order, some at a time where they do not lie in it."""
     if array.flags.c_contiguous:
         yield array.reshape(-1).data
@@ -149,7 +163,7 @@ def _pieces(array: npt.NDArray[Any]) -> Iterator[Any]:
     yield from (np.ascontiguousarray(block).reshape(-1).data for block in _blocks(array))
 
 
-def _blocks(array: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
+def _blocks(array: Values) -> Iterator[Values]:
     """An array in blocks, in the order of its numbers."""
     if array.nbytes <= _PIECE:
         yield array
@@ -266,7 +280,7 @@ def _read(path: Path, file: IO[bytes], length: int) -> Record:
     return Record(content, arrays, path)
 
 
-def _header(header: Any) -> tuple[dict[str, Any], list[tuple[str, str, tuple[int, ...]]]]:
+def _header(header: dict[str, Any]) -> tuple[dict[str, object], list[tuple[str, str, tuple[int, ...]]]]:
     """What is said, and name, type and shape of each array; anything else is a ValueError."""
     content, described = header["said"], [(name, kind, tuple(shape)) for name, kind, shape in header["arrays"]]
     for name, kind, shape in described:
@@ -282,7 +296,7 @@ def _size(kind: str, shape: tuple[int, ...]) -> int:
     return np.dtype(kind).itemsize * math.prod(shape)
 
 
-def _type_of(name: str, array: npt.NDArray[Any]) -> str:
+def _type_of(name: str, array: Values) -> str:
     kind = array.dtype.newbyteorder("<").str
     if kind not in _TYPES:
         raise TypeError(f"{name} is of type {array.dtype}, which is not kept in files")

@@ -6,13 +6,16 @@ import html
 import textwrap
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import missing, requirement
+
+if TYPE_CHECKING:
+    import pandas
 
 _WIDTH, _WIDEST = 100, 28  # of sentences, and of names in a printed table
 _SHOWN = 60  # rows that are printed; a data frame has all
@@ -77,7 +80,7 @@ class Summary:
         notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes if note)
         return f"{title}<table><thead><tr><th></th>{head}</tr></thead><tbody>{rows}</tbody></table>{more}{notes}"
 
-    def to_frame(self) -> Any:
+    def to_frame(self) -> pandas.DataFrame:
         """As a pandas data frame: one row for each coordinate, indexed by its name."""
         try:
             import pandas

@@ -36,8 +36,8 @@ from svrhmc.density.profile import Profile, convex_given_shared, one_mode_of_pro
 from svrhmc.density.rank import least_eigenvalue, no_density, require_rank, require_rank_by_products
 from svrhmc.families.base import Loss
 from svrhmc.priors.terms import Heavy, Terms, per_column
-from svrhmc.rows.base import Labels, Rows
-from svrhmc.rows.forms import Derivatives, Energies, RowsForm, Some, Squares
+from svrhmc.rows.base import Labels, Rows, Some
+from svrhmc.rows.forms import Derivatives, Energies, RowsForm, Squares
 from svrhmc.rows.predictors import seen_by
 from svrhmc.rows.sparse import make_rows
 
@@ -527,9 +527,11 @@ class GeneralisedLinear(FiniteSum):
 
     def _energies(self, x: Array) -> Energies:
         """Values and gradients of the rows; of single states whose Hessian was just found by that pass."""
-        recalled = [self.rows.recalled(RowsForm.derivatives, state) for state in x]
-        if all(one is not None for one in recalled):
-            return Energies(np.array([one.value for one in recalled]), np.array([one.gradient for one in recalled]))
+        sums = [self.rows.recalled(RowsForm.derivatives, state) for state in x]
+        recalled = [derivatives for derivatives in sums if derivatives is not None]
+        if len(recalled) == len(x):
+            values = np.array([derivatives.value for derivatives in recalled])
+            return Energies(values, np.array([derivatives.gradient for derivatives in recalled]))
         zero = Energies(np.zeros(len(x)), np.zeros((len(x), self.rows.dim)))
         energies: Energies = self.rows.reduce(
             RowsForm.energies, self._form, x, zero=zero, task="gradients over all rows", counted=True

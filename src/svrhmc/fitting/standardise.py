@@ -241,7 +241,7 @@ def _sums_of_labels(loss: Loss, y: Array, w: Array, offset: Array, y0: float) ->
 
 def _signed(coding: Coding) -> bool:
     """Whether labels of events are −1 and 1."""
-    return coding.meant is not None and float(coding.meant.min()) < 0
+    return coding.coded is not None and float(coding.coded.min()) < 0
 
 
 class StandardReader(Reader):

@@ -170,7 +170,8 @@ class _Chains:
         w2 = distances.plug_in_w2(draws, pi.mean, pi.covariance).value
         x = Moments(laws.arrays["means"][place], laws.arrays["covariances"][place])
         mean, deviation = expected_plug_in(x, pi, settings["chains"], settings["simulations"], rng)
-        exact, state = laws.said["w2"][place], rng.bit_generator.state
+        exact = laws.value("w2", lambda _, distances: float(distances[place]))
+        state = rng.bit_generator.state
         return {"w2": w2, "expected": mean, "deviation": deviation, "exact": exact, "random": state}
 
     def _drawn(self) -> Array:

@@ -11,15 +11,23 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
-from svrhmc.core.arrays import Array, Indices, contract, cores, digest
+from svrhmc.core.arrays import Array, Indices, Reals, Selection, Values, contract, cores, digest
 from svrhmc.core.deadline import looked, looking, piece
 from svrhmc.core.recording import once
 from svrhmc.families.base import Loss
+from svrhmc.rows.csr import CsrMatrix, Matrix
+
+if TYPE_CHECKING:
+    from svrhmc.kernels.rows import DenseRows as CompiledDense
+
+
+Total = TypeVar("Total", bound="RowSums")
+Norms = Callable[[Reals], Array]  # of some dense rows: (rows, dim) → (rows,)
 
 _BLOCK_ELEMENTS = 1 << 20
 _LARGE = 1 << 19  # entries of X from which passes are shared by threads
@@ -27,48 +35,85 @@ _COMPILED = 1 << 23  # entries from which those of a search are worth seconds of
 
 
 class Labels(NamedTuple):
-    """What is known of every row besides its entries; None where it is the same for all: no offset, a weight of 1."""
+    """The label, offset and weight of every row; None where they are alike for all: no offset, a weight of 1."""
 
     y: Array
     offset: Array | None = None
     weights: Array | None = None
 
-    def chosen(self, rows: Any) -> Labels:
+    def chosen(self, rows: Selection) -> Labels:
         """The labels of some rows."""
         offset, weights = (None if part is None else part[rows] for part in self[1:])
         return Labels(self.y[rows], offset, weights)
+
+
+class Some(NamedTuple):
+    """A few rows, with labels in the loss's form."""
+
+    X: Matrix
+    y: Array
+    offset: Array | None
+    weights: Array | None
+
+
+class RowSums(Protocol):
+    """Sums over rows: a named tuple of arrays, to which those of other rows can be added."""
+
+    def __iter__(self) -> Iterator[Values | float]: ...
+
+    def __add__(self, other: Self, /) -> Self: ...
+
+
+class LinearMap(Protocol):
+    """x = x̂ + Wz, the variables z of chains, as far as rows ask for them; `svrhmc.whitening.maps` has the kinds."""
+
+    def norms(self, rows: Reals) -> Array:
+        """|Wᵀa| of some rows."""
+
+    def images(self, rows: Array) -> Array:
+        """aᵀW of some rows."""
+
+    def block_norms(self, blocks: int, width: int) -> Norms | None:
+        """√Σ_c |W_cᵀa|² over the blocks W_c of W's rows, where there is a way in one pass."""
 
 
 class Rows(ABC):
     """An n × dim matrix A with rows aᵢ."""
 
     storage: ClassVar[str]  # how the entries lie in memory, for those who must know: "dense" or "sparse"
-    in_memory: ClassVar[bool] = True  # whether they are; else all that is said of rows is found by passes over them
+    in_memory: ClassVar[bool] = True  # else rows are read anew for each pass over them
     passes: float = 0.0  # made over rows that are read anew for each
     pass_seconds: float = 0.0  # what the quickest of them took
     names: tuple[str, ...] = ()  # of the columns, where they have some
-    watch: Callable[[float], None] | None = None  # is told of rows read where nobody asked for gradients
+    watch: Callable[[float], None] | None = None  # called with the number of rows read other than for gradients
     n: int
     dim: int
-    dtype: np.dtype[Any]
+    dtype: np.dtype[np.floating]
 
-    def recalled(self, function: Callable[..., Any], *arguments: Array) -> Any:
-        """A sum of `reduce` that was made just before, where such are remembered; else None."""
+    def recalled(self, function: Callable[..., Total], *arguments: Array) -> Total | None:
+        """The result of `reduce` with this function at these arguments, where it is among the last ones; else None."""
         return None
 
-    def few(self) -> Any:
+    def few(self) -> Some:
         """Some rows, with their labels, where all of them are not in memory."""
         raise NotImplementedError
 
     def reduce(
-        self, function: Callable[..., Any], form: Any, *arguments: Array, zero: Any, task: str, counted: bool = False
-    ) -> Any:
+        self,
+        function: Callable[..., Total],
+        form: object,
+        *arguments: Array,
+        zero: Total,
+        task: str,
+        counted: bool = False,
+    ) -> Total:
         """function(form, *arguments), a sum over the rows of a form, added over all blocks of rows in their order; an
         array is one block. zero: such a sum of no rows. task: what is done, for whoever waits for it. counted: whether
         whoever asks counts the components that are read.
         """
         shapes = [np.shape(part) for part in zero]
-        return type(zero)(*once(lambda: function(form, *arguments), *shapes, of=arguments))
+        make: Callable[..., Total] = type(zero)
+        return make(*once(lambda: tuple(function(form, *arguments)), *shapes, of=arguments))
 
     @property
     def compiled(self) -> Any:
@@ -109,12 +154,12 @@ class Rows(ABC):
 
     @property
     def columns(self) -> int:
-        """Of the matrix: as many as x has numbers, unless several predictors see a row."""
+        """Columns of the matrix: as many as x has coordinates, unless a row has several linear predictors."""
         return self.dim
 
     @property
     def seen_once(self) -> Rows:
-        """The rows as one predictor sees them."""
+        """The n × columns matrix itself, whatever the number of linear predictors."""
         return self
 
     def columns_of(self, coordinates: Indices) -> Indices:
@@ -128,7 +173,7 @@ class Rows(ABC):
 
     @property
     def stored(self) -> float:
-        """Those that are read once for all predictors."""
+        """Stored entries of a row that are read once for all its linear predictors."""
         return self.entries
 
     @abstractmethod
@@ -141,7 +186,7 @@ class Rows(ABC):
 
     def grams(self, weights: Sequence[Array], precise: bool = False) -> Array:
         """`gram` for each of some weights of either sign: (count, dim, dim)."""
-        return np.array([self._signed(np.ascontiguousarray(each), precise) for each in weights])
+        return np.array([self._signed(np.ascontiguousarray(w), precise) for w in weights])
 
     def _signed(self, weights: Array, precise: bool) -> Array:
         """Aᵀ diag(w) A where w may have both signs: that of its positive part less that of its negative part."""
@@ -152,7 +197,7 @@ class Rows(ABC):
         """`combine` and a precise `gram`, of one number a row each."""
         return self.combine(slopes[None])[0], self.gram(weights, precise=True)
 
-    def sparse_gram(self, weights: Array, diagonal: Array, most: float, full: int) -> Any:
+    def sparse_gram(self, weights: Array, diagonal: Array, most: float, full: int) -> CsrMatrix | Array | None:
         """G = Aᵀ diag(w) A + diag(diagonal) as a scipy CSR matrix, where rows are sparse and no more than `most`
         products are summed; else None. With up to `full` columns and more products than entries, its lower triangle as
         an array.
@@ -176,7 +221,7 @@ class Rows(ABC):
         """Some of the rows, as rows."""
 
     @abstractmethod
-    def lengths(self, norms: Callable[[Any], Array]) -> Array:
+    def lengths(self, norms: Norms) -> Array:
         """A norm of every row, given for some dense rows at once."""
 
     def image_squares(self, factor: Array) -> Array:
@@ -184,14 +229,14 @@ class Rows(ABC):
 
         from svrhmc.kernels import columns
 
-        def squares(some: Any) -> Array:
-            out, turned = np.empty(len(some)), np.ascontiguousarray(factor.T)
-            columns.squares(np.asarray(some, np.float64).T.copy(), turned, out)
+        def squares(some: Reals) -> Array:
+            out, transposed = np.empty(len(some)), np.ascontiguousarray(factor.T)
+            columns.squares(np.asarray(some, np.float64).T.copy(), transposed, out)
             return out
 
         return self.lengths(squares)
 
-    def whitened_lengths(self, whitening: Any) -> Array:
+    def whitened_lengths(self, whitening: LinearMap) -> Array:
         """|Wᵀaᵢ| of every row."""
         return self.lengths(whitening.norms)
 
@@ -203,13 +248,13 @@ class DenseRows(Rows):
 
     storage = "dense"
 
-    def __init__(self, X: npt.NDArray[Any]) -> None:
+    def __init__(self, X: Reals) -> None:
         self.X = np.ascontiguousarray(X)
         self.n, self.dim = X.shape
         self.dtype = X.dtype
 
     @cached_property
-    def compiled(self) -> Any:
+    def compiled(self) -> CompiledDense:
         from svrhmc.kernels.rows import dense_rows
 
         return dense_rows(self.X)
@@ -240,9 +285,10 @@ class DenseRows(Rows):
 
     def slopes_combined(self, loss: Loss, x: Array, labels: Labels) -> Array | None:
         """At many states in one pass each, where rows are many and the loss is compiled; else None."""
-        if not self.one_pass(loss):
+        passes = self._compiled()
+        if passes is None or not self.one_pass(loss):
             return None
-        return np.asarray(self._passes().RowsPass(self, loss, labels)(x, valued=False)[1], np.float64)
+        return np.asarray(passes.RowsPass(self, loss, labels)(x, valued=False)[1], np.float64)
 
     def one_pass(self, loss: Loss) -> bool:
         """Where the loss is compiled, and rows are so many that passes are."""
@@ -285,17 +331,17 @@ class DenseRows(Rows):
     def choose(self, indices: Indices) -> DenseRows:
         return DenseRows(self.X[indices])
 
-    def lengths(self, norms: Callable[[Any], Array]) -> Array:
+    def lengths(self, norms: Norms) -> Array:
         """Block by block, on all cores."""
         size = max(1, _BLOCK_ELEMENTS // max(1, self.dim))
-        begins, at = range(0, self.n, size), looking()
+        begins, look = range(0, self.n, size), looking()
 
-        def some(begin: int) -> Array:
-            at(0.0)
+        def block_norms(begin: int) -> Array:
+            look(0.0)
             return norms(self.X[begin : begin + size])
 
         with ThreadPoolExecutor(min(cores(), len(begins))) as pool:
-            return np.concatenate(list(pool.map(some, begins)))
+            return np.concatenate(list(pool.map(block_norms, begins)))
 
     def warm(self, loss: Loss, labels: Labels) -> None:
         """Compile, or load, the passes for rows like these."""
@@ -307,11 +353,11 @@ class DenseRows(Rows):
                 state = np.zeros((1, loss.blocks * self.dim + loss.shared))
                 passes.RowsPass(one, loss, labels.chosen(slice(1)))(state, valued=False)
 
-    def _compiled(self) -> Any:
+    def _compiled(self) -> ModuleType | None:
         """Compiled passes, for rows so many that they pay."""
         return self._passes() if self.X.size >= _COMPILED else None
 
-    def _passes(self) -> Any:
+    def _passes(self) -> ModuleType | None:
         """Passes on threads, loaded only for rows so many that they pay."""
         if self.X.size < _LARGE:
             return None

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from svrhmc.core.arrays import Array
+from svrhmc.core.arrays import Array, Integers, Values
 from svrhmc.core.errors import DataError, requirement
 from svrhmc.families.base import Loss
 from svrhmc.rows.base import Rows
@@ -27,34 +25,33 @@ class Coding:
     """The labels of a loss: values as they are read, in order, and what the loss has for them; or as they are."""
 
     loss: Loss
-    values: npt.NDArray[Any] | None = None
-    meant: Array | None = None
+    values: Values | None = None
+    coded: Array | None = None
 
     def form(self, block: Block, where: str) -> RowsForm:
         """The rows of a block with their labels, and no prior."""
         rows: Rows = seen_by(rows_of_block(block.X, make_rows), self.loss)
-        nothing = np.zeros(rows.dim)
+        flat = np.zeros(rows.dim)
         return RowsForm(
-            rows, self._meant(block, where), self.loss, nothing, nothing, offset=block.offset, weights=block.weights
+            rows, self._coded_labels(block, where), self.loss, flat, flat, offset=block.offset, weights=block.weights
         )
 
-    def _meant(self, block: Block, where: str) -> Array:
+    def _coded_labels(self, block: Block, where: str) -> Array:
         try:
-            if self.values is None or self.meant is None:
+            if self.values is None or self.coded is None:
                 return self.loss.observed(block.y, len(block.y)).y
             places = _places(self.values, block.y)
-            if not (found := self.values[places] == block.y).all():
-                row = int(np.argmin(found))
+            if not (listed := self.values[places] == block.y).all():
+                row = int(np.argmin(listed))
                 raise DataError(
                     f"row {block.first + row} has the label {block.y[row]!r}, which no other partition has."
                 )
-            meant: Array = self.meant[places]
-            return meant
+            return self.coded[places]
         except ValueError as error:
             raise DataError(f"{where}, rows from {block.first} on: {error}") from None
 
 
-def _places(values: npt.NDArray[Any], y: npt.NDArray[Any]) -> Any:
+def _places(values: Values, y: Values) -> Integers:
     """The number of the last value that is no larger than each label, or 0: counted where values are few, which is
     faster than a search for each label.
     """
@@ -66,7 +63,7 @@ def _places(values: npt.NDArray[Any], y: npt.NDArray[Any]) -> Any:
     return places
 
 
-def coding_of(data: Partitions, loss: Loss) -> tuple[Coding, Any]:
+def coding_of(data: Partitions, loss: Loss) -> tuple[Coding, Values | None]:
     """How labels as they are read become those of a loss, and what classes they stand for.
 
     Where labels are events or classes, all partitions are asked for theirs: so the classes are one list for all.
@@ -74,29 +71,31 @@ def coding_of(data: Partitions, loss: Loss) -> tuple[Coding, Any]:
     if loss.outcome not in ("events", "classes"):
         return Coding(loss), None
     reader = data.reader
-    found = data.each(surveyed, [(k, _MOST_CLASSES) for k in range(len(reader.sizes))], "labels")
-    known = [each for each in found if each is None or len(each)]
-    if not known:
+    by_partition = data.each(surveyed, [(k, _MOST_CLASSES) for k in range(len(reader.sizes))], "labels")
+    filled = [labels for labels in by_partition if labels is None or len(labels)]
+    if not filled:
         raise DataError("there are no rows in any partition.")
-    if any(each is None for each in known) or len(values := _union(known)) > _MOST_CLASSES:
+    few = [labels for labels in filled if labels is not None]
+    if len(few) < len(filled) or len(values := _union(few)) > _MOST_CLASSES:
         raise requirement("y", f"labels of at most {_MOST_CLASSES} classes for {loss}", "more")
     coded = loss.coded(values)
     return Coding(coded.loss, values, coded.loss.observed(coded.y, len(values)).y), coded.classes
 
 
-def _union(known: list[Any]) -> npt.NDArray[Any]:
-    kinds = {each.dtype.kind for each in known}
+def _union(by_partition: list[Values]) -> Values:
+    """All labels that some partition has, in order."""
+    kinds = {labels.dtype.kind for labels in by_partition}
     if len(kinds) > 1 and kinds & set("USO") and kinds - set("USO"):
         raise DataError("the labels are texts in some partitions and numbers in others. Give all of them one type.")
-    return np.unique(np.concatenate(known))
+    return np.unique(np.concatenate(by_partition))
 
 
-def surveyed(reader: Reader, number: int, most: int) -> npt.NDArray[Any] | None:
+def surveyed(reader: Reader, number: int, most: int) -> Values | None:
     """The values that labels of a partition have, in order; None where they are more than `most`."""
-    known: npt.NDArray[Any] | None = None
+    distinct: Values | None = None
     for y in reader.labels(number):
-        found = np.unique(y)
-        known = found if known is None else np.union1d(known, found)
-        if len(known) > most:
+        in_block = np.unique(y)
+        distinct = in_block if distinct is None else np.union1d(distinct, in_block)
+        if len(distinct) > most:
             return None
-    return np.zeros(0) if known is None else known
+    return np.zeros(0) if distinct is None else distinct

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from types import ModuleType
 
 import numpy as np
-import numpy.typing as npt
 
-from svrhmc.core.arrays import Array, Indices
-from svrhmc.rows.base import DenseRows, Rows
+from svrhmc.core.arrays import Array, Indices, Reals
+from svrhmc.rows.base import DenseRows, Norms, Rows
+from svrhmc.rows.csr import Matrix
 
 _BLOCK = 1 << 20  # entries
 
@@ -19,7 +19,7 @@ class ColumnRows(Rows):
 
     storage = "columns"
 
-    def __init__(self, X: npt.NDArray[Any]) -> None:
+    def __init__(self, X: Reals) -> None:
         self.X, self._columns = X, X.T
         self.n, self.dim = X.shape
         self.dtype = X.dtype
@@ -71,13 +71,13 @@ class ColumnRows(Rows):
         """A copy, with the entries of a row side by side."""
         return DenseRows(np.ascontiguousarray(self.X[indices]))
 
-    def lengths(self, norms: Callable[[Any], Array]) -> Array:
+    def lengths(self, norms: Norms) -> Array:
         size = max(1, _BLOCK // self.dim)
         return np.concatenate([norms(self.X[low : low + size]) for low in range(0, self.n, size)])
 
     @property
-    def _sums(self) -> Any:
-        """What is compiled, loaded where it is used."""
+    def _sums(self) -> ModuleType:
+        """Compiled sums over columns, loaded when they are first needed."""
         from svrhmc.kernels import columns
 
         return columns
@@ -94,7 +94,8 @@ class ColumnRows(Rows):
         return self._in_rows.digest()
 
 
-def rows_of_block(X: Any, make: Callable[[Any], Rows]) -> Rows:
+def rows_of_block(X: Matrix, make: Callable[[Matrix], Rows]) -> Rows:
     """Rows of a block as they lie: column by column where they do, else as `make` has them."""
-    by_columns = isinstance(X, np.ndarray) and X.ndim == 2 and X.flags.f_contiguous
-    return ColumnRows(X) if by_columns and X.dtype in (np.float32, np.float64) else make(X)
+    if isinstance(X, np.ndarray) and X.ndim == 2 and X.flags.f_contiguous and X.dtype in (np.float32, np.float64):
+        return ColumnRows(X)
+    return make(X)

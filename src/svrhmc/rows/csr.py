@@ -6,11 +6,13 @@ mapped from a file; so all of it is looked at here, in pieces, and what scipy ha
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Protocol, overload
 
 import numpy as np
 import numpy.typing as npt
 
+from svrhmc.core.arrays import Array, Integers, Reals, Selection
 from svrhmc.core.errors import requirement
 
 _BLOCK = 1 << 22  # entries looked at in one piece
@@ -18,7 +20,59 @@ _MOST_COLUMNS = 1 << 32  # that a column's number of four bytes can tell apart
 _REMEDY = "make it again, as with scipy.sparse.csr_matrix((data, (rows, columns)), shape=(n, dim))"
 
 
-def checked_csr(X: Any) -> Any:
+class CsrMatrix(Protocol):
+    """A scipy.sparse matrix or array in CSR form, as far as it is used here: scipy has no types of its own."""
+
+    data: Reals
+    indices: Integers
+    indptr: Integers
+    has_sorted_indices: bool
+    has_canonical_format: bool
+
+    format: str
+    ndim: int
+    nnz: int
+    shape: tuple[int, int]
+    dtype: np.dtype[np.floating]
+    T: CsrMatrix
+
+    def __getitem__(self, places: Selection | tuple[Selection, Selection], /) -> CsrMatrix: ...
+
+    @overload
+    def __matmul__(self, other: Array, /) -> Array: ...
+
+    @overload
+    def __matmul__(self, other: CsrMatrix, /) -> CsrMatrix: ...
+
+    def multiply(self, other: npt.ArrayLike) -> CsrMatrix:
+        """Entry by entry."""
+
+    def tocsr(self) -> CsrMatrix:
+        """Stored row by row."""
+
+    def tocsc(self) -> CsrMatrix:
+        """Stored column by column."""
+
+    def toarray(self) -> Reals:
+        """The dense matrix."""
+
+    def astype(self, dtype: npt.DTypeLike) -> CsrMatrix:
+        """With entries of another type."""
+
+    def sum_duplicates(self) -> None:
+        """Sort the columns of each row, and add entries of one place."""
+
+    def sort_indices(self) -> None:
+        """Sort the columns of each row."""
+
+    def check_format(self, full_check: bool = True) -> None:
+        """Raise a ValueError where the three arrays are no CSR matrix."""
+
+
+Matrix = Reals | CsrMatrix  # of rows, dense or sparse
+
+
+def checked_csr(X: CsrMatrix) -> CsrMatrix:
     """A CSR matrix of float32 or float64 that is sound: the one given, or a copy where something has to be put right.
 
     Each row's columns increase in what is given back. Columns out of order are sorted, and an entry given twice stands
@@ -50,15 +104,21 @@ use indices - 1.
     rising = _rising(indices[:ends], indptr)
     if same and rising:
         return X
-    made = type(X)((data[:ends], indices[:ends], indptr), shape=X.shape, copy=not rising)
+    matrix = csr_like(X, data[:ends], indices[:ends], indptr, copy=not rising)
     if not rising:
-        made.has_sorted_indices = made.has_canonical_format = False  # else scipy may believe what it noted before
-        made.sum_duplicates()
-        _require_finite(made.data, made.indices, made.indptr)  # a sum may be too large
-    return made
+        matrix.has_sorted_indices = matrix.has_canonical_format = False  # else scipy may believe what it noted before
+        matrix.sum_duplicates()
+        _require_finite(matrix.data, matrix.indices, matrix.indptr)  # a sum may be too large
+    return matrix
 
 
-def _values(data: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def csr_like(X: CsrMatrix, data: Reals, indices: Integers, indptr: Integers, copy: bool) -> CsrMatrix:
+    """Three arrays as a matrix of X's class and shape."""
+    kind: Callable[..., CsrMatrix] = type(X)
+    return kind((data, indices, indptr), shape=X.shape, copy=copy)
+
+
+def _values(data: Reals) -> Reals:
     if data.dtype.kind in "biu":
         data = data.astype(np.float64)
     if data.dtype not in (np.float32, np.float64):
@@ -66,7 +126,7 @@ def _values(data: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return data
 
 
-def _whole(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _whole(name: str, array: Integers) -> Integers:
     """Whole numbers as scipy keeps them: of four or eight bytes, with a sign."""
     if array.dtype.kind not in "iu":
         raise _unsound(f"whole numbers as {name}", f"dtype {array.dtype}", _REMEDY)
@@ -77,7 +137,7 @@ def _whole(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return array.astype(np.int64)
 
 
-def _require_ends(indptr: npt.NDArray[Any], n: int, stored: int) -> int:
+def _require_ends(indptr: Integers, n: int, stored: int) -> int:
     """Where rows begin and end: from 0, never falling, within what is stored; gives the end of the last one."""
     if len(indptr) != n + 1:
         raise _unsound(f"indptr of n + 1 = {n + 1} numbers", len(indptr), _REMEDY)
@@ -94,17 +154,17 @@ def _require_ends(indptr: npt.NDArray[Any], n: int, stored: int) -> int:
     return int(indptr[n])
 
 
-def _require_columns(indices: npt.NDArray[Any], indptr: npt.NDArray[Any], dim: int) -> None:
+def _require_columns(indices: Integers, indptr: Integers, dim: int) -> None:
     for begin in range(0, len(indices), _BLOCK):
         piece = indices[begin : begin + _BLOCK]
         if int(piece.min()) < 0 or int(piece.max()) >= dim:
             k = int(np.argmax((piece < 0) | (piece >= dim)))
             why = "if columns are counted from 1, use indices - 1" if piece[k] == dim else "give their number in shape"
-            found = f"column {piece[k]} in row {_row_of(begin + k, indptr)}"
-            raise _unsound(f"columns from 0 to {dim - 1}", found, "they count from 0" if piece[k] < 0 else why)
+            place = f"column {piece[k]} in row {_row_of(begin + k, indptr)}"
+            raise _unsound(f"columns from 0 to {dim - 1}", place, "they count from 0" if piece[k] < 0 else why)
 
 
-def _require_finite(data: npt.NDArray[Any], indices: npt.NDArray[Any], indptr: npt.NDArray[Any]) -> None:
+def _require_finite(data: Reals, indices: Integers, indptr: Integers) -> None:
     for begin in range(0, len(data), _BLOCK):
         finite = np.isfinite(data[begin : begin + _BLOCK])
         if not finite.all():
@@ -112,19 +172,19 @@ def _require_finite(data: npt.NDArray[Any], indices: npt.NDArray[Any], indptr: n
             raise requirement("X", "finite everywhere", f"{data[k]} at row {_row_of(k, indptr)}, column {indices[k]}")
 
 
-def _rising(indices: npt.NDArray[Any], indptr: npt.NDArray[Any]) -> bool:
+def _rising(indices: Integers, indptr: Integers) -> bool:
     """Whether each row's columns increase."""
     for begin in range(0, len(indices) - 1, _BLOCK):
         piece = indices[begin : begin + _BLOCK + 1]
         steps = np.flatnonzero(piece[1:] <= piece[:-1]) + begin + 1  # places that do not rise must begin a row
         if len(steps):
-            found = np.searchsorted(indptr, steps)
-            if not (np.asarray(indptr)[np.minimum(found, len(indptr) - 1)] == steps).all():
+            rows = np.searchsorted(indptr, steps)
+            if not (np.asarray(indptr)[np.minimum(rows, len(indptr) - 1)] == steps).all():
                 return False
     return True
 
 
-def _row_of(place: int, indptr: npt.NDArray[Any]) -> int:
+def _row_of(place: int, indptr: Integers) -> int:
     return int(np.searchsorted(indptr, place, side="right")) - 1
 
 

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from svrhmc.core.arrays import Array, Indices, contract, cores
+from svrhmc.core.arrays import Array, Indices, Selection, contract, cores
 from svrhmc.families.base import Loss
 from svrhmc.priors.terms import Heavy, Terms
-from svrhmc.rows.base import Rows
+from svrhmc.rows.base import LinearMap, Rows
+
+if TYPE_CHECKING:
+    from jax.sharding import Mesh
 
 ALL = slice(None)
 _BLOCK = 4096  # rows
@@ -38,15 +41,6 @@ class Removed:
     curvatures: Array
     second_order: bool
     force: Array
-
-
-class Some(NamedTuple):
-    """A few rows, with labels in the loss's form."""
-
-    X: Any
-    y: Array
-    offset: Array | None
-    weights: Array | None
 
 
 class Energies(NamedTuple):
@@ -99,7 +93,7 @@ class RowsForm:
     loss: Loss
     prior_precision: Array
     prior_mean: Array
-    whitening: Any = None
+    whitening: Any = None  # a `LinearMap` with the methods of its own kind
     removed: Removed | None = None
     offset: Array | None = None
     weights: Array | None = None
@@ -113,7 +107,7 @@ class RowsForm:
 
     def chosen(self, places: Indices) -> RowsForm:
         """Some of its rows."""
-        offset, weights = (None if each is None else each[places] for each in (self.offset, self.weights))
+        offset, weights = (None if values is None else values[places] for values in (self.offset, self.weights))
         return replace(self, rows=self.rows.choose(places), y=self.y[places], offset=offset, weights=weights)
 
     # Sums over the rows, for `Rows.reduce`.
@@ -146,8 +140,8 @@ class RowsForm:
 
     def log_prior(self, x: Array) -> Array:
         """−½Λ(x − p)² − ψ(x) of every coordinate: (…, dim), up to constants."""
-        found: Array = -0.5 * self.prior_precision * (x - self.prior_mean) ** 2
-        return found if self.heavy is None else found - self.heavy.values(x)
+        normal: Array = -0.5 * self.prior_precision * (x - self.prior_mean) ** 2
+        return normal if self.heavy is None else normal - self.heavy.values(x)
 
     def prior_curvature(self, x: Array) -> Array:
         """Λ + ψ″ of every coordinate at one x."""
@@ -155,17 +149,17 @@ class RowsForm:
 
     def predictors(self, x: Array) -> Array:
         """All tᵢ at some x, in the user's variables: (chains, dim) → (chains, n)."""
-        return self._shifted(self.rows.predict(self._seen(x)), ALL)
+        return self._shifted(self.rows.predict(self._coefficients(x)), ALL)
 
     def predictors_at(self, x: Array, indices: Indices) -> Array:
         """The chosen tᵢ: (chains, dim), (chains, batch) → (chains, batch)."""
-        return self._shifted(self.rows.predict_at(self._seen(x), indices), indices)
+        return self._shifted(self.rows.predict_at(self._coefficients(x), indices), indices)
 
-    def _seen(self, x: Array) -> Array:
-        """The coordinates that the rows see: all, but for parameters of terms of the prior."""
+    def _coefficients(self, x: Array) -> Array:
+        """The coefficients of the rows: all coordinates but the parameters of the prior's terms."""
         return x if self.terms is None else np.ascontiguousarray(x[..., : self.rows.dim])
 
-    def _shifted(self, t: Array, chosen: Any) -> Array:
+    def _shifted(self, t: Array, chosen: Selection) -> Array:
         """The offset belongs to the first predictor, as the others have no exposure: classes, and shared parameters."""
         if self.offset is None:
             return t
@@ -174,27 +168,27 @@ class RowsForm:
             shifted[..., 0] += self.offset[chosen]
         return shifted
 
-    def values(self, t: Array, chosen: Any = ALL) -> Array:
+    def values(self, t: Array, chosen: Selection = ALL) -> Array:
         """wᵢℓ(tᵢ, yᵢ) of all or of some rows."""
         return self._of_rows(self.loss.value, t, chosen, 0)
 
-    def constants(self, chosen: Any = ALL) -> Array:
+    def constants(self, chosen: Selection = ALL) -> Array:
         """What −log p(yᵢ | tᵢ) has beside wᵢℓ(tᵢ, yᵢ), which does not depend on t."""
         weights = None if self.weights is None else self.weights[chosen]
         constant = self.loss.constant(self.y[chosen], weights)
         return constant if self.loss.tried or weights is None else constant * weights
 
-    def slopes(self, t: Array, chosen: Any = ALL) -> Array:
+    def slopes(self, t: Array, chosen: Selection = ALL) -> Array:
         """wᵢℓ′(tᵢ, yᵢ)."""
         return self._of_rows(self.loss.slope, t, chosen, 1)
 
-    def curvatures(self, t: Array, chosen: Any = ALL) -> Array:
+    def curvatures(self, t: Array, chosen: Selection = ALL) -> Array:
         """wᵢℓ″(tᵢ, yᵢ)."""
         return self._of_rows(self.loss.curvature, t, chosen, 2)
 
-    def weighed(self, each: Array) -> Array:
+    def weighed(self, values: Array) -> Array:
         """A number of every row, times its weight."""
-        return each if self.weights is None else each * self.weights
+        return values if self.weights is None else values * self.weights
 
     def turned(self, curvatures: Array, u: Array) -> Array:
         """Cᵢuᵢ: what rows' slopes change by, for changes u of their predictors."""
@@ -205,16 +199,16 @@ class RowsForm:
         total: Array = (slopes * u).sum(axis=-1) if self.loss.tail else slopes * u
         return total
 
-    def largest(self, each: Array) -> Array:
-        """The largest of the sizes of what a row has for each predictor."""
-        sizes: Array = np.abs(each).max(axis=-1) if self.loss.tail else np.abs(each)
+    def largest(self, values: Array) -> Array:
+        """The largest |value| of each row over its linear predictors."""
+        sizes: Array = np.abs(values).max(axis=-1) if self.loss.tail else np.abs(values)
         return sizes
 
     def sizes(self, curvatures: Array) -> Array:
         """|Cᵢ|, a number for each row: of matrices the Frobenius norm, at least the operator norm."""
         return np.asarray(np.sqrt((curvatures**2).sum(axis=(-2, -1))), np.float64) if self.loss.tail else curvatures
 
-    def curvature_noise(self, curvatures: Array, lengths: Array, probabilities: Array, whitening: Any) -> float:
+    def curvature_noise(self, curvatures: Array, lengths: Array, probabilities: Array, whitening: LinearMap) -> float:
         """Σᵢ |WᵀHᵢW|²_F/Pᵢ, Hᵢ = Cᵢaᵢaᵢᵀ: what the curvature of one row, drawn with probability Pᵢ, varies by.
 
         For several predictors Hᵢ = JᵢᵀCᵢJᵢ, of which |WᵀHᵢW|²_F = tr (CᵢGᵢ)², Gᵢ = JᵢWWᵀJᵢᵀ: from some rows drawn with
@@ -226,15 +220,15 @@ class RowsForm:
         some = np.minimum(np.searchsorted(np.cumsum(probabilities), places), len(probabilities) - 1)
         jacobians = self.rows.jacobians(some)
         images = whitening.images(jacobians.reshape(-1, self.rows.dim)).reshape(jacobians.shape)
-        turned = curvatures[some] @ (images @ images.swapaxes(1, 2))
-        squares = (turned * turned.swapaxes(1, 2)).sum(axis=(1, 2))
+        products = curvatures[some] @ (images @ images.swapaxes(1, 2))
+        squares = (products * products.swapaxes(1, 2)).sum(axis=(1, 2))
         return float((squares / probabilities[some] ** 2).mean())
 
     def bounded(self, sizes: Array) -> Array:
         """Curvatures of which these are the sizes: numbers, or multiples of the identity."""
         return sizes[..., None, None] * np.eye(sum(self.loss.tail)) if self.loss.tail else sizes
 
-    def _of_rows(self, function: Callable[[Array, Array], Array], t: Array, chosen: Any, axes: int) -> Array:
+    def _of_rows(self, function: Callable[[Array, Array], Array], t: Array, chosen: Selection, axes: int) -> Array:
         """A function of the loss, weighed, which has so many axes of predictors: of all rows of several predictors in
         blocks that stay in a near cache, on all cores.
         """
@@ -260,11 +254,11 @@ class RowsForm:
             list(pool.map(fill, range(_BLOCK, n, _BLOCK)))
         return out
 
-    def _weighed(self, each: Array, chosen: Any, axes: int) -> Array:
+    def _weighed(self, values: Array, chosen: Selection, axes: int) -> Array:
         if self.weights is None:
-            return each
+            return values
         weights = self.weights[chosen]
-        weighed: Array = each * (weights.reshape(*weights.shape, *(1,) * axes) if self.loss.tail else weights)
+        weighed: Array = values * (weights.reshape(*weights.shape, *(1,) * axes) if self.loss.tail else weights)
         return weighed
 
 
@@ -296,14 +290,15 @@ class FunctionsForm:
 
     kind: ClassVar[str] = "functions"
     engine: ClassVar[str] = "jax"  # which runs it, where nothing else is said
-    functions: Any
-    data: Any
-    whitening: Any = None
+    functions: Any  # `models.functions.Functions`
+    data: object  # the rows, a tree of arrays
+    whitening: Any = None  # a map of `svrhmc.whitening`
 
     @property
-    def mesh(self) -> Any:
+    def mesh(self) -> Mesh | None:
         """The devices over which its rows are cut; None where they are not."""
-        return self.functions.place.mesh
+        mesh: Mesh | None = self.functions.place.mesh
+        return mesh
 
 
 Form = RowsForm | QuadraticForm | ComponentsForm | FunctionsForm

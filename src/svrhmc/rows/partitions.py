@@ -22,21 +22,24 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from svrhmc.core.arrays import Array, Indices, digest
+from svrhmc.core.arrays import Array, Indices, Values, digest
 from svrhmc.core.errors import DataError, requirement
 from svrhmc.core.randomness import Purpose, Stream
-from svrhmc.core.recording import ANY, Ordered, Whole, once, repeat, unusable
+from svrhmc.core.recording import ANY, Dependence, Ordered, Shape, Whole, once, repeat, unusable
 from svrhmc.families.base import Loss
-from svrhmc.rows.base import Rows
+from svrhmc.rows.base import Rows, RowSums, Some, Total
 from svrhmc.rows.coding import Coding
-from svrhmc.rows.forms import RowsForm, Some
+from svrhmc.rows.csr import CsrMatrix, Matrix
+from svrhmc.rows.forms import RowsForm
 from svrhmc.rows.reading import Partitions, Reader, require_finite, stacked
 
+Part = TypeVar("Part")
+Packed = tuple[Values, ...]
 Places = npt.NDArray[np.uint64]
 _LARGEST = (1 << 63) - 1
 _FEW_ENTRIES, _FEW_PARTITIONS, _FEW_ROWS = 1 << 24, 16, 100  # of the rows that a search for the mode starts from
@@ -44,50 +47,53 @@ _REMEMBERED = 2  # passes, besides the last
 _CUSHION = {np.dtype(np.float32): (1 + 1e-3) ** 3, np.dtype(np.float64): (1 + 1e-9) ** 3}  # for rounding of |ã| and u
 
 
-def total_of(parts: Callable[[int], Iterable[Any]], count: int, zero: Any, of: Any = ()) -> Any:
+def total_of(parts: Callable[[int], Iterable[Total | None]], count: int, zero: Total, of: Dependence = ()) -> Total:
     """The sum of what a pass over so many partitions gives, in their order. `zero` is a sum of the same kind, and
     `of` what the pass depends on.
 
     parts: what the partitions from one of them on give. No more is held, or recorded, than the sum so far.
     """
     source = Ordered(parts)
+    make: Callable[..., Total] = type(zero)
 
-    def add(number: int, state: Any) -> Any:
-        filled, total, one = state[0], type(zero)(*state[1:]), source.take(number)
-        if one is not None:
-            filled, total = filled + 1, total + one if filled else one
+    def add(number: int, state: tuple[Array, ...]) -> tuple[object, ...]:
+        filled, total, part = state[0], make(*state[1:]), source.take(number)
+        if part is not None:
+            filled, total = filled + 1, total + part if filled else part
         return filled, *total, False
 
     filled, *total = repeat(add, (0.0, *zero), count, of)
     if not filled:
         raise DataError("there are no rows in any partition.")
-    return type(zero)(*total)
+    return make(*total)
 
 
 def listed(
-    parts: Callable[[int], Iterable[Any]],
+    parts: Callable[[int], Iterable[Part]],
     count: int,
-    pack: Callable[[Any], Any],
-    unpack: Callable[[Any], Any],
-    *shapes: Any,
-    of: Sequence[Any],
-) -> Any:
+    pack: Callable[[Part], Packed],
+    unpack: Callable[[Packed], Part],
+    *shapes: Shape,
+    of: Sequence[Dependence],
+) -> list[Part]:
     """What so many partitions give, in their order, each recorded as the arrays that `pack` makes of it."""
     source = Ordered(parts)
 
-    def taken(number: int) -> Any:
+    def taken(number: int) -> Packed:
         return pack(source.take(number))
 
     return [unpack(once(partial(taken, k), *shapes, of=of[k])) for k in range(count)]
 
 
-def added(reader: Reader, number: int, coding: Coding, function: Callable[..., Any], arguments: Sequence[Array]) -> Any:
+def added(
+    reader: Reader, number: int, coding: Coding, function: Callable[..., Total], arguments: Sequence[Array]
+) -> Total | None:
     """function(form, *arguments) over the blocks of one partition; None where it has no rows."""
     total = None
     for block in reader.blocks(number):
         with np.errstate(over="ignore", invalid="ignore"):  # an error below
             part = function(coding.form(block, reader.where(number)), *arguments)
-        if not all(np.isfinite(one).all() for one in part):
+        if not all(np.isfinite(array).all() for array in part):
             require_finite(block, reader, number)
         total = part if total is None else total + part
     return total
@@ -150,12 +156,13 @@ class Measured(NamedTuple):
     noise: float
 
     @staticmethod
-    def packed(measured: Measured | None) -> tuple[Any, float]:
+    def packed(measured: Measured | None) -> Packed:
         """As arrays; a total that is too large, or whose parts are, as the largest."""
-        return (_LARGEST, 0.0) if measured is None else (min(measured.total, _LARGEST), measured.noise)
+        total, noise = (_LARGEST, 0.0) if measured is None else (min(measured.total, _LARGEST), measured.noise)
+        return np.array(total), np.array(noise)
 
     @staticmethod
-    def unpacked(arrays: Any) -> Measured | None:
+    def unpacked(arrays: Packed) -> Measured | None:
         """What was measured, from the arrays in which it was recorded."""
         return None if int(arrays[0]) == _LARGEST else Measured(int(arrays[0]), float(arrays[1]))
 
@@ -183,49 +190,53 @@ class Packing:
         self._columns, self._sparse = len(reader.names), reader.storage == "sparse"
         self._optional = reader.has_offset, reader.has_weights
         places = Whole((ANY,))
-        entries: tuple[Any, ...] = ((ANY,), places, places) if self._sparse else ((ANY, self._columns),)
+        entries: tuple[Shape, ...] = ((ANY,), places, places) if self._sparse else ((ANY, self._columns),)
         self.shapes = entries + ((ANY,),) * 3  # labels, offsets and weights
 
-    def packed(self, X: Any, y: Array, *optional: Array | None) -> tuple[Any, ...]:
+    def packed(self, X: Matrix, y: Array, *optional: Array | None) -> Packed:
         """Entries, labels, offsets and weights."""
-        entries = (X.data, *(each.astype(np.int64) for each in (X.indices, X.indptr))) if self._sparse else (X,)
-        return (*entries, y, *(np.zeros(0) if one is None else one for one in optional))
+        rest = y, *(np.zeros(0) if values is None else values for values in optional)
+        if isinstance(X, np.ndarray):
+            return X, *rest
+        return X.data, X.indices.astype(np.int64), X.indptr.astype(np.int64), *rest
 
-    def unpacked(self, arrays: Any) -> tuple[Any, ...]:
-        """The same, of arrays; an error where a record was changed so that they are no rows."""
-        *entries, y, offset, weights = arrays
-        X, lengths = entries[0], [len(y) if given else 0 for given in self._optional]
+    def unpacked(self, arrays: Packed) -> Some:
+        """The rows that were packed; an error where a record was changed so that they are none."""
+        *entries, y, offset, weights = cast(tuple[Array, ...], arrays)
+        X: Matrix = entries[0]
+        lengths = [len(y) if has else 0 for has in self._optional]
         if self._sparse:
             from scipy.sparse import csr_matrix
 
             try:
-                X = csr_matrix(tuple(entries), shape=(len(y), self._columns))
-                X.check_format(full_check=True)
+                sparse: CsrMatrix = csr_matrix(tuple(entries), shape=(len(y), self._columns))
+                sparse.check_format(full_check=True)
             except ValueError:
                 raise unusable() from None
-        finite = all(np.isfinite(each).all() for each in (entries[0], y, offset, weights))
+            X = sparse
+        finite = all(np.isfinite(array).all() for array in (entries[0], y, offset, weights))
         if not finite or X.shape[0] != len(y) or [len(offset), len(weights)] != lengths:
             raise unusable()
-        optional = (one if given else None for one, given in zip((offset, weights), self._optional, strict=True))
-        return X, y, *optional
+        has_offset, has_weights = self._optional
+        return Some(X, y, offset if has_offset else None, weights if has_weights else None)
 
 
 class Gathered(NamedTuple):
     """Rows of a partition: their numbers in it (growing), entries, labels in the loss's form, and weights q."""
 
     rows: Indices
-    X: Any
+    X: Matrix
     y: Array
     offset: Array | None
     weights: Array | None
     q: npt.NDArray[np.uint64]
-    found: Indices  # the row, counted among these, of each place that was asked for
+    row_of_place: Indices  # for each place that was asked for, its row, counted among these
 
     def require_sound(self, size: int, places: int) -> None:
         """Refuse rows that are not those of so many places in a partition of this size: a record may be changed."""
-        rows, found = self.rows, self.found
+        rows, row_of_place = self.rows, self.row_of_place
         inside = len(rows) == len(self.y) == len(self.q) and (np.diff(rows, prepend=-1, append=size) > 0).all()
-        if not inside or len(found) != places or not ((found >= 0) & (found < len(rows))).all():
+        if not inside or len(row_of_place) != places or not ((row_of_place >= 0) & (row_of_place < len(rows))).all():
             raise unusable()
 
 
@@ -247,20 +258,20 @@ def gathered(reader: Reader, number: int, coding: Coding, lengths: Lengths | Non
         before, low = before + int(ends[-1]), high
         if not len(here):
             continue
-        chosen, found = np.unique(here, return_inverse=True)
+        chosen, row_of_place = np.unique(here, return_inverse=True)
         some = block.chosen(chosen)
         require_finite(some, reader, number)
         y = coding.form(some, reader.where(number)).y
-        parts.append(Gathered(block.first + chosen, some.X, y, some.offset, some.weights, q[chosen], found))
+        parts.append(Gathered(block.first + chosen, some.X, y, some.offset, some.weights, q[chosen], row_of_place))
     return joined(parts)
 
 
 def joined(parts: Sequence[Gathered]) -> Gathered:
     """Several one after another."""
     begins = np.cumsum([0, *(len(part.rows) for part in parts[:-1])])
-    rows, X, y, offset, weights, q, _ = (stacked(each) for each in zip(*parts, strict=True))
-    found = np.concatenate([part.found + begin for part, begin in zip(parts, begins, strict=True)])
-    return Gathered(rows, X, y, offset, weights, q, found)
+    rows, X, y, offset, weights, q, _ = (stacked(field) for field in zip(*parts, strict=True))
+    row_of_place = np.concatenate([part.row_of_place + begin for part, begin in zip(parts, begins, strict=True)])
+    return Gathered(rows, X, y, offset, weights, q, row_of_place)
 
 
 def some_of(parts: Sequence[Some]) -> Some:
@@ -293,7 +304,7 @@ class PartitionRows(Rows):
         self.n, self.width, self.dtype = int(reader.sizes.sum()), len(reader.names), reader.dtype
         self.dim = loss.blocks * self.width + loss.shared
         self.storage, self.names = reader.storage, reader.names  # type: ignore[misc]
-        self._remembered: dict[Any, Any] = {}
+        self._remembered: dict[tuple[str | bytes, ...], RowSums] = {}
 
     def __repr__(self) -> str:
         return f"{len(self.numbers)} partitions of {self.n} rows"
@@ -323,14 +334,22 @@ class PartitionRows(Rows):
         return digest(np.array(self.partitions.reader.identity()))
 
     def reduce(
-        self, function: Callable[..., Any], form: Any, *arguments: Array, zero: Any, task: str, counted: bool = False
-    ) -> Any:
+        self,
+        function: Callable[..., Total],
+        form: object,
+        *arguments: Array,
+        zero: Total,
+        task: str,
+        counted: bool = False,
+    ) -> Total:
         """By one pass, unless it was among the last few."""
         total = self.recalled(function, *arguments)
         if total is None:
             for old in list(self._remembered)[:-_REMEMBERED]:
                 del self._remembered[old]
-            parts = self._parts(added, (self.coding, function, arguments), task)
+            parts: Callable[[int], Iterator[Total | None]] = self._parts(
+                added, (self.coding, function, arguments), task
+            )
             with self._timed():
                 total = total_of(parts, len(self.numbers), zero, arguments)
             self._remembered[_key(function, arguments)] = total
@@ -338,9 +357,9 @@ class PartitionRows(Rows):
                 self.count(1.0)
         return total
 
-    def recalled(self, function: Callable[..., Any], *arguments: Array) -> Any:
-        """A sum that was made just before; None where it was not."""
-        return self._remembered.get(_key(function, arguments))
+    def recalled(self, function: Callable[..., Total], *arguments: Array) -> Total | None:
+        """The sum of a pass that was among the last few; else None."""
+        return cast(Total | None, self._remembered.get(_key(function, arguments)))
 
     def weights_by(self, lengths: Lengths) -> list[Measured] | None:
         """Weights of all rows, summed by partition; None where S was too large."""
@@ -350,29 +369,31 @@ class PartitionRows(Rows):
             keys = [(by, lengths.centre)] * len(self.numbers)
             sums = listed(parts, len(self.numbers), Measured.packed, Measured.unpacked, Whole(), (), of=keys)
         self.count(1.0)
-        return None if any(one is None for one in sums) else sums
+        by_partition = [part for part in sums if part is not None]
+        return by_partition if len(by_partition) == len(sums) else None
 
     def gather(self, lengths: Lengths | None, places: list[Places]) -> list[Gathered | None]:
         """The rows of places within each partition; a partition that none falls on is not read."""
         wanted = [k for k in self.numbers if len(places[k])]
         arguments, packing = [(k, self.coding, lengths, places[k]) for k in wanted], Packing(self.partitions.reader)
 
-        def pack(one: Gathered) -> Any:
-            return one.rows, one.q.view(np.int64), one.found, *packing.packed(*one[1:5])
+        def pack(rows: Gathered) -> Packed:
+            return rows.rows, rows.q.view(np.int64), rows.row_of_place, *packing.packed(*rows[1:5])
 
-        def unpack(arrays: Any) -> Gathered:
+        def unpack(arrays: Packed) -> Gathered:
             X, y, offset, weights = packing.unpacked(arrays[3:])
-            return Gathered(arrays[0], X, y, offset, weights, arrays[1].view(np.uint64), arrays[2])
+            rows, q, row_of_place = cast(tuple[Indices, ...], arrays[:3])
+            return Gathered(rows, X, y, offset, weights, q.view(np.uint64), row_of_place)
 
-        def parts(first: int) -> Any:
+        def parts(first: int) -> Iterator[Gathered]:
             return self.partitions.each(gathered, arguments[first:], "fetching rows")
 
         shapes = (Whole((ANY,)),) * 3 + packing.shapes
         by = np.zeros(0) if lengths is None else np.array([lengths.scale, lengths.radius])
         keys = [(by, places[k]) for k in wanted]
         taken = dict(zip(wanted, listed(parts, len(wanted), pack, unpack, *shapes, of=keys), strict=True))
-        for k, one in taken.items():
-            one.require_sound(int(self.partitions.reader.sizes[k]), len(places[k]))
+        for k, rows in taken.items():
+            rows.require_sound(int(self.partitions.reader.sizes[k]), len(places[k]))
         share = sum(int(self.partitions.reader.sizes[k]) for k in wanted) / self.n
         self.passes += share
         self.count(share)
@@ -395,10 +416,12 @@ class PartitionRows(Rows):
         arguments, packing = [(k, self.coding, most) for k in sorted(chosen)], Packing(reader)
         some = some_of(
             listed(
-                lambda first: self.partitions.each(first_rows, arguments[first:], "some rows to start from"),
+                lambda first: self.partitions.each(
+                    cast(Callable[..., Some], first_rows), arguments[first:], "some rows to start from"
+                ),
                 len(arguments),
-                lambda one: packing.packed(*one),
-                lambda arrays: Some(*packing.unpacked(arrays)),
+                lambda rows: packing.packed(*rows),
+                packing.unpacked,
                 *packing.shapes,
                 of=[np.array([k, most]) for k, *_ in arguments],
             )
@@ -412,7 +435,9 @@ class PartitionRows(Rows):
         if self.watch is not None:
             self.watch(share * self.n)
 
-    def _parts(self, work: Callable[..., Any], arguments: tuple[Any, ...], task: str) -> Callable[[int], Any]:
+    def _parts(
+        self, work: Callable[..., Part], arguments: tuple[object, ...], task: str
+    ) -> Callable[[int], Iterator[Part]]:
         """What the partitions from one of them on give."""
         return lambda first: self.partitions.each(work, [(k, *arguments) for k in self.numbers[first:]], task)
 
@@ -424,12 +449,12 @@ class PartitionRows(Rows):
         self.pass_seconds = min(time.perf_counter() - began, self.pass_seconds or math.inf)
         self.passes += 1
 
-    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise requirement("target", "one whose rows are in memory, for this", "rows in partitions")
 
     predict = predict_at = taken = combine = combine_at = gram = squares = squared_norms = _refuse
     choose = lengths = _refuse
 
 
-def _key(function: Callable[..., Any], arguments: Sequence[Array]) -> Any:
+def _key(function: Callable[..., object], arguments: Sequence[Array]) -> tuple[str | bytes, ...]:
     return function.__name__, *(np.ascontiguousarray(array).tobytes() for array in arguments)

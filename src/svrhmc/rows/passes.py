@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
-from svrhmc.core.arrays import Array, cores
+from svrhmc.core.arrays import Array, Reals, cores
 from svrhmc.core.deadline import looking, piece
 from svrhmc.core.machine import NARROW, blas_for
 from svrhmc.core.recording import Ordered, repeat
@@ -28,6 +29,25 @@ _PARTS = 16  # into which rows of few columns are cut
 _ROUND = 1 << 34  # multiplications, after which sums of wide rows are recorded: about a second's
 
 
+RowLabels = tuple[Array, Array | None, Array | None]  # y, offsets and weights
+
+
+class CompiledRows(Protocol):
+    """Rows in memory that compiled code can read."""
+
+    n: int
+    dim: int
+    storage: ClassVar[str]
+
+    @property
+    def compiled(self) -> Any:
+        """The entries as compiled code reads them."""
+
+    @property
+    def entries(self) -> float:
+        """Stored entries of a row, on average."""
+
+
 class RowsPass:
     """Σᵢ wᵢℓ(tᵢ, yᵢ) and its gradient at many states in one pass over the rows, tᵢ = offset + Jᵢx; of compiled losses.
 
@@ -36,7 +56,7 @@ class RowsPass:
     Threads share the rows, or the states where these are many; neither changes a digit, nor do other states.
     """
 
-    def __init__(self, rows: Any, loss: Loss, labels: Any, kind: Any = np.float64) -> None:
+    def __init__(self, rows: CompiledRows, loss: Loss, labels: RowLabels, kind: npt.DTypeLike = np.float64) -> None:
         self.kind, self.number = np.dtype(kind), np.dtype(np.float64 if loss.tail else kind)
         self.k, self.q, self.m, self.columns = loss.blocks, loss.shared, loss.blocks + loss.shared, rows.dim
         y, offset, weights = labels
@@ -62,7 +82,7 @@ class RowsPass:
         shares = max(1, min(self.blocks, 1 if len(begins) >= threads else 2 * threads // len(begins)))
         cuts, look = np.linspace(0, self.blocks, shares + 1).astype(np.int64).tolist(), looking()
 
-        def work(share: Any, first: int, last: int) -> None:
+        def work(share: Bound, first: int, last: int) -> None:
             look(0.0)
             share(first, last, valued)
 
@@ -72,11 +92,11 @@ class RowsPass:
                 room.fill(states[low : low + self.together])
             todo = [(share, *cut) for room in some for share, cut in zip(room.shares, pairwise(cuts), strict=False)]
             if threads == 1 or len(todo) == 1:
-                for each in todo:
-                    work(*each)
+                for task in todo:
+                    work(*task)
             else:
                 with ThreadPoolExecutor(threads) as pool:
-                    list(pool.map(lambda each: work(*each), todo))
+                    list(pool.map(lambda task: work(*task), todo))
             values, sums = zip(*(room.joined() for room in some), strict=True)
         return np.concatenate(values), np.concatenate(sums)
 
@@ -94,7 +114,7 @@ class RowsPass:
         number = count * self.width
         return np.zeros(number, self.kind), np.empty(self.blocks * number), np.empty(self.blocks * count)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """Without its rooms, whose addresses hold in this process alone."""
         return {**self.__dict__, "_spare": {}}
 
@@ -116,9 +136,9 @@ class PassRoom:
         by = self._by
         while len(self.shares) < count:
             t, s = (np.empty((self.count * lines, TILE), by.number) for lines in (2 * by.m + ROOM, by.m))
-            known = by.rows, by.record, by.y, by.added, by.weights, self.states, self.count, by.size
-            given = compiled.Summing(*known, np.empty(by.pad, by.kind), t, s, self.sums, self.values)
-            self.shares.append(Bound(compiled.pass_blocks, given))
+            data = by.rows, by.record, by.y, by.added, by.weights, self.states, self.count, by.size
+            arguments = compiled.Summing(*data, np.empty(by.pad, by.kind), t, s, self.sums, self.values)
+            self.shares.append(Bound(compiled.pass_blocks, arguments))
 
     def fill(self, states: Array) -> None:
         """With states (count, dim)."""
@@ -145,7 +165,7 @@ class PassRoom:
         return flat.reshape(self.count, -1) if self._by.dense else flat.reshape(-1, self.count).T
 
 
-def _block_rows(rows: Any) -> int:
+def _block_rows(rows: CompiledRows) -> int:
     """Rows of a block; of sparse ones so many that to join the sums costs little beside them."""
     if rows.storage == "dense":
         return BLOCK
@@ -153,7 +173,7 @@ def _block_rows(rows: Any) -> int:
     return int(-(-rows.n // blocks))
 
 
-def predict(rows: Any, x: Array) -> Array:
+def predict(rows: CompiledRows, x: Array) -> Array:
     """All aᵢᵀx, products in float64."""
     out = np.empty((1, rows.n))
     _spread(rows.n, lambda low, high: float64.predict(rows.compiled, x, low, high, out))
@@ -161,7 +181,7 @@ def predict(rows: Any, x: Array) -> Array:
     return first
 
 
-def combine(rows: Any, weights: Array) -> Array:
+def combine(rows: CompiledRows, weights: Array) -> Array:
     """Σᵢ wᵢaᵢ, in float64."""
     partial = np.zeros((-(-rows.n // BLOCK), rows.dim))
     _spread(
@@ -172,7 +192,7 @@ def combine(rows: Any, weights: Array) -> Array:
     return total
 
 
-def grams(X: Any, weights: Sequence[Array]) -> Array:
+def grams(X: Reals, weights: Sequence[Array]) -> Array:
     """Aᵀ diag(w) A for each of some weights: (count, dim, dim), in one pass over the rows: by BLAS in the precision of
     X, in blocks of rows that stay in a near cache for all of them; blocks join in float64.
 
@@ -182,15 +202,15 @@ def grams(X: Any, weights: Sequence[Array]) -> Array:
     (n, dim), count = X.shape, len(weights)
     size = max(64, min(2 * BLOCK, _NEAR_NUMBERS // dim))
     parts = min(_PARTS, -(-n // (2 * BLOCK))) if dim <= NARROW else 1
-    cuts, at = np.linspace(0, -(-n // size), parts + 1).astype(np.int64) * size, looking()
+    cuts, look = np.linspace(0, -(-n // size), parts + 1).astype(np.int64) * size, looking()
 
     def added(total: Array, begin: int, end: int) -> Array:
         room = np.empty((size, dim), X.dtype)
         for low in range(begin, min(end, n), size):
-            at(0.0)
+            look(0.0)
             block = X[low : min(low + size, end)]
-            for each, w in zip(total, weights, strict=True):
-                each += _weighted_square(block, w[low : low + len(block)], room[: len(block)])
+            for gram, w in zip(total, weights, strict=True):
+                gram += _weighted_square(block, w[low : low + len(block)], room[: len(block)])
         return total
 
     zero = np.zeros((count, dim, dim))
@@ -208,7 +228,7 @@ def grams(X: Any, weights: Sequence[Array]) -> Array:
     return np.asarray(joined)
 
 
-def _weighted_square(block: Any, w: Array, room: Any) -> Any:
+def _weighted_square(block: Reals, w: Array, room: Reals) -> Reals:
     """Aᵀ diag(w) A: that of (√|w| A)ᵀ(√|w| A), half the work, with its sign where all w have one."""
     least, most = w.min(), w.max()
     if least < 0 < most:

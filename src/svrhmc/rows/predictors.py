@@ -14,13 +14,12 @@ in the definition, and one more loop over a row that is at hand in compiled code
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
-from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.arrays import Array, Indices, Reals
 from svrhmc.families.base import Loss
-from svrhmc.rows.base import Labels, Rows
+from svrhmc.rows.base import Labels, LinearMap, Norms, Rows
 
 
 class Blocks(Rows):
@@ -125,8 +124,8 @@ class Blocks(Rows):
     def squares(self, weights: Array) -> Array:
         """The diagonal of `gram`."""
         blocks = [self.rows.squares(np.ascontiguousarray(weights[:, c, c])) for c in range(self.blocks)]
-        each = np.arange(self.blocks, self.blocks + self.shared)
-        return np.concatenate([*blocks, weights[:, each, each].sum(axis=0)])
+        shared = np.arange(self.blocks, self.blocks + self.shared)
+        return np.concatenate([*blocks, weights[:, shared, shared].sum(axis=0)])
 
     def squared_norms(self) -> Array:
         """|Jᵢ|² in the operator norm: its rows have no column in common."""
@@ -136,28 +135,28 @@ class Blocks(Rows):
     def choose(self, indices: Indices) -> Blocks:
         return Blocks(self.rows.choose(indices), self.blocks, self.shared)
 
-    def lengths(self, norms: Callable[[Any], Array]) -> Array:
+    def lengths(self, norms: Norms) -> Array:
         """√Σ_c |(Jᵢ)_c|², at least the operator norm of Jᵢ, for a norm of vectors of all coordinates."""
 
-        def block(c: int) -> Callable[[Any], Array]:
-            def of(some: Any) -> Array:
+        def norms_in_block(c: int) -> Norms:
+            def padded_norms(some: Reals) -> Array:
                 wide = np.zeros((len(some), self.dim), some.dtype)
                 wide[:, self._block(c)] = some
                 return norms(wide)
 
-            return of
+            return padded_norms
 
-        total: Array = sum((self.rows.lengths(block(c)) ** 2 for c in range(self.blocks)), np.zeros(self.n))
+        total: Array = sum((self.rows.lengths(norms_in_block(c)) ** 2 for c in range(self.blocks)), np.zeros(self.n))
         return np.sqrt(total + self._shared_squares(norms))
 
-    def whitened_lengths(self, whitening: Any) -> Array:
+    def whitened_lengths(self, whitening: LinearMap) -> Array:
         """√Σ_c |Wᵀ(Jᵢ)_c|², at least the operator norm of JᵢW; in one pass where the whitening has a way."""
         norms = whitening.block_norms(self.blocks, self.width)
         if norms is None:
             return super().whitened_lengths(whitening)
         return np.sqrt(self.rows.lengths(norms) ** 2 + self._shared_squares(whitening.norms))
 
-    def _shared_squares(self, norms: Callable[[Any], Array]) -> float:
+    def _shared_squares(self, norms: Norms) -> float:
         """Those of the shared parameters, which all rows have."""
         return float((norms(np.eye(self.dim)[self.blocks * self.width :]) ** 2).sum()) if self.shared else 0.0
 

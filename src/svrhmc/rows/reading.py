@@ -4,31 +4,32 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
-import numpy.typing as npt
 
-from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.arrays import Array, Indices, Selection, Values
 from svrhmc.core.errors import DataError
+from svrhmc.rows.csr import Matrix
 
 T = TypeVar("T")
+Stacked = TypeVar("Stacked")
 BLOCK_ENTRIES = 1 << 21  # of X that a block has, about
 
 
 class Block(NamedTuple):
-    """Some rows of a partition, from number `first` on: X (rows, columns) and what else is known of each."""
+    """Some rows of a partition, from number `first` on: X (rows, columns), labels, offsets and weights."""
 
     first: int
-    X: Any
-    y: npt.NDArray[Any]
+    X: Matrix
+    y: Values
     offset: Array | None = None
     weights: Array | None = None
 
-    def chosen(self, rows: Any) -> Block:
+    def chosen(self, rows: Selection) -> Block:
         """Some of its rows."""
-        X, y, offset, weights = (None if each is None else each[rows] for each in self[1:])
-        return Block(self.first, X, y, offset, weights)  # type: ignore[arg-type]
+        offset, weights = (None if values is None else values[rows] for values in (self.offset, self.weights))
+        return Block(self.first, self.X[rows], self.y[rows], offset, weights)
 
     def silenced(self) -> Block:
         """The same with zeros for the entries and the offset of rows of weight 0, for which 0 · ∞ would be NaN. They
@@ -38,7 +39,7 @@ class Block(NamedTuple):
             return self
         counts = self.weights > 0
         if isinstance(self.X, np.ndarray):
-            X = np.where(counts[:, None], self.X, self.X.dtype.type(0))
+            X: Matrix = np.where(counts[:, None], self.X, self.X.dtype.type(0))
         else:
             X = self.X.multiply(counts[:, None]).tocsr().astype(self.X.dtype)
         return self._replace(X=X, offset=None if self.offset is None else np.where(counts, self.offset, 0.0))
@@ -52,7 +53,7 @@ class Reader(ABC):
 
     sizes: Indices
     names: tuple[str, ...]
-    dtype: np.dtype[Any]
+    dtype: np.dtype[np.floating]
     storage: str = "dense"
     has_offset: bool = False
     has_weights: bool = False
@@ -66,7 +67,7 @@ class Reader(ABC):
         return (block.silenced() for block in self.read(number))
 
     @abstractmethod
-    def labels(self, number: int) -> Iterator[npt.NDArray[Any]]:
+    def labels(self, number: int) -> Iterator[Values]:
         """The labels of a partition without its rows, block by block."""
 
     @abstractmethod
@@ -88,7 +89,9 @@ class Partitions(ABC):
     reader: Reader
 
     @abstractmethod
-    def each(self, work: Callable[..., T], arguments: Sequence[tuple[Any, ...]], told: str) -> Iterator[T]:
+    def each(
+        self, work: Callable[..., T], arguments: Sequence[tuple[int, *tuple[object, ...]]], told: str
+    ) -> Iterator[T]:
         """work(reader, *some) for each of some arguments, by whoever works, in their order and as soon as they are
         there; `told` names the pass.
         """
@@ -112,12 +115,13 @@ def require_finite(block: Block, reader: Reader, number: int) -> None:
         )
 
 
-def stacked(parts: Sequence[Any]) -> Any:
+def stacked(parts: Sequence[Stacked]) -> Stacked:
     """Arrays, or CSR matrices, one after another; None where there are none."""
-    if parts[0] is None:
-        return None
-    if isinstance(parts[0], np.ndarray):
-        return np.concatenate(parts)
+    first: object = parts[0]
+    if first is None:
+        return parts[0]
+    if isinstance(first, np.ndarray):
+        return cast(Stacked, np.concatenate(cast(Sequence[Values], parts)))
     from scipy.sparse import csr_matrix, vstack
 
-    return csr_matrix(vstack(parts))
+    return cast(Stacked, csr_matrix(vstack(parts)))

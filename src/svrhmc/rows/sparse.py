@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices, digest, tally
 from svrhmc.core.deadline import SPARSE, looked, piece
 from svrhmc.core.errors import real_array
-from svrhmc.rows.base import DenseRows, Rows
-from svrhmc.rows.csr import checked_csr
+from svrhmc.rows.base import DenseRows, Norms, Rows
+from svrhmc.rows.csr import CsrMatrix, checked_csr
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+
+    from svrhmc.kernels.rows import SparseRows as CompiledSparse
 
 _BLOCK_ELEMENTS = 1 << 20
 _BLOCK_PRODUCTS = 1 << 22  # of entries of sparse rows
@@ -24,14 +29,14 @@ class SparseRows(Rows):
 
     storage = "sparse"
 
-    def __init__(self, X: Any) -> None:
+    def __init__(self, X: CsrMatrix) -> None:
         self.X = X
         self.n, self.dim = X.shape
         self.dtype = X.dtype
         self._products = float((np.diff(X.indptr).astype(np.float64) ** 2).sum())  # of two entries of a row
 
     @cached_property
-    def compiled(self) -> Any:
+    def compiled(self) -> CompiledSparse:
         """Entries, columns and the beginnings of rows."""
         from svrhmc.kernels.rows import sparse_rows
 
@@ -69,7 +74,7 @@ class SparseRows(Rows):
             total[:, begin : begin + some] = (left @ weighted[:, begin : begin + some]).toarray()
         return total
 
-    def sparse_gram(self, weights: Array, diagonal: Array, most: float, full: int) -> Any:
+    def sparse_gram(self, weights: Array, diagonal: Array, most: float, full: int) -> CsrMatrix | Array | None:
         """A sparse product, or compiled sums."""
         from scipy.sparse import csr_matrix, diags
 
@@ -85,14 +90,14 @@ class SparseRows(Rows):
             return None
         with piece(2 * SPARSE * products):  # and sorted
             weighted = csr_matrix(self.X.multiply(weights[:, None]), dtype=np.float64)
-            total = csr_matrix(csr_matrix(self.X).T.tocsr() @ weighted + diags(diagonal))
+            total: CsrMatrix = csr_matrix(csr_matrix(self.X).T.tocsr() @ weighted + diags(diagonal))
             total.sort_indices()
         return total
 
     def squares(self, weights: Array) -> Array:
         """Sums over each column's entries."""
         entries = self.X.data.astype(np.float64) ** 2 * np.repeat(weights, np.diff(self.X.indptr))
-        return tally(self.X.indices, entries, self.dim)
+        return tally(self.X.indices.astype(np.int64, copy=False), entries, self.dim)
 
     def squared_norms(self) -> Array:
         """Sums over each row's entries."""
@@ -111,7 +116,7 @@ class SparseRows(Rows):
     def choose(self, indices: Indices) -> SparseRows:
         return SparseRows(self.X[indices])
 
-    def lengths(self, norms: Callable[[Any], Array]) -> Array:
+    def lengths(self, norms: Norms) -> Array:
         """Block by block, each made dense."""
         size = max(1, _BLOCK_ELEMENTS // self.dim)
         begins = looked(range(0, self.n, size))
@@ -126,19 +131,19 @@ class SparseRows(Rows):
         return self.X.data[place].astype(np.float64), slot, self.X.indices[place].astype(np.int64)
 
 
-def make_rows(X: Any, empty: bool = False) -> Rows:
+def make_rows(X: npt.ArrayLike | CsrMatrix, empty: bool = False) -> Rows:
     """Dense rows from anything array-like, sparse rows from scipy CSR; checked once, never copied where avoidable.
 
     empty: whether rows may have no column, where something else stands beside them.
     """
-    if empty and np.ndim(X) == 2 and len(X) and not np.shape(X)[1]:
-        return DenseRows(np.empty(np.shape(X)))
-    if not is_sparse(X):
-        return DenseRows(real_array("X", X, ("n", "dim")))
-    return SparseRows(checked_csr(X))
+    if empty and np.ndim(X) == 2 and np.shape(X)[0] and not np.shape(X)[1]:  # type: ignore[arg-type]
+        return DenseRows(np.empty(np.shape(X)))  # type: ignore[arg-type]
+    if is_sparse(X):
+        return SparseRows(checked_csr(X))
+    return DenseRows(real_array("X", X, ("n", "dim")))
 
 
-def is_sparse(X: object) -> bool:
+def is_sparse(X: object) -> TypeIs[CsrMatrix]:
     """Whether it is a sparse matrix or array of scipy's."""
     if "scipy.sparse" not in sys.modules:  # then nobody has made a sparse matrix
         return False

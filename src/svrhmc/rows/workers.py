@@ -12,9 +12,9 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from itertools import islice
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar, cast
 
 from svrhmc.core.arrays import cores
 from svrhmc.core.errors import DataError, WorkersError, missing, requirement
@@ -22,6 +22,7 @@ from svrhmc.core.progress import note
 from svrhmc.rows.reading import Partitions, Reader
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 Tell = Callable[[int], None]
 _RETRIES, _PATIENCE = 3, 8  # times that a cluster runs a failed task again; seconds to wait for its address
 _AHEAD, _EACH = 64, 4  # tasks that are submitted ahead, at least, and for each thread of the workers
@@ -35,15 +36,40 @@ _UNLIKE = (
 _ALLOWED = "None, a concurrent.futures executor, a distributed.Client, or the address of a Dask cluster"
 
 
+class Future(Protocol[T_co]):
+    """A task that was submitted, by `concurrent.futures` or by Dask."""
+
+    def result(self) -> T_co:
+        """Wait for it."""
+
+    def cancel(self) -> object:
+        """Give it up, unless it has begun."""
+
+
+class Client(Protocol):
+    """A `distributed.Client`, as far as it is used here: Dask has no types."""
+
+    status: str
+
+    def nthreads(self) -> dict[str, int]:
+        """Threads of each worker."""
+
+    def submit(self, work: Callable[..., T], *task: object, pure: bool, retries: int) -> Future[T]:
+        """Have some worker call a function."""
+
+    def gather(self, futures: list[Future[T]]) -> list[T]:
+        """Wait for all of them."""
+
+
 class Workers(ABC):
     """Submits tasks and waits for them."""
 
-    def run(self, work: Callable[..., T], tasks: Iterable[tuple[Any, ...]], tell: Tell) -> Iterator[T]:
+    def run(self, work: Callable[..., T], tasks: Iterable[tuple[object, ...]], tell: Tell) -> Iterator[T]:
         """The results, in the order of the tasks; `tell` hears how many were taken.
 
         Where one fails, those that have not begun are given up.
         """
-        ahead: deque[Any] = deque()
+        ahead: deque[Future[T]] = deque()
         window, left, done = max(_AHEAD, _EACH * self.threads()), iter(tasks), 0
         with self.in_words():
             try:
@@ -51,10 +77,10 @@ class Workers(ABC):
                     ahead.extend(self.submit(work, task) for task in islice(left, window - len(ahead)))
                     if not ahead:
                         return
-                    for found in self.results([ahead.popleft() for _ in range(min(len(ahead), window // _EACH))]):
+                    for result in self.results([ahead.popleft() for _ in range(min(len(ahead), window // _EACH))]):
                         done += 1
                         tell(done)
-                        yield found
+                        yield result
             finally:
                 for future in ahead:
                     self.give_up(future)
@@ -64,23 +90,23 @@ class Workers(ABC):
         """How many tasks run at once, about."""
 
     @abstractmethod
-    def submit(self, work: Callable[..., T], task: tuple[Any, ...]) -> Any:
+    def submit(self, work: Callable[..., T], task: tuple[object, ...]) -> Future[T]:
         """A task that will be run."""
 
     @abstractmethod
-    def results(self, futures: list[Any]) -> Iterable[Any]:
+    def results(self, futures: list[Future[T]]) -> Iterable[T]:
         """The results of some tasks, in their order."""
 
     @abstractmethod
-    def give_up(self, future: Any) -> None:
+    def give_up(self, future: Future[T]) -> None:
         """A task whose result nobody wants."""
 
     @abstractmethod
-    def require_known(self, functions: Mapping[str, Callable[..., Any]]) -> None:
+    def require_known(self, functions: Mapping[str, Callable[..., object]]) -> None:
         """Refuse functions of a caller that those who work cannot load."""
 
     @abstractmethod
-    def in_words(self) -> Any:
+    def in_words(self) -> AbstractContextManager[None]:
         """A context in which errors of the workers, and not of the work, become a `WorkersError`."""
 
 
@@ -94,7 +120,7 @@ class Pool(Workers):
         """As many as there are cores."""
         return cores()
 
-    def require_known(self, functions: Mapping[str, Callable[..., Any]]) -> None:
+    def require_known(self, functions: Mapping[str, Callable[..., object]]) -> None:
         """Processes load them by their names."""
         if isinstance(getattr(self, "pool", None), ProcessPoolExecutor):
             try:
@@ -105,7 +131,7 @@ class Pool(Workers):
                     "transforms", "functions that other processes can import", ", ".join(functions), why
                 ) from None
 
-    def submit(self, work: Callable[..., T], task: tuple[Any, ...]) -> Any:
+    def submit(self, work: Callable[..., T], task: tuple[object, ...]) -> Future[T]:
         """Unless it is shut down, or broken."""
         try:
             return self.pool.submit(work, *task)
@@ -114,7 +140,7 @@ class Pool(Workers):
         except RuntimeError as error:
             raise WorkersError(f"the executor takes no tasks: {error}.") from None
 
-    def results(self, futures: list[Any]) -> Iterable[Any]:
+    def results(self, futures: list[Future[T]]) -> Iterable[T]:
         """One after another; where one fails, the others are given up."""
         try:
             for future in futures:
@@ -123,7 +149,7 @@ class Pool(Workers):
             for future in futures:
                 self.give_up(future)
 
-    def give_up(self, future: Any) -> None:
+    def give_up(self, future: Future[T]) -> None:
         """Unless it has begun."""
         future.cancel()
 
@@ -144,7 +170,7 @@ class Threads(Pool):
     def __init__(self) -> None:
         pass
 
-    def run(self, work: Callable[..., T], tasks: Iterable[tuple[Any, ...]], tell: Tell) -> Iterator[T]:
+    def run(self, work: Callable[..., T], tasks: Iterable[tuple[object, ...]], tell: Tell) -> Iterator[T]:
         """By a pool that ends with the pass."""
         with ThreadPoolExecutor(cores() + 1) as pool:
             yield from Pool(pool).run(work, tasks, tell)
@@ -156,24 +182,23 @@ class Cluster(Workers):
     Nothing but names of files and a few numbers goes to the workers; sums and single rows come back.
     """
 
-    def __init__(self, client: Any) -> None:
+    def __init__(self, client: Client) -> None:
         self.client = client
 
     def threads(self) -> int:
         """Of the workers that are there now."""
         return sum(self.client.nthreads().values())
 
-    def submit(self, work: Callable[..., T], task: tuple[Any, ...]) -> Any:
+    def submit(self, work: Callable[..., T], task: tuple[object, ...]) -> Future[T]:
         return self.client.submit(work, *task, pure=False, retries=_RETRIES)
 
-    def require_known(self, functions: Mapping[str, Callable[..., Any]]) -> None:
+    def require_known(self, functions: Mapping[str, Callable[..., object]]) -> None:
         """Dask sends any of them."""
 
-    def results(self, futures: list[Any]) -> Iterable[Any]:
-        found: list[Any] = self.client.gather(futures)
-        return found
+    def results(self, futures: list[Future[T]]) -> Iterable[T]:
+        return self.client.gather(futures)
 
-    def give_up(self, future: Any) -> None:
+    def give_up(self, future: Future[T]) -> None:
         """The scheduler forgets what nobody holds."""
 
     @contextmanager
@@ -195,7 +220,7 @@ class Cluster(Workers):
             raise WorkersError(f"the cluster went away ({type(error).__name__}).") from None
 
 
-def workers_of(client: Any) -> Workers:
+def workers_of(client: Client | Executor | str | None) -> Workers:
     """Threads of this machine for None; else what was given."""
     if client is None:
         return Threads()
@@ -208,18 +233,18 @@ def workers_of(client: Any) -> Workers:
     raise requirement("client", _ALLOWED, repr(client))
 
 
-def _connected(address: str) -> Any:
+def _connected(address: str) -> Client:
     try:
-        from distributed import Client
+        import distributed
     except ImportError:
         raise missing("distributed", "dask", "a Dask cluster") from None
     try:
-        return Client(address, timeout=_PATIENCE)  # type: ignore[no-untyped-call]
+        return cast(Client, distributed.Client(address, timeout=_PATIENCE))  # type: ignore[no-untyped-call]
     except (OSError, TimeoutError, ValueError) as error:
         raise WorkersError(f"no Dask scheduler answers at {address!r} within {_PATIENCE} seconds.") from error
 
 
-def _said(error: OSError) -> str:
+def _file_problem(error: OSError) -> str:
     """What is wrong with a file."""
     if isinstance(error, FileNotFoundError):
         return f"{error.filename or error}: the file is not there any more."
@@ -240,7 +265,9 @@ class InPartitions(Partitions):
         """The same workers with another reader."""
         return InPartitions(reader, self.workers)
 
-    def each(self, work: Callable[..., T], arguments: Sequence[tuple[Any, ...]], told: str) -> Iterator[T]:
+    def each(
+        self, work: Callable[..., T], arguments: Sequence[tuple[int, *tuple[object, ...]]], told: str
+    ) -> Iterator[T]:
         """One task for each partition."""
         return each_of(self.workers, self.reader, work, arguments, told)
 
@@ -248,12 +275,16 @@ class InPartitions(Partitions):
 class Parted(Protocol):
     """Whatever can be cut down to one of its partitions."""
 
-    def only(self, number: int) -> Any:
+    def only(self, number: int) -> object:
         """The same with one of them, which has the number 0."""
 
 
 def each_of(
-    workers: Workers, parted: Parted, work: Callable[..., T], arguments: Sequence[tuple[Any, ...]], told: str
+    workers: Workers,
+    parted: Parted,
+    work: Callable[..., T],
+    arguments: Sequence[tuple[int, *tuple[object, ...]]],
+    told: str,
 ) -> Iterator[T]:
     """work(one partition, 0, *rest) for each (number, *rest) of some arguments, in their order, as they are there."""
     tasks = ((parted.only(number), 0, *rest) for number, *rest in arguments)
@@ -262,6 +293,6 @@ def each_of(
     except WorkersError as error:
         raise WorkersError(f"{error} It was in the pass '{told}'. {_GO_ON}") from None
     except OSError as error:  # of a file
-        raise DataError(f"{_said(error)} It was in the pass '{told}'. {_GO_ON}") from None
+        raise DataError(f"{_file_problem(error)} It was in the pass '{told}'. {_GO_ON}") from None
     finally:
         note("")

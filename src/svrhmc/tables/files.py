@@ -168,7 +168,7 @@ def from_npy(path: Path, most: float) -> dict[str, npt.NDArray[Any]]:
     fields = 1 if array.dtype.names is None else len(array.dtype.names)
     require_room(path, array.size * fields, most)
     if array.dtype.names is not None and array.ndim == 1:
-        return {name: np.array(array[name]) for name in array.dtype.names}
+        return {name: np.array(array[name]) for name in array.dtype.names}  # type: ignore[call-overload]
     if array.ndim != 2 or array.shape[1] < 2:
         raise DataError(f"{path} must hold rows × columns, the last of which is y; got an array of {array.shape}.")
     return _columns(path, array[:, :-1], array[:, -1], None)

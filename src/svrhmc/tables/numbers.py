@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +30,7 @@ def read_table(path: Path) -> tuple[Array, Array]:
             raise requirement(
                 str(path), "an .npz with arrays X and y", "another file", str(error).rstrip(".")
             ) from error
-        return arrays["X"], arrays["y"]
+        return cast(Array, arrays["X"]), cast(Array, arrays["y"])
     if path.suffix != ".csv":
         raise requirement("a data file", "a .csv or an .npz", path)
     require_room(path, path.stat().st_size, free_memory())  # a number takes 2 bytes of text, and a row some of Python's

@@ -237,7 +237,7 @@ class Window(WhitenedRows):
             target.heavy,
         )  # fmt: skip
         super().__init__(held, how, tall.force)
-        self.tall, self.at, self.held, self.n = tall, rows.found, some.n, tall.n
+        self.tall, self.at, self.held, self.n = tall, rows.row_of_place, some.n, tall.n
         self.probabilities = rows.q.astype(np.float64) / float(tall.total)
 
     @property

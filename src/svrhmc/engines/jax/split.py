@@ -45,14 +45,14 @@ def advance(
     operations: Operations,
     capacity: int,
     arrays: Arrays,
-    kicks: tuple[Any, Any, Any],
-    leapfrogs: Any,
-    sizes: tuple[Any, Any, Any],
-    keys: tuple[Any, Any],
+    kicks: tuple[jax.Array, ...],
+    leapfrogs: int,
+    sizes: tuple[float, float, int],
+    keys: tuple[jax.Array, jax.Array],
     place: Place,
-    begin: Any,
-    count: Any,
-) -> tuple[Place, Any, Any]:
+    begin: int,
+    count: int,
+) -> tuple[Place, jax.Array, jax.Array]:
     """`count` draws from step `begin` on, each with its ∇f: (capacity, chains, dim), the rest means nothing; of so many
     leapfrogs, the first kicks of those given.
     """
@@ -144,12 +144,11 @@ class SplitKernel(JaxKernel):
             chain = int(np.argmin(np.where(lost > 0, lost, np.iinfo(lost.dtype).max)))
             raise UndefinedDensityError(int(self.stream.chains[chain]), int(lost[chain]))
 
-    def _advance(self, place: Place, step: int, count: int) -> tuple[Place, Any, Any]:
+    def _advance(self, place: Place, step: int, count: int) -> tuple[Place, jax.Array, jax.Array]:
         sampler = self.sampler
         first, second = self.stream.keys(step // HIGH)
         sizes = (sampler.step_size, sampler.jitter, sampler.halvings)
-        result: tuple[Place, Any, Any] = advance(
+        return advance(
             self._operations, self._capacity, self._arrays, self._kicks, sampler.leapfrogs, sizes,
             (jnp.asarray(first), jnp.asarray(second)), place, step, count,
         )  # fmt: skip
-        return result
