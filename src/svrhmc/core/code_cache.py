@@ -172,7 +172,7 @@ class Codegen(Protocol):
     """What numba compiles for: a processor."""
 
     def codegen(self) -> object:
-        """Its code generator."""
+        """The generator of code for it."""
 
 
 def _locator(caching: ModuleType, folder: Path) -> type:

@@ -24,13 +24,15 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
-from typing import ParamSpec, Protocol, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 from svrhmc.core import code_cache
 from svrhmc.core.storage import read_checked, write_checked
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
+
+Tree = Any  # a pytree: arrays in tuples, lists and dictionaries, nested as whoever made it likes
 
 INSTALL = "install it with: pip install 'svrhmc[jax]'"
 _UNUSED = 60 * 86400.0  # seconds
@@ -45,7 +47,7 @@ class ProgramCache(Protocol):
         """The program of this key, where there is one."""
 
     def put(self, key: str, value: bytes) -> None:
-        """Keep a program."""
+        """Keep a program under a key."""
 
 
 def installed() -> bool:

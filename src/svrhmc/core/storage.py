@@ -82,12 +82,14 @@ class Record:
             raise self.unusable(str(error).rstrip(".")) from error
 
     @overload
-    def array(self, name: str, shape: tuple[int | None, ...]) -> Array: ...
+    def array(self, name: str, shape: tuple[int | None, ...]) -> Array:
+        """An array of float64."""
 
     @overload
     def array(
         self, name: str, shape: tuple[int | None, ...], kind: type[Number] | np.dtype[Number]
-    ) -> npt.NDArray[Number]: ...
+    ) -> npt.NDArray[Number]:
+        """An array of another type."""
 
     def array(self, name: str, shape: tuple[int | None, ...], kind: npt.DTypeLike = np.float64) -> Values:
         """An array of this type and shape (None for any length), all finite; else a `StorageError`."""

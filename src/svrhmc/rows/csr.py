@@ -45,16 +45,16 @@ class CsrMatrix(Protocol):
     def __matmul__(self, other: CsrMatrix, /) -> CsrMatrix: ...
 
     def multiply(self, other: npt.ArrayLike) -> CsrMatrix:
-        """Entry by entry."""
+        """Products entry by entry."""
 
     def tocsr(self) -> CsrMatrix:
-        """Stored row by row."""
+        """The matrix stored row by row."""
 
     def tocsc(self) -> CsrMatrix:
-        """Stored column by column."""
+        """The matrix stored column by column."""
 
     def toarray(self) -> Reals:
-        """The dense matrix."""
+        """The same entries in a dense array."""
 
     def astype(self, dtype: npt.DTypeLike) -> CsrMatrix:
         """With entries of another type."""

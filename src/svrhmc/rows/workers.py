@@ -40,7 +40,7 @@ class Future(Protocol[T_co]):
     """A task that was submitted, by `concurrent.futures` or by Dask."""
 
     def result(self) -> T_co:
-        """Wait for it."""
+        """What the task gave, as soon as it is done."""
 
     def cancel(self) -> object:
         """Give it up, unless it has begun."""
@@ -52,13 +52,13 @@ class Client(Protocol):
     status: str
 
     def nthreads(self) -> dict[str, int]:
-        """Threads of each worker."""
+        """Threads of each worker, by its address."""
 
     def submit(self, work: Callable[..., T], *task: object, pure: bool, retries: int) -> Future[T]:
         """Have some worker call a function."""
 
     def gather(self, futures: list[Future[T]]) -> list[T]:
-        """Wait for all of them."""
+        """The results of all of them, in their order."""
 
 
 class Workers(ABC):

@@ -7,14 +7,14 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, ClassVar, NamedTuple, ParamSpec, TypeVar
+from typing import ClassVar, NamedTuple, ParamSpec, TypeVar
 
 import jax
 import numpy as np
 
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.deadline import look
-from svrhmc.core.jax import scoped
+from svrhmc.core.jax import Tree, scoped
 from svrhmc.density.base import FiniteSum
 from svrhmc.engines.base import EVERY, HIGH, Chains, Extension, Keep, Pace, Report, Setup, State, quiet
 from svrhmc.gradients import Memory
@@ -56,21 +56,21 @@ class JaxKernel(ABC):
     gradients: ClassVar[bool] = False  # whether draws come with ∇f
 
     @abstractmethod
-    def begin(self, state: State) -> Any:
+    def begin(self, state: State) -> Tree:
         """Chains in a state, on the devices."""
 
     @abstractmethod
-    def until(self, place: Any, step: int, wanted: int, end: int, keep: Keep) -> int:
+    def until(self, place: Tree, step: int, wanted: int, end: int, keep: Keep) -> int:
         """Up to which step, at most `wanted`, one call of a program goes, on the way to the end."""
 
     @abstractmethod
-    def advance(self, place: Any, step: int, end: int, keep: Keep) -> tuple[Any, tuple[Array, ...]]:
+    def advance(self, place: Tree, step: int, end: int, keep: Keep) -> tuple[Tree, tuple[Array, ...]]:
         """One such call: where the chains are then, and what is kept, (chains, kept, dim): draws, and ∇f where it is
         known. An error where a chain leaves the finite numbers.
         """
 
     @abstractmethod
-    def reached(self, place: Any, state: State) -> Reached:
+    def reached(self, place: Tree, state: State) -> Reached:
         """From the devices; state: that of the beginning."""
 
     @abstractmethod

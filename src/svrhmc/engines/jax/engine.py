@@ -51,11 +51,11 @@ class OnJax(Engine):
 
     def chains(self, setup: Setup, state: State) -> Chains:
         """Chains on the device."""
-        from svrhmc.engines.jax.chains import JaxChains
+        from svrhmc.engines.jax.chains import JaxChains, JaxKernel
         from svrhmc.engines.jax.grid import GridKernel
         from svrhmc.engines.jax.split import SplitKernel
 
-        kernels: dict[str, Any] = {"grid": GridKernel, "split": SplitKernel}
+        kernels: dict[str, type[JaxKernel]] = {"grid": GridKernel, "split": SplitKernel}
         return JaxChains(setup, state, kernels[setup.sampler.kind])
 
     def estimates(self, setup: Setup, states: Array, step: int) -> Array:

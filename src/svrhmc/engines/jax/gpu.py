@@ -24,7 +24,9 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
-from svrhmc.engines.jax.scheme import Kept, Noise, move
+from svrhmc.core.jax import Tree
+from svrhmc.engines.jax.maps import Arrays
+from svrhmc.engines.jax.scheme import Kept, Noise, Number, move
 from svrhmc.gradients import Recipe
 
 TILE = 64  # rows of a program of `gradient`
@@ -42,19 +44,19 @@ def on_gpu() -> bool:
     return triton is not None and jax.default_backend() == "gpu"
 
 
-def _row_sum(X: Any, x: Any, slope: Callable[[Any], Any]) -> Any:
+def _row_sum(X: jax.Array, x: jax.Array, slope: Callable[[jax.Array], jax.Array]) -> jax.Array:
     """Σᵢ slope(aᵢᵀx)aᵢ over some rows of X, in its precision."""
     s = slope(jnp.sum(X * x[None, :], axis=1))
     return jnp.sum(X * s[:, None], axis=0)
 
 
-def _call(kernel: Callable[..., None], warps: int, **options: Any) -> Callable[..., Any]:
+def _call(kernel: Callable[..., None], warps: int, **options: Tree) -> Callable[..., Tree]:
     """A kernel as a function; interpreted on a CPU."""
     parameters = triton.CompilerParams(num_warps=warps, num_stages=1)
     return pl.pallas_call(kernel, interpret=jax.default_backend() == "cpu", compiler_params=parameters, **options)
 
 
-def reads_once(operations: Any, rows: dict[str, Any], chains: int) -> bool:
+def reads_once(operations: Any, rows: dict[str, jax.Array], chains: int) -> bool:
     """Whether `gradient` is for such rows, and worth it: for one state. (Many share a read by XLA too.)"""
     if not on_gpu() or not operations.plain or chains != 1 or rows.keys() != {"X", "y"}:
         return False
@@ -63,12 +65,14 @@ def reads_once(operations: Any, rows: dict[str, Any], chains: int) -> bool:
     return fits and not operations.record._fields
 
 
-def gradient(operations: Any, X: Any, y: Any, x: Any, tile: int = TILE, warps: int = _WARPS) -> Any:
+def gradient(
+    operations: Any, X: jax.Array, y: jax.Array, x: jax.Array, tile: int = TILE, warps: int = _WARPS
+) -> jax.Array:
     """Σᵢ ℓ′(aᵢᵀx, yᵢ)aᵢ at one state, over whole tiles of rows whose number of columns is a power of 2."""
     (n, dim), slope, loss = X.shape, operations.formulas.slope, operations.record()
     count = n // tile
 
-    def kernel(X_ref: Any, y_ref: Any, x_ref: Any, sum_ref: Any) -> None:
+    def kernel(X_ref: jax.Array, y_ref: jax.Array, x_ref: jax.Array, sum_ref: jax.Array) -> None:
         labels = y_ref[...]
         sum_ref[...] = _row_sum(X_ref[...], x_ref[...], lambda t: slope(loss, t, labels))[None, :]
 
@@ -90,13 +94,13 @@ def gradient(operations: Any, X: Any, y: Any, x: Any, tile: int = TILE, warps: i
 class Walk(NamedTuple):
     """Which steps are made of those whose random numbers are at hand, and which states are kept of them."""
 
-    begin: Any
-    end: Any
-    before: Any  # steps made before the first random number
+    begin: Number
+    end: Number
+    before: Number  # steps made before the first random number
     kept: Kept
 
 
-def makes_steps(operations: Any, recipe: Recipe, arrays: dict[str, Any]) -> bool:
+def makes_steps(operations: Any, recipe: Recipe, arrays: Arrays) -> bool:
     """Whether `walk` is for such steps."""
     anchored = recipe.reference == "none" or (recipe.remembers and recipe.reference != "table")
     if not on_gpu() or not operations.plain or "ψ kinds" in arrays or operations.place.mesh is not None:
@@ -111,14 +115,14 @@ def makes_steps(operations: Any, recipe: Recipe, arrays: dict[str, Any]) -> bool
 def walk(
     operations: Any,
     recipe: Recipe,
-    arrays: dict[str, Any],
-    memory: dict[str, Any],
+    arrays: Arrays,
+    memory: dict[str, jax.Array],
     noise: Noise,
-    scheme: tuple[Any, ...],
-    numbers: tuple[Any, Any],
+    scheme: tuple[jax.Array, ...],
+    numbers: tuple[jax.Array, jax.Array],
     steps: Walk,
-    state: tuple[Any, Any, Any, Any],
-) -> tuple[Any, Any, Any, Any]:
+    state: tuple[jax.Array, jax.Array, jax.Array, jax.Array],
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """Steps from `begin` to `end` of chains at (x, v), of which `slot` states were kept in `draws`: all four then.
 
     numbers: normals (steps, chains, normals, dim) and row numbers (steps, chains, batch).
@@ -144,13 +148,13 @@ def walk(
     own = 0 if recipe.reference == "mode" else 1  # whether a chain has a reference of its own
     names = (*given, "x", "v", "draws")
 
-    def kernel(*refs: Any) -> None:
+    def kernel(*refs: jax.Array) -> None:
         ref = dict(zip(names, refs, strict=False))
         x_out, v_out, draws_out = refs[len(names) :]
         chain, cols, places = pl.program_id(0), jnp.arange(width), jnp.arange(count)
         there, real = cols < dim, places < batch
 
-        def row(name: str, *where: Any) -> Any:
+        def row(name: str, *where: Number) -> jax.Array:
             return triton.load(ref[name].at[(*where, cols)], mask=there, other=0.0)
 
         begin, end, before, first, thin, slot = (ref["walk"][k] for k in range(6))
@@ -160,14 +164,14 @@ def walk(
         slope = operations.formulas.slope
         P, Lp, kick, Q, Lq = _cut([ref["scheme"][k] for k in range(sum(map(len, scheme)))], scheme)
 
-        def noise_of(i: Any) -> list[Any]:
+        def noise_of(i: jax.Array) -> list[jax.Array]:
             return [row("normals", i, chain, k).astype(jnp.float64) for k in range(noise.total)]
 
-        def rows_of(i: Any) -> Any:
+        def rows_of(i: jax.Array) -> jax.Array:
             """Row numbers of a step; beyond the batch 0. They are read a step before they are needed."""
             return triton.load(ref["rows"].at[jnp.minimum(i, len(numbers[1]) - 1), chain, places], mask=real, other=0)
 
-        def read(rows: Any) -> tuple[Any, dict[str, Any]]:
+        def read(rows: jax.Array) -> tuple[jax.Array, dict[str, jax.Array]]:
             """Rows of X, 0 beyond the batch, and what else they have: read after X, whose registers it would take."""
             where, mask = (rows[:, None], cols[None, :]), real[:, None] & there[None, :]
             A, others = triton.load(ref["X"].at[where], mask=mask, other=0.0), {}
@@ -176,10 +180,10 @@ def walk(
                     others[name] = triton.load(ref[name].at[(*index, rows)], mask=real, other=1.0)
             return A, others
 
-        def mean_of_batch(x: Any, A: Any, others: dict[str, Any]) -> Any:
+        def mean_of_batch(x: jax.Array, A: jax.Array, others: dict[str, jax.Array]) -> jax.Array:
             """What the batch adds to g."""
 
-            def change(t: Any) -> Any:
+            def change(t: jax.Array) -> jax.Array:
                 t = t.astype(jnp.float64)
                 t = t + others["offset"] if "offset" in others else t
                 s = operations.n * slope(loss, t, others["y"])
@@ -190,7 +194,7 @@ def walk(
 
             return _row_sum(A, x.astype(A.dtype), change).astype(jnp.float64)
 
-        def step(i: Any, carried: Any) -> Any:
+        def step(i: jax.Array, carried: Tree) -> tuple[jax.Array, ...]:
             x, v, slot, rows = carried
             normals, after = noise_of(i), rows_of(i + 1)
             x, v = move(P, Lp, noise.before, x, v, normals)
@@ -217,12 +221,12 @@ def walk(
     return *after, slot + until - since
 
 
-def _sizes(X: Any, recipe: Recipe) -> tuple[int, int]:
+def _sizes(X: jax.Array, recipe: Recipe) -> tuple[int, int]:
     """Of a row and of a batch, as powers of 2."""
     return 1 << (X.shape[1] - 1).bit_length(), 1 << (recipe.batch - 1).bit_length()
 
 
-def _cut(numbers: list[Any], parts: tuple[Any, ...]) -> list[list[Any]]:
+def _cut(numbers: list[jax.Array], parts: tuple[jax.Array, ...]) -> list[list[jax.Array]]:
     """Numbers in lists as long as these parts."""
     lists, begin = [], 0
     for part in parts:

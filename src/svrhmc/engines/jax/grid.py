@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,7 @@ import numpy as np
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.devices import require_room, sharding
 from svrhmc.core.errors import DivergenceError, requirement
+from svrhmc.core.jax import Tree
 from svrhmc.core.randomness import Stream
 from svrhmc.dynamics import Scheme
 from svrhmc.engines.base import EVERY, HIGH, Keep, Setup, State
@@ -48,11 +49,11 @@ class Layout:
         return Layout(setup, spread, operations, {**arrays, **extra}, spread.numbers(chains))
 
     @lru_cache(maxsize=2)  # noqa: B019 - a layout lives as long as its chains
-    def _keys(self, high: int) -> tuple[Any, Any]:
-        keys: tuple[Any, Any] = self.put(Stream(self.setup.seed, self.setup.chains).keys(high))
+    def _keys(self, high: int) -> tuple[jax.Array, jax.Array]:
+        keys: tuple[jax.Array, jax.Array] = self.put(Stream(self.setup.seed, self.setup.chains).keys(high))
         return keys
 
-    def put(self, of_chains: Any) -> Any:
+    def put(self, of_chains: Tree) -> Tree:
         """Arrays of the chains, on the devices.
 
         Where rows are cut, all devices have all chains; but where no step passes over all rows, and chains come out
@@ -66,7 +67,7 @@ class Layout:
         alone = self.spread.chains or (even and not recipe.full and recipe.reference != "snapshot")
         return jax.device_put(arrays, sharding(mesh, alone))
 
-    def keys(self, step: int) -> tuple[Any, Any]:
+    def keys(self, step: int) -> tuple[jax.Array, jax.Array]:
         """Of the chains, for the steps from this one on."""
         return self._keys(step // HIGH)
 
@@ -132,7 +133,7 @@ class GridKernel(JaxKernel):
             return {}
         start = layout.operations, recipe, layout.arrays, layout.keys(0), jnp.asarray(0)
         shapes = jax.eval_shape(lambda x: self._stored(refreshed(*start, x)), layout.put(state.x))
-        return {name: np.empty((0, *one.shape[1:]), one.dtype) for name, one in shapes.items()}
+        return {name: np.empty((0, *shape.shape[1:]), shape.dtype) for name, shape in shapes.items()}
 
     def _require_room_for_table(self, spread: Spread) -> None:
         target, devices = self.setup.target, None if spread.mesh is None else list(spread.mesh.devices.flat)
@@ -154,16 +155,16 @@ class GridKernel(JaxKernel):
     def _room(self, keep: Keep) -> tuple[int, int]:
         """Steps of a program, and draws kept of them."""
         chains, dim = len(self.setup.chains), self.setup.target.dim
-        each = loop.numbers_of_step(chains, dim, self._noise, self.setup.sampler.recipe)
+        numbers = loop.numbers_of_step(chains, dim, self._noise, self.setup.sampler.recipe)
         if self._fetches:
-            each += int(chains * self.setup.sampler.recipe.batch * self._layout.operations.place.numbers)
+            numbers += int(chains * self.setup.sampler.recipe.batch * self._layout.operations.place.numbers)
         resides = gpu.makes_steps(self._layout.operations, self.setup.sampler.recipe, self._layout.arrays)
-        ahead = each < loop.MANY or self._fetches or resides
+        ahead = numbers < loop.MANY or self._fetches or resides
         work = chains * (self.setup.sampler.recipe.rows_of_estimate * row_work(self.setup.target) + 10.0 * dim)
-        capacity = steps_at_once(each if ahead else 0, -(-chains * dim // keep.thin), work)
+        capacity = steps_at_once(numbers if ahead else 0, -(-chains * dim // keep.thin), work)
         return capacity, min(capacity, capacity // keep.thin + 1)
 
-    def _advance(self, place: Place, step: int, count: int, keep: Keep, refresh: bool) -> tuple[Place, Any]:
+    def _advance(self, place: Place, step: int, count: int, keep: Keep, refresh: bool) -> tuple[Place, jax.Array]:
         layout, thin, (capacity, records) = self._layout, min(keep.thin, NEVER), self._room(keep)
         program = Program(
             layout.operations, self.setup.sampler.recipe, self._noise, capacity, records, refresh,
@@ -173,7 +174,7 @@ class GridKernel(JaxKernel):
             layout.arrays, self._scheme, layout.keys(step), place, step, count, Kept(keep.first, thin),
             self._fetched(step, count, capacity),
         )  # fmt: skip
-        result: tuple[Place, Any] = loop.advance(program, layout.spread, given)
+        result: tuple[Place, jax.Array] = loop.advance(program, layout.spread, given)
         return result
 
     @property
@@ -182,7 +183,7 @@ class GridKernel(JaxKernel):
         where = self._layout.operations.place
         return where is not None and where.fetches and not self.setup.sampler.recipe.full
 
-    def _fetched(self, step: int, count: int, most: int) -> Any:
+    def _fetched(self, step: int, count: int, most: int) -> Tree:
         """The data of the batches of some steps, in room for as many as a program makes; None where they are there."""
         if not self._fetches:
             return None
@@ -196,7 +197,8 @@ class GridKernel(JaxKernel):
         memory = dict(state.memory)
         if "table" in memory:
             memory["table"] = memory["table"].reshape(*memory["table"].shape[:2], -1)
-        place: Place = self._layout.put(Place(state.x, state.v, memory))
+        x, v, memory = self._layout.put((state.x, state.v, memory))
+        place = Place(x, v, memory)
         if memory and self.setup.sampler.recipe.remembers and "table" not in memory:
             table = loop.remade(self._layout.operations, self._layout.arrays, place.memory["snapshot"])
             return place._replace(memory={**place.memory, "table": table})
@@ -206,7 +208,7 @@ class GridKernel(JaxKernel):
         mine = slice(len(self.setup.chains))
         return {name: np.array(array)[mine] for name, array in self._stored(place.memory).items()}
 
-    def _stored(self, memory: Memory) -> Memory:
+    def _stored(self, memory: Mapping[str, Tree]) -> dict[str, Tree]:
         """What a `State` has of it: the mᵢ only where they are few enough."""
         others = {name: array for name, array in memory.items() if name != "table"}
         if len(others) == len(memory) or not self.setup.sampler.recipe.keeps_table(len(self.setup.chains)):
@@ -245,7 +247,7 @@ def _sound(place: Place) -> bool:
     return bool(jnp.isfinite(place.x).all() & jnp.isfinite(place.v).all())
 
 
-def _numbers(scheme: Scheme) -> tuple[Any, ...]:
+def _numbers(scheme: Scheme) -> tuple[jax.Array, ...]:
     return tuple(jnp.asarray(part) for part in scheme.numbers())
 
 

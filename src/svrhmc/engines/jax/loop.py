@@ -11,23 +11,26 @@ form, a recipe and a number of chains; the sixteen numbers of a scheme are argum
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
 from svrhmc.core.devices import AXIS
+from svrhmc.core.jax import Tree
 from svrhmc.core.jit import program
 from svrhmc.core.randomness import Purpose
 from svrhmc.engines.jax import gpu, randomness
 from svrhmc.engines.jax.maps import Arrays
 from svrhmc.engines.jax.operations import Batch, Operations, weighted
 from svrhmc.engines.jax.placement import Spread
-from svrhmc.engines.jax.scheme import Noise, move
+from svrhmc.engines.jax.scheme import Kept, Noise, Number, move
 from svrhmc.gradients import Recipe
 
-Memory = dict[str, Any]
+Memory = dict[str, jax.Array]
+Keys = tuple[jax.Array, jax.Array]
+
 
 _UNROLLED = 8  # steps of a turn of the loop on a GPU, where each turn takes time of its own
 MANY = 1 << 16  # random numbers of a step
@@ -41,9 +44,12 @@ def numbers_of_step(chains: int, dim: int, noise: Noise, recipe: Recipe) -> int:
 class Place(NamedTuple):
     """Where chains are: x and v, (chains, dim), and what their gradient remembers."""
 
-    x: Any
-    v: Any
+    x: jax.Array
+    v: jax.Array
     memory: Memory
+
+
+Carried = tuple[Place, jax.Array, jax.Array, Tree]  # with the states kept, their number, and numbers drawn early
 
 
 class Program(NamedTuple):
@@ -72,32 +78,32 @@ class Given(NamedTuple):
     fetched: the data of every step's batch, where they are not on the device.
     """
 
-    arrays: Any
-    scheme: Any
-    keys: Any
-    place: Any
-    begin: Any
-    count: Any
-    kept: Any
-    fetched: Any = None
+    arrays: Arrays
+    scheme: tuple[jax.Array, ...]
+    keys: Keys
+    place: Place
+    begin: Number
+    count: Number  # type: ignore[assignment]
+    kept: Kept
+    fetched: Tree = None
 
 
 @partial(program, static_argnames=("program", "spread"))
-def advance(program: Program, spread: Spread, given: Given) -> tuple[Place, Any]:
+def advance(program: Program, spread: Spread, given: Given) -> tuple[Place, jax.Array]:
     """Where the chains are after these steps, and the states kept of them, (records + 1, chains, dim), the rest of
     which means nothing. spread: where each device has chains of its own, it makes their steps alone.
     """
     steps = partial(_steps, program)
     if spread.chains:
         mine, every = PartitionSpec(AXIS), PartitionSpec()
-        needed = Given(every, every, mine, mine, every, every, every, every)
+        needed = Given(every, every, mine, mine, every, every, every, every)  # type: ignore[arg-type]
         made = mine, PartitionSpec(None, AXIS)
         steps = jax.shard_map(steps, mesh=spread.mesh, in_specs=(needed,), out_specs=made, check_vma=False)
-    result: tuple[Place, Any] = steps(given)
+    result: tuple[Place, jax.Array] = steps(given)
     return result
 
 
-def _steps(program: Program, given: Given) -> tuple[Place, Any]:
+def _steps(program: Program, given: Given) -> tuple[Place, jax.Array]:
     operations, recipe, noise, capacity, records, refresh, whole, early = program
     arrays, scheme, keys, place, begin, count, kept, fetched = given
     chains, dim = place.x.shape
@@ -106,19 +112,18 @@ def _steps(program: Program, given: Given) -> tuple[Place, Any]:
     ahead = resides or numbers_of_step(chains, dim, noise, recipe) < MANY  # else one step fills the device by itself
     fine = Purpose.NOISE_FINE if operations.dtype == jnp.float64 else None
 
-    def drawn(steps: Any) -> tuple[Any, Any]:
+    def drawn(steps: jax.Array) -> tuple[jax.Array, jax.Array | None]:
         xi = randomness.normals(keys, steps, noise.total * dim, Purpose.NOISE, fine)
         return xi.reshape(len(steps), chains, noise.total, dim), batches(recipe, arrays, keys, steps)
 
-    made: Any = drawn(steps) if ahead else drawn(steps[:1]) if early else None
+    numbers_ahead: Tree = drawn(steps) if ahead else drawn(steps[:1]) if early else None
     before, before_noise, kick, after, after_noise = scheme
 
-    def step(i: Any, carried: Any, renew: bool) -> Any:
+    def step(i: jax.Array, carried: Tree, renew: bool) -> Carried:
         (x, v, memory), draws, slot, next_ones = carried
-        xi: Any
-        numbers = made if ahead else next_ones if early else drawn(steps[i][None])
+        numbers = numbers_ahead if ahead else next_ones if early else drawn(steps[i][None])
         xi, rows = (None if array is None else array[i if ahead else 0] for array in numbers)
-        normals = [xi[:, k] for k in range(noise.total)]
+        normals = [xi[:, k] for k in range(noise.total)]  # type: ignore[index]
         at, velocity = move(before, before_noise, noise.before, x, v, normals)
         if renew:
             memory = refreshed(operations, recipe, arrays, keys, steps[i], at)
@@ -131,19 +136,19 @@ def _steps(program: Program, given: Given) -> tuple[Place, Any]:
         after_it = drawn(steps[i + 1][None]) if early and not ahead else None
         return Place(x, v, memory), draws.at[slot].set(x), slot + keeps, after_it
 
-    def plain(i: Any, carried: Any) -> Any:
+    def plain(i: jax.Array, carried: Tree) -> Carried:
         return step(i, carried, renew=False)
 
-    def several(first: Any, last: Any, carried: Any, unroll: int | None = None) -> Any:
+    def several(first: jax.Array | int, last: jax.Array | int, carried: Tree, unroll: int | None = None) -> Carried:
         if not resides:
             return jax.lax.fori_loop(first, last, plain, carried, unroll=unroll)
         (x, v, memory), draws, slot, _ = carried
         walk = gpu.Walk(first, last, begin, kept)
         state = x, v, draws, slot
-        x, v, draws, slot = gpu.walk(operations, recipe, arrays, memory, noise, scheme, made, walk, state)
+        x, v, draws, slot = gpu.walk(operations, recipe, arrays, memory, noise, scheme, numbers_ahead, walk, state)
         return Place(x, v, memory), draws, slot, None
 
-    def epoch(k: Any, carried: Any) -> Any:
+    def epoch(k: jax.Array, carried: Tree) -> Carried:
         first = k * recipe.period
         carried = step(first, carried, renew=True)
         return several(first + 1, jnp.minimum(first + recipe.period, count), carried)
@@ -151,7 +156,7 @@ def _steps(program: Program, given: Given) -> tuple[Place, Any]:
     if refresh and not place.memory:  # room for what the first step will remember
         shapes = jax.eval_shape(lambda x: refreshed(operations, recipe, arrays, keys, steps[0], x), place.x)
         place = place._replace(memory=jax.tree.map(lambda one: jnp.zeros(one.shape, one.dtype), shapes))
-    carried = place, jnp.zeros((records + 1, chains, dim)), 0, None if ahead else made
+    carried = place, jnp.zeros((records + 1, chains, dim)), 0, None if ahead else numbers_ahead
     if refresh:
         place, draws, *_ = jax.lax.fori_loop(0, -(-count // recipe.period), epoch, carried)
     else:
@@ -162,8 +167,13 @@ def _steps(program: Program, given: Given) -> tuple[Place, Any]:
 
 @partial(program, static_argnames=("operations", "recipe"))
 def begun(
-    operations: Operations, recipe: Recipe, arrays: Arrays, keys: tuple[Any, Any], step: Any, x: Any
-) -> tuple[Any, Memory]:
+    operations: Operations,
+    recipe: Recipe,
+    arrays: Arrays,
+    keys: Keys,
+    step: jax.Array,
+    x: jax.Array,
+) -> tuple[jax.Array, Memory]:
     """The estimate of ∇f that chains at x would make at a step at which their memory is renewed, if they have one."""
     memory = refreshed(operations, recipe, arrays, keys, step, x) if recipe.carries else {}
     rows = batches(recipe, arrays, keys, step[None])
@@ -171,18 +181,18 @@ def begun(
 
 
 @partial(program, static_argnames=("recipe", "count"))
-def drawn(recipe: Recipe, arrays: Arrays, keys: tuple[Any, Any], begin: Any, count: int) -> Any:
+def drawn(recipe: Recipe, arrays: Arrays, keys: Keys, begin: Number, count: int) -> jax.Array | None:
     """The rows of so many steps, as `advance` draws them."""
     return batches(recipe, arrays, keys, (begin + jnp.arange(count)).astype(jnp.uint32))
 
 
 @partial(program, static_argnames=("operations",))
-def remade(operations: Operations, arrays: Arrays, snapshot: Any) -> Any:
+def remade(operations: Operations, arrays: Arrays, snapshot: jax.Array) -> jax.Array:
     """The mᵢ of all components at a snapshot."""
     return operations.every_part(arrays, snapshot)
 
 
-def batches(recipe: Recipe, arrays: Arrays, keys: tuple[Any, Any], steps: Any) -> Any:
+def batches(recipe: Recipe, arrays: Arrays, keys: Keys, steps: jax.Array) -> jax.Array | None:
     """The row numbers of some steps: (steps, chains, batch); None where all are used."""
     if recipe.full:
         return None
@@ -192,7 +202,12 @@ def batches(recipe: Recipe, arrays: Arrays, keys: tuple[Any, Any], steps: Any) -
 
 
 def refreshed(
-    operations: Operations, recipe: Recipe, arrays: Arrays, keys: tuple[Any, Any], step: Any, x: Any
+    operations: Operations,
+    recipe: Recipe,
+    arrays: Arrays,
+    keys: Keys,
+    step: jax.Array,
+    x: jax.Array,
 ) -> Memory:
     """The memory at x: from all components, or from some drawn for this snapshot."""
     memory: Memory = {} if recipe.reference == "table" else {"snapshot": x}
@@ -207,8 +222,8 @@ def refreshed(
 
 
 def estimate(
-    operations: Operations, recipe: Recipe, arrays: Arrays, x: Any, memory: Memory, rows: Any
-) -> tuple[Any, Memory]:
+    operations: Operations, recipe: Recipe, arrays: Arrays, x: jax.Array, memory: Memory, rows: Tree
+) -> tuple[jax.Array, Memory]:
     """g at x from a batch, and the memory after it."""
     prior = operations.prior(arrays, x)
     if recipe.full:
@@ -223,23 +238,24 @@ def estimate(
         away = x - arrays["mode"]
         now = operations.parts(arrays, x, batch) - operations.hessian_parts(arrays, away, batch)
         then = _remembered(recipe, arrays, memory, rows)
-        then = operations.parts(arrays, _everywhere(arrays["mode"], x), batch) if then is None else then
+        if then is None:
+            then = operations.parts(arrays, _everywhere(arrays["mode"], x), batch)
         rest = operations.assemble(arrays, weighted(now - then, weights), batch)
         return prior + anchor + rest + away @ arrays["mode hessian"], memory
     if recipe.remembers:
-        now = operations.parts(arrays, x, batch)
-        then = _remembered(recipe, arrays, memory, rows)
+        now, then = operations.parts(arrays, x, batch), _remembered(recipe, arrays, memory, rows)
+        assert then is not None
         g = prior + anchor + operations.assemble(arrays, weighted(now - then, weights), batch)
         return g, _renewed(operations, recipe, arrays, memory, batch, now) if recipe.reference == "table" else memory
     point = _everywhere(arrays["mode"], x) if at_mode else memory["snapshot"]
     return prior + anchor + operations.change(arrays, x, point, batch, weights), memory
 
 
-def _everywhere(point: Any, x: Any) -> Any:
+def _everywhere(point: jax.Array, x: jax.Array) -> jax.Array:
     return jnp.broadcast_to(point, x.shape)
 
 
-def _remembered(recipe: Recipe, arrays: Arrays, memory: Memory, rows: Any) -> Any:
+def _remembered(recipe: Recipe, arrays: Arrays, memory: Memory, rows: jax.Array) -> jax.Array | None:
     """The mᵢ of a batch, where they are stored."""
     if not recipe.remembers:
         return None
@@ -248,10 +264,12 @@ def _remembered(recipe: Recipe, arrays: Arrays, memory: Memory, rows: Any) -> An
     return jax.vmap(lambda table, some: table[some])(memory["table"], rows)
 
 
-def _renewed(operations: Operations, recipe: Recipe, arrays: Arrays, memory: Memory, batch: Batch, now: Any) -> Memory:
+def _renewed(
+    operations: Operations, recipe: Recipe, arrays: Arrays, memory: Memory, batch: Batch, now: jax.Array
+) -> Memory:
     """The mᵢ of a batch become what was just evaluated, one after another: a row drawn twice is renewed once."""
 
-    def one(b: Any, carried: tuple[Any, Any]) -> tuple[Any, Any]:
+    def one(b: jax.Array, carried: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         table, anchor = carried
         row, new = jax.tree.map(lambda array: jax.lax.dynamic_slice_in_dim(array, b, 1, 1), (batch, now))
         old = jax.vmap(lambda own, some: own[some])(table, row.rows)

@@ -18,7 +18,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import solve_triangular
 
-Arrays = dict[str, Any]
+from svrhmc.core.arrays import Indices, Integers, Values
+from svrhmc.core.jax import Tree
+from svrhmc.whitening.sparse import SparseWhitening
+
+Arrays = dict[str, Tree]  # by name; under "data" those of the rows
 
 _LEAST = 256  # entries of a line
 
@@ -37,45 +41,45 @@ class Map:
         sparse = whitening.kind == "sparse"
         return Map(whitening.kind), _factor_arrays(whitening) if sparse else dict(whitening.arrays())
 
-    def displace(self, arrays: Arrays, z: Any) -> Any:
+    def displace(self, arrays: Arrays, z: jax.Array) -> jax.Array:
         """W z."""
         if self.kind is None:
             return z
         return _MAPS[self.kind][0](arrays, z)
 
-    def out(self, arrays: Arrays, z: Any) -> Any:
+    def out(self, arrays: Arrays, z: jax.Array) -> jax.Array:
         """x."""
         return z if self.kind is None else arrays["centre"] + self.displace(arrays, z)
 
-    def pull(self, arrays: Arrays, gradient: Any) -> Any:
+    def pull(self, arrays: Arrays, gradient: jax.Array) -> jax.Array:
         """Wᵀg."""
         if self.kind is None:
             return gradient
         return _MAPS[self.kind][1](arrays, gradient)
 
 
-def _displace_dense(arrays: Arrays, z: Any) -> Any:
+def _displace_dense(arrays: Arrays, z: jax.Array) -> jax.Array:
     return z @ arrays["factor"].T
 
 
-def _pull_dense(arrays: Arrays, gradient: Any) -> Any:
+def _pull_dense(arrays: Arrays, gradient: jax.Array) -> jax.Array:
     return gradient @ arrays["factor"]
 
 
-def _displace_low_rank(arrays: Arrays, z: Any) -> Any:
+def _displace_low_rank(arrays: Arrays, z: jax.Array) -> jax.Array:
     return arrays["scale"] * _stretched(arrays, z)
 
 
-def _pull_low_rank(arrays: Arrays, gradient: Any) -> Any:
+def _pull_low_rank(arrays: Arrays, gradient: jax.Array) -> jax.Array:
     return _stretched(arrays, arrays["scale"] * gradient)
 
 
-def _stretched(arrays: Arrays, z: Any) -> Any:
+def _stretched(arrays: Arrays, z: jax.Array) -> jax.Array:
     """z, longer by some gain in each direction of the basis."""
     return z + ((z @ arrays["basis"]) * arrays["gain"]) @ arrays["basis"].T
 
 
-def _factor_arrays(how: Any) -> Arrays:
+def _factor_arrays(how: SparseWhitening) -> Arrays:
     """The centre, the order of elimination, 1/Lⱼⱼ, the lines of the head, and the core as a matrix."""
     head = len(how.begin) - 1
     columns = np.repeat(np.arange(head), np.diff(how.begin))
@@ -89,7 +93,7 @@ def _factor_arrays(how: Any) -> Arrays:
     return arrays | dict(zip(names, lines, strict=True))
 
 
-def _stages(begin: Any, rows: Any, head: int) -> Any:
+def _stages(begin: Integers, rows: Integers, head: int) -> Indices:
     """Of every column of the head: one more than the last of those at which it has entries; 0 where all are in the
     core.
     """
@@ -101,7 +105,7 @@ def _stages(begin: Any, rows: Any, head: int) -> Any:
     return stages[:-1]
 
 
-def _lines(stages: Any, *entries: Any) -> list[Any]:
+def _lines(stages: Indices, *entries: Values) -> list[Values]:
     """Entries as lines of one stage each, in the order of the stages."""
     counts = np.bincount(stages) if len(stages) else np.zeros(0, np.int64)
     length = max(_LEAST, -(-len(stages) // max(1, len(counts))))
@@ -118,23 +122,23 @@ def _lines(stages: Any, *entries: Any) -> list[Any]:
     return lines
 
 
-def _displace_factor(arrays: Arrays, z: Any) -> Any:
+def _displace_factor(arrays: Arrays, z: jax.Array) -> jax.Array:
     """P y with Lᵀy = z."""
     head, inverse = _head(arrays), arrays["inverse"]
     sums = z.at[:, head:].set(_solved(arrays, z[:, head:], 1) / inverse[head:])
 
-    def line(k: Any, sums: Any) -> Any:
+    def line(k: jax.Array, sums: jax.Array) -> jax.Array:
         columns, rows, values = _line(arrays, k)
         return sums.at[:, columns].add(-values * sums[:, rows] * inverse[rows])
 
     return jnp.zeros_like(z).at[:, arrays["order"]].set(_swept(arrays, line, sums) * inverse)
 
 
-def _pull_factor(arrays: Arrays, gradient: Any) -> Any:
+def _pull_factor(arrays: Arrays, gradient: jax.Array) -> jax.Array:
     """y with L y = Pᵀg."""
     head, inverse, count = _head(arrays), arrays["inverse"], len(arrays["factor values"])
 
-    def line(k: Any, sums: Any) -> Any:
+    def line(k: jax.Array, sums: jax.Array) -> jax.Array:
         columns, rows, values = _line(arrays, count - 1 - k)
         return sums.at[:, rows].add(-values * sums[:, columns] * inverse[columns])
 
@@ -142,12 +146,12 @@ def _pull_factor(arrays: Arrays, gradient: Any) -> Any:
     return (sums * inverse).at[:, head:].set(_solved(arrays, sums[:, head:], 0))
 
 
-def _swept(arrays: Arrays, line: Callable[[Any, Any], Any], sums: Any) -> Any:
+def _swept(arrays: Arrays, line: Callable[[jax.Array, jax.Array], jax.Array], sums: jax.Array) -> jax.Array:
     count = len(arrays["factor values"])
     return jax.lax.fori_loop(0, count, line, sums) if count else sums
 
 
-def _solved(arrays: Arrays, sums: Any, trans: int) -> Any:
+def _solved(arrays: Arrays, sums: jax.Array, trans: int) -> jax.Array:
     """The system of the core alone."""
     return solve_triangular(arrays["core"], sums.T, trans=trans, lower=True).T if sums.size else sums
 
@@ -156,7 +160,7 @@ def _head(arrays: Arrays) -> int:
     return len(arrays["order"]) - len(arrays["core"])
 
 
-def _line(arrays: Arrays, k: Any) -> tuple[Any, ...]:
+def _line(arrays: Arrays, k: jax.Array) -> tuple[jax.Array, ...]:
     return tuple(arrays[name][k] for name in ("factor columns", "factor rows", "factor values"))
 
 

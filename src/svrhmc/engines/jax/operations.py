@@ -17,11 +17,14 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy.typing as npt
 from jax.sharding import Mesh
 
 from svrhmc.core.devices import sharding
+from svrhmc.core.jax import Tree
 from svrhmc.engines.jax.maps import Arrays, Map
-from svrhmc.models.functions import copied
+from svrhmc.models.functions import Functions, copied
+from svrhmc.models.placement import Place
 from svrhmc.rows.forms import FunctionsForm, QuadraticForm
 
 EXACT = jax.lax.Precision.HIGHEST
@@ -30,8 +33,8 @@ EXACT = jax.lax.Precision.HIGHEST
 class Batch(NamedTuple):
     """Some rows of every chain: their numbers, (chains, batch), and their data."""
 
-    rows: Any
-    data: Any
+    rows: jax.Array
+    data: Tree
 
 
 class Source(NamedTuple):
@@ -41,7 +44,7 @@ class Source(NamedTuple):
 
     operations: Operations
     shared: Arrays
-    data: Any
+    data: Tree
 
 
 class Operations(ABC):
@@ -49,16 +52,16 @@ class Operations(ABC):
 
     place: Any = None  # where rows of data are (`targets.placed`); None where they are never cut over devices
 
-    def copied(self, mesh: Mesh, data: Any) -> tuple[Operations, Any]:
+    def copied(self, mesh: Mesh, data: Tree) -> tuple[Operations, Tree]:
         """The same with the data of all rows on each device."""
         return self, jax.device_put(data, sharding(mesh, False))
 
-    def cut(self, mesh: Mesh, data: Any) -> tuple[Operations, Any]:
+    def cut(self, mesh: Mesh, data: Tree) -> tuple[Operations, Tree]:
         """The same with rows of its own on each device."""
         raise NotImplementedError
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> npt.DTypeLike:
         """In which rows are evaluated: float32 or float64. Normals are of the same; states are always float64."""
         return jnp.float64
 
@@ -67,57 +70,59 @@ class Operations(ABC):
         """Whether rows are such that the kernels for GPUs (`gpu.py`) can add them up."""
         return False
 
-    def stored(self, table: Any) -> Any:
+    def stored(self, table: jax.Array) -> jax.Array:
         """Parts of all components in the shape in which a `State` has them."""
         return table
 
-    def batch(self, arrays: Arrays, rows: Any) -> Batch:
+    def batch(self, arrays: Arrays, rows: jax.Array) -> Batch:
         """Rows of the chains, by their numbers, from where they are."""
         return Batch(rows, self.place.taken(arrays["data"], rows))
 
     @abstractmethod
-    def parts(self, arrays: Arrays, x: Any, batch: Batch) -> Any:
+    def parts(self, arrays: Arrays, x: jax.Array, batch: Batch) -> jax.Array:
         """Parts of some components."""
 
     @abstractmethod
-    def every_part(self, arrays: Arrays, x: Any) -> Any:
+    def every_part(self, arrays: Arrays, x: jax.Array) -> jax.Array:
         """Parts of all components."""
 
     @abstractmethod
-    def assemble(self, arrays: Arrays, parts: Any, batch: Batch) -> Any:
+    def assemble(self, arrays: Arrays, parts: jax.Array, batch: Batch) -> jax.Array:
         """The mean of the gradients that parts of some components stand for."""
 
     @abstractmethod
-    def pass_over(self, arrays: Arrays, x: Any) -> Any:
+    def pass_over(self, arrays: Arrays, x: jax.Array) -> jax.Array:
         """∇f without the shared part: the same of all components."""
 
     @abstractmethod
-    def prior(self, arrays: Arrays, x: Any) -> Any:
+    def prior(self, arrays: Arrays, x: jax.Array) -> jax.Array:
         """The gradient that every component shares."""
 
-    def remembered(self, arrays: Arrays, x: Any) -> tuple[Any, Any]:
+    def remembered(self, arrays: Arrays, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Parts of all components, and ∇f without the shared part, which they add up to."""
         return self.every_part(arrays, x), self.pass_over(arrays, x)
 
-    def mean(self, arrays: Arrays, x: Any, batch: Batch, weights: Any = None) -> Any:
+    def mean(self, arrays: Arrays, x: jax.Array, batch: Batch, weights: jax.Array | None = None) -> jax.Array:
         """The mean over a batch of gradients without the shared one, each with a weight where there are weights."""
         return self.assemble(arrays, weighted(self.parts(arrays, x, batch), weights), batch)
 
-    def change(self, arrays: Arrays, x: Any, point: Any, batch: Batch, weights: Any = None) -> Any:
+    def change(
+        self, arrays: Arrays, x: jax.Array, point: jax.Array, batch: Batch, weights: jax.Array | None = None
+    ) -> jax.Array:
         """The mean over a batch of what gradients at x have more than those at another point."""
         more = self.parts(arrays, x, batch) - self.parts(arrays, point, batch)
         return self.assemble(arrays, weighted(more, weights), batch)
 
-    def hessian_parts(self, arrays: Arrays, direction: Any, batch: Batch) -> Any:
+    def hessian_parts(self, arrays: Arrays, direction: jax.Array, batch: Batch) -> jax.Array:
         """Parts of Hᵢ·direction at the mode, for rows with a linear predictor."""
         raise NotImplementedError
 
-    def energies(self, arrays: Arrays, x: Any) -> tuple[Any, Any]:
+    def energies(self, arrays: Arrays, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         """f, up to a constant, and ∇f by one pass."""
         raise NotImplementedError
 
 
-def weighted(parts: Any, weights: Any) -> Any:
+def weighted(parts: jax.Array, weights: jax.Array | None) -> jax.Array:
     """Parts times the weights of their rows, where there are weights."""
     return parts if weights is None else parts * weights[:, :, None]
 
@@ -136,29 +141,29 @@ class QuadraticOperations(Operations):
         (shared if form.shared else data)["precision"] = form.precision
         return Source(QuadraticOperations(form.shared), shared, data)
 
-    def batch(self, arrays: Arrays, rows: Any) -> Batch:
+    def batch(self, arrays: Arrays, rows: jax.Array) -> Batch:
         return Batch(rows, {name: array[rows] for name, array in arrays["data"].items()})
 
-    def parts(self, arrays: Arrays, x: Any, batch: Batch) -> Any:
+    def parts(self, arrays: Arrays, x: jax.Array, batch: Batch) -> jax.Array:
         return self._gradients(arrays, x, batch.data, "cbde,ce->cbd")
 
-    def every_part(self, arrays: Arrays, x: Any) -> Any:
+    def every_part(self, arrays: Arrays, x: jax.Array) -> jax.Array:
         """Gradients of all components."""
         return self._gradients(arrays, x, arrays["data"], "nde,ce->cnd")
 
-    def _gradients(self, arrays: Arrays, x: Any, data: Arrays, axes: str) -> Any:
+    def _gradients(self, arrays: Arrays, x: jax.Array, data: Arrays, axes: str) -> jax.Array:
         if self.shared:
             return (x @ arrays["precision"])[:, None, :] - data["forces"]
         return jnp.einsum(axes, data["precision"], x, precision=EXACT) - data["forces"]
 
-    def assemble(self, arrays: Arrays, parts: Any, batch: Batch) -> Any:
+    def assemble(self, arrays: Arrays, parts: jax.Array, batch: Batch) -> jax.Array:
         return parts.mean(axis=1)
 
-    def prior(self, arrays: Arrays, x: Any) -> Any:
+    def prior(self, arrays: Arrays, x: jax.Array) -> jax.Array:
         """Zero: components share nothing."""
         return jnp.zeros_like(x)
 
-    def pass_over(self, arrays: Arrays, x: Any) -> Any:
+    def pass_over(self, arrays: Arrays, x: jax.Array) -> jax.Array:
         """S̄x less the mean force."""
         return x @ arrays["mean precision"] - arrays["mean force"]
 
@@ -167,7 +172,7 @@ class QuadraticOperations(Operations):
 class FunctionOperations(Operations):
     """A user's log likelihood and log prior (`targets.functions`), in the variables of a map."""
 
-    functions: Any
+    functions: Functions
     map: Map
 
     @staticmethod
@@ -177,52 +182,54 @@ class FunctionOperations(Operations):
         return Source(FunctionOperations(form.functions, variables), arrays, form.data)
 
     @property
-    def place(self) -> Any:
+    def place(self) -> Place:
         """Where the model's data are."""
         return self.functions.place
 
-    def copied(self, mesh: Mesh, data: Any) -> tuple[Operations, Any]:
+    def copied(self, mesh: Mesh, data: Tree) -> tuple[Operations, Tree]:
         """From the devices that have them."""
         functions, copies = copied(self.functions, data)
         return replace(self, functions=functions), copies
 
-    def cut(self, mesh: Mesh, data: Any) -> tuple[Operations, Any]:
+    def cut(self, mesh: Mesh, data: Tree) -> tuple[Operations, Tree]:
         """As they are: a model's rows were cut when it was made."""
         return self, data
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> npt.DTypeLike:
         """That of the user's params."""
         return self.functions.dtype
 
-    def parts(self, arrays: Arrays, x: Any, batch: Batch) -> Any:
+    def parts(self, arrays: Arrays, x: jax.Array, batch: Batch) -> jax.Array:
         """Gradients of −n log likelihood, in the user's variables."""
         return -self.functions.n * self.functions.each_gradient(self.map.out(arrays, x), batch.data)
 
-    def every_part(self, arrays: Arrays, x: Any) -> Any:
+    def every_part(self, arrays: Arrays, x: jax.Array) -> jax.Array:
         return -self.functions.n * self.functions.every_gradient(arrays["data"], self.map.out(arrays, x))
 
-    def assemble(self, arrays: Arrays, parts: Any, batch: Batch) -> Any:
+    def assemble(self, arrays: Arrays, parts: jax.Array, batch: Batch) -> jax.Array:
         return self.map.pull(arrays, parts.mean(axis=1))
 
-    def prior(self, arrays: Arrays, x: Any) -> Any:
+    def prior(self, arrays: Arrays, x: jax.Array) -> jax.Array:
         """That of −log prior."""
         return -self.map.pull(arrays, self.functions.prior_gradient(self.map.out(arrays, x)))
 
-    def mean(self, arrays: Arrays, x: Any, batch: Batch, weights: Any = None) -> Any:
+    def mean(self, arrays: Arrays, x: jax.Array, batch: Batch, weights: jax.Array | None = None) -> jax.Array:
         """One gradient of the sum over the batch."""
         total = self.functions.batch_gradient(self.map.out(arrays, x), batch.data)
         return self.map.pull(arrays, total * (-self.functions.n / batch.rows.shape[1]))
 
-    def change(self, arrays: Arrays, x: Any, point: Any, batch: Batch, weights: Any = None) -> Any:
+    def change(
+        self, arrays: Arrays, x: jax.Array, point: jax.Array, batch: Batch, weights: jax.Array | None = None
+    ) -> jax.Array:
         """The difference of two means."""
         return self.mean(arrays, x, batch) - self.mean(arrays, point, batch)
 
-    def energies(self, arrays: Arrays, x: Any) -> tuple[Any, Any]:
+    def energies(self, arrays: Arrays, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Block by block of rows."""
         value, gradient = self.functions.energies(arrays["data"], self.map.out(arrays, x))
         return value, self.map.pull(arrays, gradient)
 
-    def pass_over(self, arrays: Arrays, x: Any) -> Any:
+    def pass_over(self, arrays: Arrays, x: jax.Array) -> jax.Array:
         """Block by block of rows."""
         return -self.map.pull(arrays, self.functions.whole_gradient(arrays["data"], self.map.out(arrays, x)))

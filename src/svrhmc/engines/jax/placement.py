@@ -20,8 +20,8 @@ same to rounding, as everywhere on JAX.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Hashable
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import jax
@@ -31,9 +31,11 @@ from jax.sharding import Mesh
 
 from svrhmc.core.arrays import Indices
 from svrhmc.core.devices import chosen, mesh_of, require_room, room_each, sharding
+from svrhmc.core.jax import Tree
 from svrhmc.engines.jax.maps import Arrays
 from svrhmc.engines.jax.operations import FunctionOperations, Operations, QuadraticOperations, Source
 from svrhmc.engines.jax.rows import RowOperations
+from svrhmc.rows.forms import Form
 
 _USED = 0.8  # of a device's free memory that copies of the rows may take: chains need some too
 _REMEDY = "give float32 rows, more devices, or engine='numba'"
@@ -49,10 +51,10 @@ class Spread(NamedTuple):
 
     def numbers(self, chains: int) -> Indices:
         """Which chain is where: as many on each device, the last one again where they do not come out even."""
-        each = self.mesh.size if self.mesh is not None and self.chains else 1
-        return np.minimum(np.arange(-(-chains // each) * each), chains - 1)
+        devices = self.mesh.size if self.mesh is not None and self.chains else 1
+        return np.minimum(np.arange(-(-chains // devices) * devices), chains - 1)
 
-    def everywhere(self, arrays: Any) -> Any:
+    def everywhere(self, arrays: Tree) -> Tree:
         """Arrays on all devices."""
         if self.mesh is None:
             return jax.tree.map(jnp.asarray, arrays)
@@ -67,15 +69,15 @@ class Placed(NamedTuple):
     arrays: Arrays
 
 
-_FORMS: dict[str, Callable[[Any], Source]] = {
+_FORMS: dict[str, Callable[[Tree], Source]] = {
     "rows": RowOperations.of,
     "quadratic": QuadraticOperations.of,
     "functions": FunctionOperations.of,
 }
-_PLACED: WeakKeyDictionary[Any, dict[Any, Placed]] = WeakKeyDictionary()
+_PLACED: WeakKeyDictionary[Form, dict[Hashable, Placed]] = WeakKeyDictionary()
 
 
-def placed(form: Any, devices: Any = None, chains: int = 0) -> Placed:
+def placed(form: Form, devices: object = None, chains: int = 0) -> Placed:
     """Operations and arrays of a form, made once for it.
 
     devices: as `Sampler.run` takes them; those of a model are its own.
@@ -105,5 +107,5 @@ def _placed(source: Source, mesh: Mesh | None, batches: bool) -> Placed:
     return Placed(spread, operations, {**spread.everywhere(shared), "data": data})
 
 
-def _bytes(arrays: Any) -> float:
+def _bytes(arrays: Tree) -> float:
     return float(sum(leaf.nbytes for leaf in jax.tree.leaves(arrays)))

@@ -6,8 +6,8 @@ what it gives has the axes (step, chain, slot).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import cast
 
 import jax
 import jax.numpy as jnp
@@ -15,17 +15,24 @@ import jax.numpy as jnp
 from svrhmc.core.randomness import MAX_SLOTS, Purpose, divide, threefry2x32
 from svrhmc.kernels import coefficients as table
 
+_threefry = cast(Callable[..., tuple[jax.Array, jax.Array]], threefry2x32)
+_divide = cast(Callable[..., tuple[jax.Array, jax.Array]], divide)
 _SPLIT = 6.25  # of w: beyond are the tails
 
 
-def words(keys: tuple[Any, Any], steps: Any, purpose: Purpose, slots: int) -> tuple[Any, Any]:
+def words(
+    keys: tuple[jax.Array, jax.Array], steps: jax.Array, purpose: Purpose, slots: int
+) -> tuple[jax.Array, jax.Array]:
     """Two words for each slot: (steps, chains, slots) each."""
     slot = jnp.arange(slots, dtype=jnp.uint32) + jnp.uint32(int(purpose) * MAX_SLOTS)
     k0, k1 = (key[None, :, None] for key in keys)
-    return threefry2x32((k0, k1), (steps[:, None, None], slot[None, None, :]))
+
+    return _threefry((k0, k1), (steps[:, None, None], slot[None, None, :]))
 
 
-def normals(keys: tuple[Any, Any], steps: Any, count: int, coarse: Purpose, fine: Purpose | None) -> Any:
+def normals(
+    keys: tuple[jax.Array, jax.Array], steps: jax.Array, count: int, coarse: Purpose, fine: Purpose | None
+) -> jax.Array:
     """Standard normals from 64 bits each, (steps, chains, count); in float32, from 32 bits, without a fine purpose."""
     high = _in_halves(words(keys, steps, coarse, (count + 1) // 2), count)
     above = (high >> jnp.uint32(31)) > 0
@@ -38,7 +45,7 @@ def normals(keys: tuple[Any, Any], steps: Any, count: int, coarse: Purpose, fine
     return jnp.where(above, 1.0, -1.0) * _upper_quantile(twice)
 
 
-def _in_halves(both: tuple[Any, Any], count: int) -> Any:
+def _in_halves(both: tuple[jax.Array, jax.Array], count: int) -> jax.Array:
     """`count` words, the first of every block before the second ones: by a choice for every word, of which a CPU makes
     vector code, while two arrays set side by side would take it twice as long.
     """
@@ -47,7 +54,7 @@ def _in_halves(both: tuple[Any, Any], count: int) -> Any:
     return chosen.reshape(*both[0].shape[:-1], -1)[..., :count]
 
 
-def _upper_quantile(twice: Any) -> Any:
+def _upper_quantile(twice: jax.Array) -> jax.Array:
     """−Φ⁻¹(p) of 2p < 1, as `svrhmc.kernels.normals` has it: (1 − 2p)R(w), w = −log(4p(1 − p)), R a polynomial in w or,
     in the tails, in √w.
     """
@@ -60,10 +67,10 @@ def _upper_quantile(twice: Any) -> Any:
     return jnp.where(w < _SPLIT, near, tail)
 
 
-def _upper_quantile32(magnitude: Any) -> Any:
+def _upper_quantile32(magnitude: jax.Array) -> jax.Array:
     """The same in float32, from the 31 bits m of 2p = (m + ½)/2³¹."""
 
-    def scaled(bits: Any) -> Any:
+    def scaled(bits: jax.Array) -> jax.Array:
         return (bits.astype(jnp.float32) + jnp.float32(0.5)) * jnp.float32(2.0**-31)
 
     twice = scaled(magnitude)
@@ -73,7 +80,7 @@ def _upper_quantile32(magnitude: Any) -> Any:
     return scaled(jnp.int32(0x7FFFFFFF) - magnitude) * jnp.where(w < _SPLIT, near, far)
 
 
-def _polynomial(powers: Sequence[float], s: Any) -> Any:
+def _polynomial(powers: Sequence[float], s: jax.Array) -> jax.Array:
     """Σₖ powersₖ sᵏ, by Horner's rule."""
     total = jnp.full_like(s, powers[-1])
     for power in powers[-2::-1]:
@@ -81,7 +88,7 @@ def _polynomial(powers: Sequence[float], s: Any) -> Any:
     return total
 
 
-def uniforms(keys: tuple[Any, Any], steps: Any, count: int, purpose: Purpose) -> Any:
+def uniforms(keys: tuple[jax.Array, jax.Array], steps: jax.Array, count: int, purpose: Purpose) -> jax.Array:
     """Uniform numbers between 0 and 1 from 52 bits each."""
     w0, w1 = (w.astype(jnp.uint64) for w in words(keys, steps, purpose, count))
     bits = (w0 << jnp.uint64(20)) | (w1 >> jnp.uint64(12))
@@ -89,17 +96,22 @@ def uniforms(keys: tuple[Any, Any], steps: Any, count: int, purpose: Purpose) ->
 
 
 def rows(
-    keys: tuple[Any, Any], steps: Any, count: int, bound: int, replacement: bool, purpose: Purpose = Purpose.BATCH
-) -> Any:
+    keys: tuple[jax.Array, jax.Array],
+    steps: jax.Array,
+    count: int,
+    bound: int,
+    replacement: bool,
+    purpose: Purpose = Purpose.BATCH,
+) -> jax.Array:
     """Row numbers below `bound`; distinct within a chain and a step unless `replacement`."""
     w0, w1 = (w.astype(jnp.uint64) for w in words(keys, steps, purpose, count))
     if replacement:
-        return divide(w0, w1, jnp.uint64(bound))[0]
+        return _divide(w0, w1, jnp.uint64(bound))[0]
     first = bound - count
-    bounds: Any = jnp.arange(first + 1, bound + 1, dtype=jnp.uint64)
-    picks = divide(w0, w1, bounds)[0]
+    bounds: jax.Array = jnp.arange(first + 1, bound + 1, dtype=jnp.uint64)
+    picks = _divide(w0, w1, bounds)[0]
 
-    def one(j: Any, picks: Any) -> Any:
+    def one(j: jax.Array, picks: jax.Array) -> jax.Array:
         """Floyd: a number already taken is replaced by the newest possible one."""
         before = jnp.arange(count) < j
         taken = ((picks == picks[..., j, None]) & before).any(axis=-1)
@@ -108,8 +120,10 @@ def rows(
     return jax.lax.fori_loop(1, count, one, picks)
 
 
-def weighted_rows(keys: tuple[Any, Any], steps: Any, count: int, threshold: Any, alias: Any) -> Any:
+def weighted_rows(
+    keys: tuple[jax.Array, jax.Array], steps: jax.Array, count: int, threshold: jax.Array, alias: jax.Array
+) -> jax.Array:
     """Row numbers drawn by an alias table."""
     w0, w1 = (w.astype(jnp.uint64) for w in words(keys, steps, Purpose.BATCH, count))
-    bucket, rest = divide(w0, w1, jnp.uint64(len(alias)))
+    bucket, rest = _divide(w0, w1, jnp.uint64(len(alias)))
     return jnp.where(rest < threshold[bucket], bucket, alias[bucket])

@@ -11,22 +11,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 from jax.nn import sigmoid, softplus
 from jax.scipy import special
 from jax.sharding import Mesh
 
+from svrhmc.core.arrays import Integers, Reals
+from svrhmc.core.jax import Tree
 from svrhmc.engines.jax import gpu
 from svrhmc.engines.jax.maps import Arrays, Map
 from svrhmc.engines.jax.operations import EXACT, Batch, Operations, Source
-from svrhmc.families.base import Formulas
+from svrhmc.families.base import Formulas, Record
 from svrhmc.families.primitives import array_primitives
 from svrhmc.models.placement import OnDevice, Place, cut_over
 from svrhmc.priors.terms import HALF_POWER, HALF_STUDENT, LAPLACE, STUDENT
+from svrhmc.rows.csr import CsrMatrix
 from svrhmc.rows.forms import RowsForm
 
 _GROUP = 2048  # rows whose sum is made by itself, so that many are made at once
@@ -34,7 +37,7 @@ _HALF_LOG = 0.9189385332046727  # ½ log 2π
 _BATCHES, _ALL = (0, None, 0), (None, None, 0)  # axes of chains: of rows, of a loss's numbers and of states
 
 
-def _mills(s: Any) -> tuple[Any, Any]:
+def _mills(s: jax.Array) -> tuple[jax.Array, jax.Array]:
     """λ = φ(s)/Φ(s) as the exponential of a difference of logarithms, and s + λ."""
     hazard = jnp.exp(-0.5 * s * s - _HALF_LOG - special.log_ndtr(s))
     return hazard, s + hazard
@@ -46,15 +49,15 @@ PRIMITIVES.soft = lambda v: (softplus(v), sigmoid(v), sigmoid(-v))
 
 
 @cache
-def formulas(record: Any) -> Formulas:
+def formulas(record: type[Record]) -> Formulas:
     """Those of a family over JAX's primitives, by the type of its record."""
     functions: Formulas = record.formulas(PRIMITIVES)
     return functions
 
 
-def slopes(loss: Any, t: Any, y: Any) -> Any:
+def slopes(loss: Record, t: jax.Array, y: jax.Array) -> jax.Array:
     """∂ℓ/∂t at linear predictors t, (…, m), of the family whose record, with its numbers, is given."""
-    record: Any = type(loss)
+    record = type(loss)
     functions = formulas(record)
     if functions.arguments > 1:
         return jnp.stack(functions.slope(loss, *(t[..., j] for j in range(functions.arguments)), y), axis=-1)
@@ -63,9 +66,9 @@ def slopes(loss: Any, t: Any, y: Any) -> Any:
     return functions.slope(loss, t[..., 0], y)[..., None]
 
 
-def _has_blocks(record: Any) -> bool:
+def _has_blocks(record: type[Record]) -> bool:
     """Whether forms and states have an axis of linear predictors for such a family."""
-    return "blocks" in record._fields
+    return "blocks" in getattr(record, "_fields", ())
 
 
 @dataclass(frozen=True)
@@ -80,12 +83,12 @@ class Design:
     blocks: int
     shared: int
     sparse: bool
-    dtype: Any
+    dtype: np.dtype[np.floating]
 
     @staticmethod
     def of(form: RowsForm) -> tuple[Design, Arrays]:
         """Of a form, with its arrays."""
-        rows: Any = form.rows.seen_once
+        rows: Tree = form.rows.seen_once
         sparse = rows.storage == "sparse"
         arrays = dict(zip(("columns", "values"), padded(rows.X), strict=True)) if sparse else {"X": rows.X}
         return Design(rows.dim, form.loss.blocks, form.loss.shared, sparse, rows.X.dtype), arrays
@@ -95,7 +98,7 @@ class Design:
         """m: how many predictors see a row."""
         return self.blocks + self.shared
 
-    def predict(self, rows: Arrays, x: Any) -> Any:
+    def predict(self, rows: Arrays, x: jax.Array) -> jax.Array:
         """aᵢᵀx at one state: (rows, m)."""
         edge = self.blocks * self.width
         coefficients = x[:edge].reshape(self.blocks, self.width)
@@ -106,7 +109,7 @@ class Design:
             t = t.astype(jnp.float64)
         return jnp.concatenate([t, jnp.broadcast_to(x[edge:], (len(t), self.shared))], axis=1)
 
-    def combine(self, rows: Arrays, slopes: Any) -> Any:
+    def combine(self, rows: Arrays, slopes: jax.Array) -> jax.Array:
         """Σᵢ sᵢaᵢ: (rows, m) → (dim,)."""
         by_block = slopes[:, : self.blocks].T
         if self.sparse:
@@ -117,7 +120,7 @@ class Design:
             total = self._combine_dense(rows["X"], by_block.astype(self.dtype))
         return jnp.concatenate([total.ravel(), slopes[:, self.blocks :].sum(axis=0)])
 
-    def _combine_dense(self, X: Any, slopes: Any) -> Any:
+    def _combine_dense(self, X: jax.Array, slopes: jax.Array) -> jax.Array:
         """Group by group of rows, whose sums are added in float64, and what is left."""
         whole = len(X) // _GROUP * _GROUP
         groups = slopes[:, :whole].reshape(self.blocks, -1, _GROUP), X[:whole].reshape(-1, _GROUP, self.width)
@@ -125,7 +128,7 @@ class Design:
         return total + jnp.matmul(slopes[:, whole:], X[whole:], precision=EXACT)
 
 
-def padded(matrix: Any) -> tuple[Any, Any]:
+def padded(matrix: CsrMatrix) -> tuple[Integers, Reals]:
     """The columns and values of sparse rows, (n, most entries of a row); what is missing is 0 in column 0."""
     sizes = np.diff(matrix.indptr)
     shape = (len(sizes), max(1, int(sizes.max(initial=0))))
@@ -145,7 +148,7 @@ class RowOperations(Operations):
     """
 
     n: int
-    record: Any
+    record: type[Record]
     design: Design
     map: Map
     removed: int
@@ -170,13 +173,13 @@ class RowOperations(Operations):
         place = OnDevice(n, row, n)
         return Source(RowOperations(n, form.loss.kernel, design, variables, order, place), shared, data)
 
-    def cut(self, mesh: Mesh, data: Any) -> tuple[Operations, Any]:
+    def cut(self, mesh: Mesh, data: Tree) -> tuple[Operations, jax.Array]:
         """In sections, each of which is summed at once."""
         place, sections = cut_over(mesh, self.n, self.place.row, self.n, data)
         return replace(self, place=place), sections
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> npt.DTypeLike:
         return self.design.dtype
 
     @property
@@ -190,16 +193,16 @@ class RowOperations(Operations):
         own = self.map.kind is None and not self.removed and not self.design.sparse
         return own and not _has_blocks(self.record) and self.formulas.elementary
 
-    def stored(self, table: Any) -> Any:
+    def stored(self, table: jax.Array) -> jax.Array:
         """Without the axis of predictors where the family has none."""
         return table if _has_blocks(self.record) else table[..., 0]
 
-    def loss(self, numbers: Any) -> Any:
+    def loss(self, numbers: jax.Array) -> Record:
         """The family's record with its numbers."""
         sizes = (self.design.blocks, self.design.shared) if _has_blocks(self.record) else ()
         return self.record(*(numbers[k] for k in range(len(numbers))), *sizes)
 
-    def _slopes(self, rows: Arrays, numbers: Any, u: Any) -> Any:
+    def _slopes(self, rows: Arrays, numbers: jax.Array, u: jax.Array) -> jax.Array:
         """wᵢℓ′ of some rows at one state, which u is away from the centre: (rows, m)."""
         t = away = self.design.predict(rows, u)
         if "offset" in rows:
@@ -213,30 +216,30 @@ class RowOperations(Operations):
             slope = slope - _times(rows["curvatures"], away)
         return slope
 
-    def _gradient(self, rows: Arrays, numbers: Any, u: Any) -> Any:
+    def _gradient(self, rows: Arrays, numbers: jax.Array, u: jax.Array) -> jax.Array:
         """Σᵢ wᵢℓ′aᵢ over some rows at one state."""
         return self.design.combine(rows, self._slopes(rows, numbers, u))
 
-    def parts(self, arrays: Arrays, x: Any, batch: Batch) -> Any:
+    def parts(self, arrays: Arrays, x: jax.Array, batch: Batch) -> jax.Array:
         """n wᵢℓ′."""
         u = self.map.displace(arrays, x)
         return self.n * jax.vmap(self._slopes, _BATCHES)(batch.data, arrays["numbers"], u)
 
-    def every_part(self, arrays: Arrays, x: Any) -> Any:
+    def every_part(self, arrays: Arrays, x: jax.Array) -> jax.Array:
         """Of all rows at once."""
         every, u = jax.vmap(self._slopes, _ALL), self.map.displace(arrays, x)
         return self.n * self.place.each(arrays["data"], every, arrays["numbers"], u)
 
-    def assemble(self, arrays: Arrays, parts: Any, batch: Batch) -> Any:
+    def assemble(self, arrays: Arrays, parts: jax.Array, batch: Batch) -> jax.Array:
         """(1/B) Σ_b part_b Wᵀa_{i_b}."""
         return self.map.pull(arrays, jax.vmap(self.design.combine)(batch.data, parts / batch.rows.shape[1]))
 
-    def pass_over(self, arrays: Arrays, x: Any) -> Any:
+    def pass_over(self, arrays: Arrays, x: jax.Array) -> jax.Array:
         """Σᵢ wᵢℓ′ Wᵀaᵢ."""
         u = self.map.displace(arrays, x)
         return self.map.pull(arrays, self.place.summed(arrays["data"], self._sum, arrays["numbers"], u))
 
-    def _sum(self, rows: Arrays, numbers: Any, u: Any) -> Any:
+    def _sum(self, rows: Arrays, numbers: jax.Array, u: jax.Array) -> jax.Array:
         """Over some rows that all chains share; for one chain on a GPU, where rows are plain, with one read of X."""
         if not gpu.reads_once(self, rows, len(u)):
             return jax.vmap(self._gradient, _ALL)(rows, numbers, u)
@@ -244,7 +247,7 @@ class RowOperations(Operations):
         rest = {name: array[whole:] for name, array in rows.items()}
         return gpu.gradient(self, rows["X"][:whole], rows["y"][:whole], u[0]) + self._sum(rest, numbers, u)
 
-    def remembered(self, arrays: Arrays, x: Any) -> tuple[Any, Any]:
+    def remembered(self, arrays: Arrays, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Where all rows are at hand, each slope is evaluated once."""
         if self.place.mesh is not None:
             return super().remembered(arrays, x)
@@ -252,7 +255,7 @@ class RowOperations(Operations):
         total = jax.vmap(self.design.combine, (None, 0))(arrays["data"], parts / self.n)
         return parts, self.map.pull(arrays, total)
 
-    def hessian_parts(self, arrays: Arrays, direction: Any, batch: Batch) -> Any:
+    def hessian_parts(self, arrays: Arrays, direction: jax.Array, batch: Batch) -> jax.Array:
         """n wᵢℓ″ aᵢᵀ·direction; nothing is left in variables from which the second order was taken."""
         if self.removed == 2:
             return jnp.zeros((*batch.rows.shape, self.design.predictors))
@@ -260,7 +263,7 @@ class RowOperations(Operations):
         m = self.design.predictors
         return _times(arrays["mode curvatures"][batch.rows].reshape(*batch.rows.shape, m, m), along)
 
-    def prior(self, arrays: Arrays, x: Any) -> Any:
+    def prior(self, arrays: Arrays, x: jax.Array) -> jax.Array:
         """Λ(x − p) + ψ′; in variables from which something was removed b + M z, and what is left of ψ′."""
         if not self.removed:
             at = self.map.out(arrays, x)
@@ -274,7 +277,7 @@ class RowOperations(Operations):
         return taken + self.map.pull(arrays, u * arrays["prior precision"] + more)
 
 
-def _times(curvatures: Any, u: Any) -> Any:
+def _times(curvatures: jax.Array, u: jax.Array) -> jax.Array:
     """Cᵢuᵢ, of m × m curvatures."""
     return (curvatures * u[..., None, :]).sum(axis=-1)
 
@@ -303,7 +306,7 @@ def prior_arrays(form: RowsForm) -> Arrays:
     return arrays | every
 
 
-def prior_slopes(arrays: Arrays, x: Any) -> Any:
+def prior_slopes(arrays: Arrays, x: jax.Array) -> jax.Array | float:
     """ψ′ of every coordinate at states (chains, dim), by kind; `targets.priors` has the definitions."""
     if "ψ kinds" not in arrays:
         return 0.0

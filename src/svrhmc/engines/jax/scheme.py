@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, cast
 
+import jax
 import jax.numpy as jnp
 
 from svrhmc.dynamics import NoiseFactor, Scheme
@@ -26,18 +28,21 @@ class Noise(NamedTuple):
         return sum(self.before) + sum(self.after)
 
 
+Number = jax.Array | int  # a whole number, known or traced
+
+
 class Kept(NamedTuple):
     """Which states are kept: those after `first` steps, first + thin, … (`engines.base.Keep`)."""
 
-    first: Any
-    thin: Any
+    first: Number
+    thin: Number
 
-    def has(self, number: Any) -> Any:
-        """Whether that after so many steps is."""
-        return (number >= self.first) & ((number - self.first) % self.thin == 0)
+    def has(self, number: Number) -> jax.Array:
+        """Whether the state after so many steps is kept."""
+        return cast(jax.Array, (number >= self.first) & ((number - self.first) % self.thin == 0))
 
-    def count(self, end: Any) -> Any:
-        """How many are, of a run of so many steps."""
+    def count(self, end: Number) -> jax.Array:  # type: ignore[override]
+        """How many states are kept of a run of so many steps."""
         return jnp.maximum(0, (end - self.first) // self.thin + 1)
 
 
@@ -45,7 +50,14 @@ def _used(noise: NoiseFactor) -> tuple[bool, bool]:
     return (noise.vv != 0.0 or noise.xv != 0.0), noise.xx != 0.0
 
 
-def move(linear: Any, factor: Any, used: tuple[bool, bool], x: Any, v: Any, normals: list[Any]) -> tuple[Any, Any]:
+def move(
+    linear: jax.Array | Sequence[jax.Array],
+    factor: jax.Array | Sequence[jax.Array],
+    used: tuple[bool, bool],
+    x: jax.Array,
+    v: jax.Array,
+    normals: list[jax.Array],
+) -> tuple[jax.Array, jax.Array]:
     """(x, v) ← M (x, v) + L ξ, taking from `normals` only those that L uses."""
     x, v = linear[0] * x + linear[1] * v, linear[2] * x + linear[3] * v
     if used[0]:

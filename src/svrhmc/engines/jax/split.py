@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +11,7 @@ import numpy as np
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import UndefinedDensityError
+from svrhmc.core.jax import Tree
 from svrhmc.core.jit import program
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.engines.base import HIGH, NEAR, THROWN, Keep, Setup, State
@@ -27,15 +28,15 @@ _KICKS = 64  # leapfrogs for which there is room: a step of another length is no
 class Place(NamedTuple):
     """z with f and ∇f there, proposals accepted so far, and the draw on the way to which f was not a number, or 0."""
 
-    z: Any
-    f: Any
-    gradient: Any
-    accepted: Any
-    lost: Any
+    z: jax.Array
+    f: jax.Array
+    gradient: jax.Array
+    accepted: jax.Array
+    lost: jax.Array
 
 
 @partial(program, static_argnames=("operations",))
-def energies(operations: Operations, arrays: Arrays, z: Any) -> tuple[Any, Any]:
+def energies(operations: Operations, arrays: Arrays, z: jax.Array) -> tuple[jax.Array, jax.Array]:
     """f and ∇f at some states."""
     return operations.energies(arrays, z)
 
@@ -62,7 +63,7 @@ def advance(
     coins = randomness.uniforms(keys, steps, 2, Purpose.ACCEPT)
     step_size, jitter, halvings = sizes
 
-    def leapfrog(k: Any, carried: Any) -> Any:
+    def leapfrog(k: jax.Array, carried: Tree) -> tuple[jax.Array, ...]:
         q, v, energy, force, angle, total, lost = carried
         turn, first, last = (part[k % leapfrogs] for part in kicks)
         v = v - first * angle * (force - q)
@@ -73,7 +74,7 @@ def advance(
         lost = lost | (held & jnp.isnan(energy) & ((q * q).sum(axis=1) <= NEAR * dim))
         return q, v - last * angle * (force - q), energy, force, angle, total, lost
 
-    def step(i: Any, carried: Any) -> Any:
+    def step(i: jax.Array, carried: Tree) -> tuple[Place, jax.Array, jax.Array]:
         (z, f, gradient, accepted, lost), draws, slopes = carried
         v = velocity[i]
         draw = begin + i + 1
@@ -89,7 +90,7 @@ def advance(
         return place, draws.at[i].set(z), slopes.at[i].set(gradient)
 
     room = jnp.zeros((capacity, chains, dim))
-    result: tuple[Place, Any, Any] = jax.lax.fori_loop(0, count, step, (place, room, room))
+    result: tuple[Place, jax.Array, jax.Array] = jax.lax.fori_loop(0, count, step, (place, room, room))
     return result
 
 
@@ -119,10 +120,10 @@ class SplitKernel(JaxKernel):
 
     def advance(self, place: Place, step: int, end: int, keep: Keep) -> tuple[Place, tuple[Array, ...]]:
         """Every draw, of which some are kept."""
-        place, *made = self._advance(place, step, end - step)
+        place, *traced = self._advance(place, step, end - step)
         self._require_defined(place)
         kept = keep.within(step, end) - step - 1
-        return place, tuple(np.asarray(each)[kept].transpose(1, 0, 2) for each in made)
+        return place, tuple(np.asarray(states)[kept].transpose(1, 0, 2) for states in traced)
 
     def reached(self, place: Place, state: State) -> Reached:
         """v is not used."""
