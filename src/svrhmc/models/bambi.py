@@ -4,53 +4,59 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from svrhmc.core.errors import requirement
-from svrhmc.core.jax import load
+from svrhmc.core.jax import Tree, load
 from svrhmc.models.description import Described, Params, needed
 from svrhmc.models.pymc import describe_pymc
 
-Quantities = dict[str, Any]
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    import bambi
+    import jax
+
+Quantities = dict[str, Tree]
 
 
-def describe_bambi(model: Any) -> Described:
+def describe_bambi(model: bambi.Model) -> Described:
     """Take a Bambi model apart, by the PyMC model that it builds.
 
     Bambi centres the columns and reports the intercept of those that it was given, and it leaves out the standardised
     effects of groups, from which it computes the effects: so does this.
     """
-    bambi = needed("bambi", "from_bambi")
-    if not isinstance(model, bambi.Model):
+    package = needed("bambi", "from_bambi")
+    if not isinstance(model, package.Model):
         raise requirement("model", "a bambi.Model", repr(model))
-    _build(bambi, model)
+    _build(package, model)
     described = describe_pymc(model.backend.model)
     names = tuple(name for name in described.names if name.removesuffix("_offset") not in {*described.names} - {name})
     moves = _intercepts(model)
 
     def constrain(params: Params) -> Quantities:
-        found = described.constrain(params)
+        quantities = described.constrain(params)
         for move in moves:
-            found = move(found)
-        return {name: found[name] for name in names}
+            quantities = move(quantities)
+        return {name: quantities[name] for name in names}
 
     return replace(described, constrain=constrain, names=names)
 
 
-def _build(bambi: Any, model: Any) -> None:
+def _build(package: ModuleType, model: bambi.Model) -> None:
     """Build it, unless it is built, without sparse matrices: JAX has no rows of those."""
-    sparse = bambi.config["SPARSE_DOT"]
+    sparse = package.config["SPARSE_DOT"]
     if sparse or not model.built:
-        bambi.config["SPARSE_DOT"] = False
+        package.config["SPARSE_DOT"] = False
         try:
             model.build()
         finally:
-            bambi.config["SPARSE_DOT"] = sparse
+            package.config["SPARSE_DOT"] = sparse
 
 
-def _intercepts(model: Any) -> list[Callable[[Quantities], Quantities]]:
+def _intercepts(model: bambi.Model) -> list[Callable[[Quantities], Quantities]]:
     """How each intercept changes from centred columns to those that were given: by −mean(X)·b."""
     from bambi.utils import get_aliased_name
 
@@ -64,7 +70,7 @@ def _intercepts(model: Any) -> list[Callable[[Quantities], Quantities]]:
     return found
 
 
-def _moved(intercept: str, slopes: list[str], means: Any) -> Callable[[Quantities], Quantities]:
+def _moved(intercept: str, slopes: list[str], means: jax.Array) -> Callable[[Quantities], Quantities]:
     def move(quantities: Quantities) -> Quantities:
         jnp = load().numpy
         level = quantities[intercept]

@@ -6,16 +6,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from svrhmc.core.errors import missing, requirement
+from svrhmc.core.jax import Tree
 
-Params = dict[str, Any]
-Row = Mapping[str, Any]
-Parts = dict[str, Any]
-Own = Callable[[Params], tuple[Parts, Any]]  # the parts of all rows together, and the whole log density
+if TYPE_CHECKING:
+    import jax
+
+Params = dict[str, Tree]
+Row = Mapping[str, Tree]
+Parts = dict[str, Tree]
+Own = Callable[[Params], tuple[Parts, Tree]]  # the parts of all rows together, and the whole log density
 
 _TRIALS = 100  # of places to start from
 _POINTS = 3  # at which a model is compared with itself
@@ -55,18 +60,18 @@ class Described:
     prior_draws: parameters as in `init`, with a leading axis; None where the prior is not drawn.
     """
 
-    log_likelihood: Callable[[Params, Row], Any]
-    log_prior: Callable[[Params], Any]
-    data: dict[str, Any]
+    log_likelihood: Callable[[Params, Row], jax.Array]
+    log_prior: Callable[[Params], jax.Array]
+    data: dict[str, Tree]
     init: Params
-    constrain: Callable[[Params], dict[str, Any]]
+    constrain: Callable[[Params], dict[str, Tree]]
     names: tuple[str, ...]
     batched: bool = False
     note: str = ""
     prior_draws: Params | None = None
 
 
-def needed(package: str, purpose: str) -> Any:
+def needed(package: str, purpose: str) -> ModuleType:
     """A package that one door needs, imported; or the one error that says how to get it."""
     for name in ("jax", package):
         if find_spec(name) is None:
@@ -74,11 +79,12 @@ def needed(package: str, purpose: str) -> Any:
     return import_module(package)
 
 
-def total(parts: Callable[[Params, Row], Parts]) -> Callable[[Params, Row], Any]:
+def total(parts: Callable[[Params, Row], Parts]) -> Callable[[Params, Row], jax.Array]:
     """The sum of a row's parts."""
 
-    def log_likelihood(params: Params, row: Row) -> Any:
-        return sum(parts(params, row).values())
+    def log_likelihood(params: Params, row: Row) -> jax.Array:
+        whole: Tree = sum(parts(params, row).values())
+        return whole
 
     return log_likelihood
 
@@ -90,9 +96,9 @@ def nudged(start: Params, own: Own) -> Params:
     """
     rng = np.random.default_rng(1)
     for spread in np.geomspace(0.1, 3.0, _TRIALS):
-        found = {name: np.asarray(x) + spread * rng.standard_normal(np.shape(x)) for name, x in start.items()}
-        if np.isfinite(float(own(found)[1])):
-            return found
+        place = {name: np.asarray(x) + spread * rng.standard_normal(np.shape(x)) for name, x in start.items()}
+        if np.isfinite(float(own(place)[1])):
+            return place
     raise requirement(
         "model", "finite near its own start", f"a log density that is not, at {_TRIALS} places", "look at its data"
     )
@@ -108,8 +114,8 @@ def points(init: Params) -> Iterator[Params]:
 
 def require_sum(
     parts: Callable[[Params, Row], Parts],
-    log_prior: Callable[[Params], Any],
-    data: Mapping[str, Any],
+    log_prior: Callable[[Params], jax.Array],
+    data: Mapping[str, Tree],
     init: Params,
     own: Own,
 ) -> None:
@@ -141,7 +147,7 @@ def _no_sum(what: str, apart: float, together: float) -> NotByRowsError:
 
 
 def _sums(
-    parts: Callable[[Params, Row], Parts], data: Mapping[str, Any]
+    parts: Callable[[Params, Row], Parts], data: Mapping[str, Tree]
 ) -> Callable[[Params], tuple[dict[str, float], dict[str, float]]]:
     """Of params: what each part adds up to over all rows, and its absolute values."""
     import jax
@@ -150,7 +156,7 @@ def _sums(
     from svrhmc.core.jit import program
 
     @program
-    def block(params: Params, rows: Mapping[str, Any]) -> tuple[Parts, Parts]:
+    def block(params: Params, rows: Mapping[str, Tree]) -> tuple[Parts, Parts]:
         each = jax.vmap(parts, (None, 0))(params, rows)
         return {name: value.sum() for name, value in each.items()}, {name: jnp.abs(v).sum() for name, v in each.items()}
 

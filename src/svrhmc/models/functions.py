@@ -10,18 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 from weakref import WeakKeyDictionary
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import Jaxpr, JaxprEqn
 
+from svrhmc.core.arrays import Array
+from svrhmc.core.jax import Tree
 from svrhmc.core.jit import program
 from svrhmc.core.recording import recorded
 from svrhmc.models.placement import Place, grouped
 from svrhmc.models.validation import differentiated
 
+State = jax.Array | Array  # traced, or of the host
 COLUMNS = 32  # of a Hessian that are found together
 _COUNTED = 256  # rows whose operations are counted
 _UNKNOWN = 64  # turns of a loop whose end is not known beforehand
@@ -39,74 +42,74 @@ class Functions:
 
     n: int
     dim: int
-    likelihood: Callable[[Any, Any], Any]
-    prior: Callable[[Any], Any]
-    unravel: Callable[[Any], Any]
-    dtype: Any
+    likelihood: Callable[[Tree, Tree], jax.Array]
+    prior: Callable[[Tree], jax.Array]
+    unravel: Callable[[jax.Array], Tree]
+    dtype: np.dtype[np.floating]
     place: Place
     forward: bool = True
 
-    def params(self, x: Any) -> Any:
+    def params(self, x: State) -> Tree:
         """The pytree of a state."""
-        return self.unravel(x.astype(self.dtype))
+        return self.unravel(x.astype(self.dtype))  # type: ignore[arg-type]
 
-    def log_prior(self, x: Any) -> Any:
+    def log_prior(self, x: State) -> jax.Array:
         """At one state, in float64."""
         return jnp.asarray(self.prior(self.params(x))).astype(jnp.float64)
 
-    def total(self, x: Any, rows: Any) -> Any:
+    def total(self, x: State, rows: Tree) -> jax.Array:
         """Σ log p over some rows, at one state."""
         with jax.default_matmul_precision("highest"):  # else a GPU rounds factors to 10 bits
             log_likelihood = self.likelihood(self.params(x), rows)
         return jnp.sum(log_likelihood.astype(jnp.float64))
 
-    def prior_gradient(self, x: Any) -> Any:
+    def prior_gradient(self, x: State) -> jax.Array:
         """Of log p(params), at many states."""
         return jax.vmap(jax.grad(self.log_prior))(x)
 
-    def batch_gradient(self, x: Any, taken: Any) -> Any:
+    def batch_gradient(self, x: State, taken: Tree) -> jax.Array:
         """Σ_b ∇log p(row_b), for rows taken for each chain: (chains, dim), (chains, batch, …) → (chains, dim)."""
         return jax.vmap(jax.grad(self.total))(x, taken)
 
-    def each_gradient(self, x: Any, taken: Any) -> Any:
+    def each_gradient(self, x: State, taken: Tree) -> jax.Array:
         """∇log p of every row by itself: (chains, batch, dim)."""
         return jax.vmap(self._alone)(x, taken)
 
-    def every_gradient(self, data: Any, x: Any) -> Any:
+    def every_gradient(self, data: Tree, x: State) -> jax.Array:
         """The same of all rows: (chains, n, dim)."""
         return self.place.each(data, lambda rows, at: jax.vmap(lambda state: self._alone(state, rows))(at), x)
 
-    def _alone(self, x: Any, rows: Any) -> Any:
+    def _alone(self, x: State, rows: Tree) -> jax.Array:
         return jax.vmap(lambda row: jax.grad(self.total)(x, jax.tree.map(lambda leaf: leaf[None], row)))(rows)
 
-    def summed(self, data: Any, function: Callable[[Any, Any], Any], x: Any) -> Any:
+    def summed(self, data: Tree, function: Callable[[State, Tree], Tree], x: State) -> Tree:
         """What a function of a state and some rows gives, summed over all rows, at many states."""
         return self.place.summed(data, grouped(lambda rows, at: jax.vmap(lambda state: function(state, rows))(at)), x)
 
-    def whole_gradient(self, data: Any, x: Any) -> Any:
+    def whole_gradient(self, data: Tree, x: State) -> jax.Array:
         """Σᵢ ∇log p(rowᵢ), at many states."""
         return self.summed(data, jax.grad(self.total), x)
 
-    def whole(self, data: Any, x: Any) -> Any:
+    def whole(self, data: Tree, x: State) -> jax.Array:
         """Σᵢ log p(rowᵢ), at many states."""
         return self.summed(data, self.total, x)
 
-    def energies(self, data: Any, x: Any) -> tuple[Any, Any]:
+    def energies(self, data: Tree, x: State) -> tuple[jax.Array, jax.Array]:
         """f = −Σᵢ log p(rowᵢ) − log p(params) and ∇f, at many states, in one pass."""
         value, slope = self.summed(data, jax.value_and_grad(self.total), x)
         prior, prior_slope = jax.vmap(jax.value_and_grad(self.log_prior))(x)
         return -value - prior, -slope - prior_slope
 
-    def products(self, data: Any, x: Any, directions: Any) -> Any:
+    def products(self, data: Tree, x: State, directions: State) -> jax.Array:
         """∇²f(x)·d for some directions, at one state: (count, dim) → (count, dim)."""
 
-        def of_rows(rows: Any, at: Any, along: Any) -> Any:
+        def of_rows(rows: Tree, at: jax.Array, along: jax.Array) -> jax.Array:
             return jax.vmap(partial(self.product, lambda state: self.total(state, rows), at))(along)
 
         data_part = self.place.summed(data, grouped(of_rows), x, directions)
         return -data_part - jax.vmap(partial(self.product, self.log_prior, x))(directions)
 
-    def product(self, function: Callable[[Any], Any], x: Any, d: Any) -> Any:
+    def product(self, function: Callable[[State], jax.Array], x: State, d: State) -> jax.Array:
         """∇²g(x)·d of a function g: the derivative of ∇g along d, or, the same, ∇(∇gᵀd) by reverse mode alone."""
         if self.forward:
             return jax.jvp(jax.grad(function), (x,), (d,))[1]
@@ -114,64 +117,64 @@ class Functions:
 
 
 @partial(program, static_argnames="functions")
-def potentials(functions: Functions, data: Any, x: Any) -> Any:
+def potentials(functions: Functions, data: Tree, x: State) -> jax.Array:
     """f at many states."""
     return -functions.whole(data, x) - jax.vmap(functions.log_prior)(x)
 
 
 @partial(program, static_argnames="functions")
-def energies(functions: Functions, data: Any, x: Any) -> tuple[Any, Any]:
+def energies(functions: Functions, data: Tree, x: State) -> tuple[jax.Array, jax.Array]:
     """f and ∇f at many states."""
     return functions.energies(data, x)
 
 
 @partial(program, static_argnames="functions")
-def parts(functions: Functions, data: Any, x: Any, rows: Any) -> Any:
+def parts(functions: Functions, data: Tree, x: State, rows: Tree) -> jax.Array:
     """∇log p of some rows by themselves."""
     return functions.each_gradient(x, functions.place.taken(data, rows))
 
 
 @partial(program, static_argnames="functions")
-def prior_gradient(functions: Functions, x: Any) -> Any:
+def prior_gradient(functions: Functions, x: State) -> jax.Array:
     """The gradient of log p(params)."""
     return functions.prior_gradient(x)
 
 
 @partial(program, static_argnames="functions")
-def log_likelihoods(functions: Functions, data: Any, x: Any, rows: Any) -> Any:
+def log_likelihoods(functions: Functions, data: Tree, x: State, rows: Tree) -> jax.Array:
     """log p of some rows by themselves, at one state."""
     taken = functions.place.taken(data, rows)
     return jax.vmap(lambda row: functions.total(x, jax.tree.map(lambda leaf: leaf[None], row)))(taken)
 
 
 @partial(program, static_argnames="functions")
-def total_of(functions: Functions, data: Any, x: Any, rows: Any) -> Any:
+def total_of(functions: Functions, data: Tree, x: State, rows: Tree) -> jax.Array:
     """Σ log p over some rows, at one state."""
     return functions.total(x, functions.place.taken(data, rows))
 
 
 @partial(program, static_argnames=("functions", "constrain"))
-def stated(functions: Functions, constrain: Callable[[Any], Any], x: Any) -> Any:
+def stated(functions: Functions, constrain: Callable[[Tree], Tree], x: State) -> Tree:
     """What `constrain` makes of the params of many states."""
     return jax.lax.map(lambda state: constrain(functions.params(state)), x, batch_size=4096)
 
 
 @partial(program, static_argnames="functions")
-def products(functions: Functions, data: Any, x: Any, directions: Any) -> Any:
+def products(functions: Functions, data: Tree, x: State, directions: State) -> jax.Array:
     """∇²f(x)·d."""
     return functions.products(data, x, directions)
 
 
 @partial(program, static_argnames="functions")
-def prior_bend(functions: Functions, x: Any) -> Any:
+def prior_bend(functions: Functions, x: State) -> jax.Array:
     """Row sums of the Hessian of −log p(params) at one state: its diagonal where coordinates are independent."""
     return -functions.product(functions.log_prior, x, jnp.ones_like(x))
 
 
-_COPIES: WeakKeyDictionary[Functions, tuple[Functions, Any]] = WeakKeyDictionary()
+_COPIES: WeakKeyDictionary[Functions, tuple[Functions, Tree]] = WeakKeyDictionary()
 
 
-def copied(functions: Functions, data: Any) -> tuple[Functions, Any]:
+def copied(functions: Functions, data: Tree) -> tuple[Functions, Tree]:
     """The same with all rows on each of the devices over which they are cut; made once."""
     if functions not in _COPIES:
         place, copies = functions.place.copied(data)
@@ -179,7 +182,7 @@ def copied(functions: Functions, data: Any) -> tuple[Functions, Any]:
     return _COPIES[functions]
 
 
-def hessian(functions: Functions, data: Any, x: Any) -> Any:
+def hessian(functions: Functions, data: Tree, x: Array) -> Array:
     """∇²f at one state, some columns at a time."""
     columns = []
     for first in range(0, functions.dim, COLUMNS):
@@ -197,10 +200,10 @@ def differentiable(functions: Functions) -> Functions:
     rows = jax.tree.map(lambda one: jax.ShapeDtypeStruct((1, *one.shape), one.dtype), functions.place.row)
     x = jax.ShapeDtypeStruct((functions.dim,), np.float64)
 
-    def whole(state: Any, some: Any) -> Any:
+    def whole(state: State, some: Tree) -> jax.Array:
         return functions.total(state, some) + functions.log_prior(state)
 
-    def curved(way: Functions) -> Any:
+    def curved(way: Functions) -> object:
         return jax.jit(lambda state, some: way.product(lambda at: whole(at, some), state, state)).lower(x, rows)
 
     differentiated(lambda: jax.eval_shape(jax.grad(whole), x, rows))
@@ -220,13 +223,13 @@ def operations_of_row(functions: Functions) -> tuple[float, float, float]:
     rows = jax.tree.map(lambda one: jax.ShapeDtypeStruct((count, *one.shape), one.dtype), functions.place.row)
     x = jax.ShapeDtypeStruct((functions.dim,), np.float64)
     both = jax.value_and_grad(functions.total)
-    counted: Any = jax.jit(both).lower(x, rows).compile().cost_analysis() or {}
+    counted: Tree = jax.jit(both).lower(x, rows).compile().cost_analysis() or {}
     more, turns = looped(jax.make_jaxpr(both)(x, rows).jaxpr)
     operations = float(counted.get("flops", 0.0)) + more
     return operations / count, float(counted.get("bytes accessed", 0.0)) / count, turns / count
 
 
-def looped(program: Any) -> tuple[float, float]:
+def looped(program: Jaxpr) -> tuple[float, float]:
     """Numbers that loops make after their first turn, and turns that they make in all, loops within loops included.
 
     A loop whose end is known when it is compiled (`scan`, `fori_loop`) has its length, any other (`while_loop`, as in
@@ -247,13 +250,14 @@ def looped(program: Any) -> tuple[float, float]:
     return more, turns
 
 
-def _numbers(program: Any) -> float:
-    """That a program makes, without its loops' further turns."""
-    own = sum(float(np.prod(one.aval.shape)) for equation in program.eqns for one in equation.outvars)
+def _numbers(program: Jaxpr) -> float:
+    """How many numbers a program makes, without its loops' further turns."""
+    variables = [variable for equation in program.eqns for variable in equation.outvars]
+    own = sum(float(np.prod(variable.aval.shape)) for variable in variables)  # type: ignore[attr-defined,misc]
     return own + sum(_numbers(inner) for equation in program.eqns for inner in _within(equation))
 
 
-def _within(equation: Any) -> list[Any]:
+def _within(equation: JaxprEqn) -> list[Jaxpr]:
     """The programs that an equation runs."""
     params = (one for value in equation.params.values() for one in (value if isinstance(value, tuple) else (value,)))
     return [inner for inner in (getattr(one, "jaxpr", one) for one in params) if hasattr(inner, "eqns")]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,11 +12,15 @@ from svrhmc.core.jax import scoped
 from svrhmc.models.description import Described, Params
 from svrhmc.models.model import Model, model
 
+if TYPE_CHECKING:
+    import bambi
+    import pymc
+
 __all__ = ["from_bambi", "from_numpyro", "from_pymc"]
 
 
 def from_numpyro(
-    model: Callable[..., Any], *args: Any, plate: str | None = None, log_concave: bool = False, **kwargs: Any
+    model: Callable[..., object], *args: object, plate: str | None = None, log_concave: bool = False, **kwargs: object
 ) -> Model:
     """A target from a NumPyro model.
 
@@ -36,7 +40,7 @@ def from_numpyro(
     return _target(describe_numpyro(model, *args, plate=plate, **kwargs), log_concave)
 
 
-def from_pymc(model: Any, *, observed: str | None = None, log_concave: bool = False) -> Model:
+def from_pymc(model: pymc.Model, *, observed: str | None = None, log_concave: bool = False) -> Model:
     """A target from a PyMC model.
 
     observed: the name of the observed variable whose rows are the data, where observed ones have unlike lengths.
@@ -53,7 +57,7 @@ def from_pymc(model: Any, *, observed: str | None = None, log_concave: bool = Fa
     return _target(describe_pymc(model, observed), log_concave)
 
 
-def from_bambi(model: Any, *, log_concave: bool = False) -> Model:
+def from_bambi(model: bambi.Model, *, log_concave: bool = False) -> Model:
     """A target from a Bambi model, by the PyMC model that it builds; names and intercept are those of its results.
 
     log_concave: whether you know that the density is log-concave in the parameters without constraints; see

@@ -10,14 +10,15 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable
 from functools import cached_property, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices, digest
 from svrhmc.core.deadline import look, looked
 from svrhmc.core.errors import one_of, requirement, truth
-from svrhmc.core.jax import load, scoped
+from svrhmc.core.jax import Tree, load, scoped
 from svrhmc.core.progress import compiling
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.core.recording import once, recorded
@@ -25,6 +26,11 @@ from svrhmc.core.serialise import pickled
 from svrhmc.density.base import FiniteSum, Moments
 from svrhmc.density.minima import DENSE, Minima, minima, only_minimum
 from svrhmc.rows.forms import FunctionsForm
+
+if TYPE_CHECKING:
+    import jax
+
+    from svrhmc.models.functions import Functions
 
 _ROUNDING = {"float64": 1e-6, "float32": 1e-3}  # of a gradient, relative to its length, by what rows are summed in
 TOGETHER = 8  # directions whose products with a Hessian that is not made are found together
@@ -41,15 +47,15 @@ _STATES = 1 << 22  # numbers of gradients of single rows, at once
 
 @scoped
 def model(
-    log_likelihood: Callable[[Any, Any], Any],
-    log_prior: Callable[[Any], Any],
-    data: Any,
-    init: Any,
+    log_likelihood: Callable[[Tree, Tree], jax.Array],
+    log_prior: Callable[[Tree], jax.Array],
+    data: Tree,
+    init: Tree,
     *,
     batched: bool = False,
     dtype: str = "float64",
-    constrain: Callable[[Any], Any] | None = None,
-    devices: Any = None,
+    constrain: Callable[[Tree], Tree] | None = None,
+    devices: object = None,
     log_concave: bool = False,
 ) -> Model:
     """A target made of JAX functions of your own.
@@ -136,12 +142,12 @@ class Model(FiniteSum):
 
     def __init__(
         self,
-        functions: Any,
-        data: Any,
+        functions: Functions,
+        data: Tree,
         start: Array,
         names: tuple[str, ...],
         entries: float,
-        constrain: Callable[[Any], Any] | None,
+        constrain: Callable[[Tree], Tree] | None,
         log_concave: bool = False,
     ) -> None:
         self.log_concave = log_concave
@@ -150,7 +156,7 @@ class Model(FiniteSum):
         self.row_size, self._entries = self.dim, entries
         self._form = FunctionsForm(functions, data)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """For a pickle: the functions by their names or, where no module has them by name, by value."""
         state = {name: value for name, value in self.__dict__.items() if name not in (*_CARRIED, "_form")}
         return {**state, "pickled": pickled(tuple(getattr(self, name) for name in _CARRIED))}
@@ -163,11 +169,11 @@ class Model(FiniteSum):
         self._form = FunctionsForm(self.functions, self.data)
 
     def __copy__(self) -> Model:
-        made = Model.__new__(Model)
-        made.__dict__.update(self.__dict__)
-        return made
+        copy = Model.__new__(Model)
+        copy.__dict__.update(self.__dict__)
+        return copy
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Model:
+    def __deepcopy__(self, memo: dict[int, object]) -> Model:
         return self.__copy__()  # functions and arrays of JAX are never changed
 
     def __repr__(self) -> str:
@@ -183,8 +189,8 @@ class Model(FiniteSum):
         prior = float(functions.log_prior(x))
         if not np.isfinite(prior):
             raise requirement("log_prior(init)", "finite", prior)
-        found = checked.differentiated(lambda: of.energies(functions, self.data, x[None]))
-        if not np.isfinite(found[0]).all():
+        energies = checked.differentiated(lambda: of.energies(functions, self.data, x[None]))
+        if not np.isfinite(energies[0]).all():
             self._require_finite_rows()
         noise = Stream(0, np.arange(1)).normals(0, self.dim, Purpose.START, Purpose.START_FINE)[0]
         alike, precise = False, functions.dtype == np.float64
@@ -194,7 +200,7 @@ class Model(FiniteSum):
         if precise and alike and checked.differ(functions.place.taken(self.data, checked.some(self.n))):
             why = "does it use arrays from outside in place of `row`? A density that has no rows is given with one row"
             raise requirement("log_likelihood", "a function of its row", "the same number for rows that differ", why)
-        slope = np.asarray(found[1])[0]
+        slope = np.asarray(energies[1])[0]
         if not np.isfinite(slope).all():
             which = self.names[int(np.argmax(~np.isfinite(slope)))]
             why = (
@@ -208,19 +214,19 @@ class Model(FiniteSum):
         """An error that names the first row whose log-likelihood at `init` is not finite."""
         from svrhmc.models.functions import log_likelihoods
 
-        wrong, row, told = 0, 0, ""
+        wrong, row, value = 0, 0, ""
         for begin in looked(range(0, self.n, _LOOKED_AT)):
             rows = np.arange(begin, min(begin + _LOOKED_AT, self.n))
             values = np.asarray(log_likelihoods(self.functions, self.data, self.start, rows))
             bad = np.flatnonzero(~np.isfinite(values))
             if len(bad) and not wrong:
-                row, told = int(rows[bad[0]]), f"{values[bad[0]]}"
+                row, value = int(rows[bad[0]]), f"{values[bad[0]]}"
             wrong += len(bad)
         if wrong:
             why = f"{wrong:,} of {self.n:,} rows; give another init, or mend the data"
-            raise requirement(f"log_likelihood(init, row {row})", "finite", told, why)
+            raise requirement(f"log_likelihood(init, row {row})", "finite", value, why)
 
-    def params(self, x: Any) -> Any:
+    def params(self, x: npt.ArrayLike) -> Tree:
         """The pytree that a state stands for."""
         with_scope = scoped(self.functions.params)
         return with_scope(np.asarray(x, np.float64))
@@ -234,21 +240,21 @@ class Model(FiniteSum):
         from svrhmc.models.validation import names, values
 
         constrain, flat = self.constrain, draws.reshape(-1, self.dim)
-        known = names(load().eval_shape(lambda state: constrain(self.functions.params(state)), self.start))
+        labels = names(load().eval_shape(lambda state: constrain(self.functions.params(state)), self.start))
         size = min(_STATED, len(flat))
         padded = np.concatenate([flat, np.repeat(flat[-1:], -len(flat) % size, axis=0)]).reshape(-1, size, self.dim)
 
-        def of(some: Array) -> Any:
+        def quantities(some: Array) -> Array:
             return values(stated(self.functions, constrain, some))
 
-        found = [recorded(partial(of, some), (size, len(known))) for some in padded]
-        return known, np.concatenate(found)[: len(flat)].reshape(*draws.shape[:2], -1)
+        blocks = [recorded(partial(quantities, some), (size, len(labels))) for some in padded]
+        return labels, np.concatenate(blocks)[: len(flat)].reshape(*draws.shape[:2], -1)
 
     def form(self) -> FunctionsForm:
         return self._form
 
     @scoped
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         """The data, and what the functions give for a hundred rows at two points."""
         functions = self.functions
         return {**super().identity(), "data": digest(*functions.place.host(self.data))}
@@ -409,11 +415,11 @@ class Model(FiniteSum):
         inner, jax = self.functions.prior, load()
         from jax.flatten_util import ravel_pytree
 
-        def prior(params: Any) -> Any:
+        def prior(params: Tree) -> Tree:
             away = ravel_pytree(params)[0] - jax.numpy.asarray(centre)
             return inner(params) - strength / 2 * (away @ away)
 
         functions = replace(self.functions, prior=prior)
-        made = Model(functions, self.data, self.start, self.names, self._entries, self.constrain, self.log_concave)
-        made.note = self.note
-        return made
+        model = Model(functions, self.data, self.start, self.names, self._entries, self.constrain, self.log_concave)
+        model.note = self.note
+        return model

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from svrhmc.core.errors import requirement
-from svrhmc.core.jax import scope
+from svrhmc.core.jax import Tree, scope
 from svrhmc.models.description import (
     DRAWN,
     LONG,
@@ -47,10 +47,13 @@ from svrhmc.models.numpyro_sites import (
     sites_of,
 )
 
+if TYPE_CHECKING:
+    import jax
+
 _CHECKED_ROWS = 1 << 17  # at most, by which a model is compared with itself
 
 
-def describe_numpyro(model: Model, *args: Any, plate: str | None = None, **kwargs: Any) -> Described:
+def describe_numpyro(model: Model, *args: Tree, plate: str | None = None, **kwargs: Tree) -> Described:
     """Take a NumPyro model apart; the arguments are the model's own."""
     needed("numpyro", "from_numpyro")
     if not callable(model):
@@ -104,7 +107,7 @@ def _as_one(model: Model, arguments: Arguments, sites: Mapping[str, Site], error
     def parts(params: Params, row: Row) -> Parts:
         return apart.observed(params, {name: row[name] for name in arrays})
 
-    def log_likelihood(params: Params, rows: Row) -> Any:
+    def log_likelihood(params: Params, rows: Row) -> jax.Array:
         return total(parts)(params, {name: value[0] for name, value in rows.items()})
 
     own = apart.own({name: arguments.leaves[name] for name in arrays})
@@ -166,7 +169,7 @@ class _Apart:
         one = {name: row[name][None] for name in self._rows.arrays}
         return self.observed(params, one)
 
-    def observed(self, params: Params, data: Mapping[str, Any], seed: int = 0) -> Parts:
+    def observed(self, params: Params, data: Mapping[str, Tree], seed: int = 0) -> Parts:
         """The log density at every observed site that belongs to rows."""
         from numpyro import handlers
         from numpyro.infer.util import compute_log_probs
@@ -177,20 +180,20 @@ class _Apart:
         found: Parts = compute_log_probs(inner, args, kwargs, {})[0]
         return found
 
-    def log_prior(self, params: Params) -> Any:
+    def log_prior(self, params: Params) -> jax.Array:
         """All that belongs to no row."""
         from numpyro.infer.util import potential_energy
 
         return -potential_energy(*self._outside(), params)
 
-    def quantities(self, params: Params) -> dict[str, Any]:
+    def quantities(self, params: Params) -> dict[str, Tree]:
         """All latent and derived quantities, as they are where there are only the rows shown."""
         return self._constrained(params, self._first)
 
-    def constrain(self, names: tuple[str, ...]) -> Callable[[Params], dict[str, Any]]:
+    def constrain(self, names: tuple[str, ...]) -> Callable[[Params], dict[str, Tree]]:
         """A function of params that gives the quantities of these names."""
 
-        def constrain(params: Params) -> dict[str, Any]:
+        def constrain(params: Params) -> dict[str, Tree]:
             quantities = self.quantities(params)
             return {name: quantities[name] for name in names}
 
@@ -222,7 +225,7 @@ class _Apart:
             return None
         return {name: np.asarray(found[name]) for name in init}
 
-    def _unconstrained(self, seed: Any, drawn: Callable[[Model], Model]) -> Params:
+    def _unconstrained(self, seed: Tree, drawn: Callable[[Model], Model]) -> Params:
         """The parameters of one run of the model without what belongs to rows, its statements drawn so."""
         from numpyro import handlers
         from numpyro.infer.util import unconstrain_fn
@@ -233,7 +236,7 @@ class _Apart:
         found: Params = unconstrain_fn(model, args, kwargs, latent)
         return found
 
-    def own(self, data: Mapping[str, Any]) -> Own:
+    def own(self, data: Mapping[str, Tree]) -> Own:
         """NumPyro's density of all these rows together: by observed site, and the whole.
 
         With other random numbers than elsewhere, so that a model that draws some of its own is found out.
@@ -243,12 +246,12 @@ class _Apart:
         from svrhmc.core.jit import program
 
         @program
-        def both(params: Params, data: Mapping[str, Any]) -> tuple[Parts, Any]:
+        def both(params: Params, data: Mapping[str, Tree]) -> tuple[Parts, jax.Array]:
             return self.observed(params, data, 1), -potential_energy(*self._run(data, 1), params)
 
         return lambda params: both(params, data)
 
-    def names(self, init: Params, data: Mapping[str, Any]) -> set[str]:
+    def names(self, init: Params, data: Mapping[str, Tree]) -> set[str]:
         """Of the quantities that are the same whatever the rows: with the first row only, and with all."""
         import jax
 
@@ -258,7 +261,7 @@ class _Apart:
         same = [name for name in one if one[name].shape == every[name].shape]
 
         @program
-        def both(params: Params, data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        def both(params: Params, data: Mapping[str, Tree]) -> tuple[dict[str, Tree], dict[str, Tree]]:
             one, every = self.quantities(params), self._constrained(params, data)
             return {name: one[name] for name in same}, {name: every[name] for name in same}
 
@@ -266,14 +269,14 @@ class _Apart:
         found, expected = both(last, data)
         return {name for name in same if name in init or np.allclose(found[name], expected[name], 1e-9, 1e-12)}
 
-    def _outside(self, seed: Any = 0) -> tuple[Model, tuple[Any, ...], dict[str, Any]]:
+    def _outside(self, seed: Tree = 0) -> tuple[Model, tuple[Tree, ...], dict[str, Tree]]:
         """The model without what belongs to rows."""
         from numpyro import handlers
 
         model, args, kwargs = self._run(self._first, seed)
         return handlers.block(model, hide=list(self._rows.sites)), args, kwargs
 
-    def _run(self, data: Mapping[str, Any], seed: Any = 0) -> tuple[Model, tuple[Any, ...], dict[str, Any]]:
+    def _run(self, data: Mapping[str, Tree], seed: Tree = 0) -> tuple[Model, tuple[Tree, ...], dict[str, Tree]]:
         """The model and its arguments with these rows only."""
         from numpyro import handlers
 
@@ -282,11 +285,11 @@ class _Apart:
             seeded = _of_size(seeded, self._rows.plate, len(next(iter(data.values()))))
         return self._arguments.called(seeded, data)
 
-    def _constrained(self, params: Params, data: Mapping[str, Any]) -> dict[str, Any]:
+    def _constrained(self, params: Params, data: Mapping[str, Tree]) -> dict[str, Tree]:
         from numpyro.infer.util import constrain_fn
 
-        found: dict[str, Any] = constrain_fn(*self._run(data), params, return_deterministic=True)
-        return found
+        quantities: dict[str, Tree] = constrain_fn(*self._run(data), params, return_deterministic=True)
+        return quantities
 
 
 def _require_shared(sites: Mapping[str, Site], alone: Mapping[str, Site]) -> None:
@@ -332,9 +335,9 @@ def _of_size(model: Model, plate: str, count: int) -> Model:
     from numpyro.primitives import Messenger
 
     class Sized(Messenger):  # type: ignore[misc]
-        factor = 1.0
+        factor: Tree = 1.0
 
-        def process_message(self, message: dict[str, Any]) -> None:
+        def process_message(self, message: dict[str, Tree]) -> None:
             if message["type"] == "plate" and message["name"] == plate:
                 size = message["args"][0]
                 message["args"], message["value"], self.factor = (size, None), jnp.arange(count), size / count
@@ -344,7 +347,7 @@ def _of_size(model: Model, plate: str, count: int) -> Model:
     return Sized(model)
 
 
-def _spread(data: Mapping[str, Any], count: int) -> dict[str, Any]:
+def _spread(data: Mapping[str, Tree], count: int) -> dict[str, Tree]:
     """Some of the rows, from first to last."""
     chosen = np.linspace(0, count - 1, _CHECKED_ROWS).astype(np.int64)
     return {name: value[chosen] for name, value in data.items()}

@@ -5,14 +5,18 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from svrhmc.core.errors import requirement
+from svrhmc.core.jax import Tree
 from svrhmc.models.description import NotByRowsError
 
-Model = Callable[..., Any]
+if TYPE_CHECKING:
+    pass
+
+Model = Callable[..., object]  # a function of NumPyro's primitives
 
 _OF_A_MODULE = "$params"  # where a network's own parameters were; with a prior on each, they are not used
 
@@ -21,11 +25,11 @@ _OF_A_MODULE = "$params"  # where a network's own parameters were; with a prior 
 class Arguments:
     """What a model is called with, leaf by leaf, each with a name such as `X` or `table['age']`."""
 
-    leaves: dict[str, Any]
-    structure: Any
+    leaves: dict[str, Tree]
+    structure: Tree
 
     @classmethod
-    def of(cls, model: Model, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+    def of(cls, model: Model, args: tuple[Tree, ...], kwargs: dict[str, Tree]) -> Arguments:
         """The arguments with which a model is called, by their names or places."""
         import jax
 
@@ -33,7 +37,7 @@ class Arguments:
             positional = list(inspect.signature(model).parameters)
         except (TypeError, ValueError):  # such as a function of C
             positional = []
-        leaves: dict[str, Any] = {}
+        leaves: dict[str, Tree] = {}
         paths, structure = jax.tree_util.tree_flatten_with_path((args, kwargs))
         for (kind, first, *rest), leaf in paths:
             place = first.idx if kind.idx == 0 else first.key
@@ -47,7 +51,7 @@ class Arguments:
             leaves[told if told not in leaves else f"{told} {len(leaves)}"] = array
         return cls(leaves, structure)
 
-    def called(self, model: Model, arrays: Mapping[str, Any]) -> tuple[Model, tuple[Any, ...], dict[str, Any]]:
+    def called(self, model: Model, arrays: Mapping[str, Tree]) -> tuple[Model, tuple[Tree, ...], dict[str, Tree]]:
         """A model and its arguments, some of them replaced."""
         import jax
 
@@ -81,7 +85,7 @@ class Site:
     taken: int  # of its rows; fewer where it is subsampled
 
 
-def sites_of(model: Model, arguments: Arguments, arrays: Mapping[str, Any]) -> dict[str, Site]:
+def sites_of(model: Model, arguments: Arguments, arrays: Mapping[str, Tree]) -> dict[str, Site]:
     """The statements of a model; nothing is computed."""
     import jax
     from numpyro import handlers
@@ -89,7 +93,7 @@ def sites_of(model: Model, arguments: Arguments, arrays: Mapping[str, Any]) -> d
 
     found: dict[str, Site] = {}
 
-    def look(arrays: Mapping[str, Any]) -> None:
+    def look(arrays: Mapping[str, Tree]) -> None:
         started = handlers.substitute(handlers.seed(model, 0), substitute_fn=init_to_median())
         run, args, kwargs = arguments.called(started, arrays)
         for name, site in handlers.trace(run).get_trace(*args, **kwargs).items():

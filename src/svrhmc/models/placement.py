@@ -10,15 +10,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 from jax.sharding import Mesh, PartitionSpec
 
+from svrhmc.core.arrays import Integers, Values
 from svrhmc.core.devices import AXIS, chosen, mesh_of, require_room, room_each, sharding
 from svrhmc.core.errors import requirement
+from svrhmc.core.jax import Tree
 
 _BLOCK_NUMBERS = {"cpu": 1 << 21}  # of the rows of a block; on other devices
 _BLOCK_ELSEWHERE = 1 << 26
@@ -27,8 +30,8 @@ _WIDE, _GROUP = ("gpu", "tpu"), 2048  # devices that add up many groups of rows 
 _SECTIONS = 32
 _USED = 0.8  # of a device's free memory that rows may take: chains need some too
 
-Rows = Any  # a pytree of arrays, the first axes of which are those of row numbers
-Of = Callable[..., Any]  # a function of some rows, and of what else it is given
+Rows = Tree  # of arrays, the first axes of which are those of row numbers
+Of = Callable[..., Tree]  # a function of some rows, and of what else it is given
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,20 +39,20 @@ class Place(ABC):
     """Rows of some data: how many, what one looks like (a pytree of shapes), and how many are looked at together."""
 
     n: int
-    row: Any = field(compare=False)  # arrays of other shapes make other programs by themselves
+    row: Tree = field(compare=False)  # arrays of other shapes make other programs by themselves
     block: int
 
     @abstractmethod
-    def taken(self, data: Any, rows: Any) -> Rows:
+    def taken(self, data: Tree, rows: Tree) -> Rows:
         """Some rows, by an array of their numbers."""
 
     @abstractmethod
-    def summed(self, data: Any, of: Of, *given: Any) -> Any:
+    def summed(self, data: Tree, of: Of, *given: Tree) -> Tree:
         """What is found of every block of rows, added up in their order. What a program found before has to be given,
         and not be known to `of` by itself: other devices would not have it.
         """
 
-    def each(self, data: Any, of: Of, *given: Any) -> Any:
+    def each(self, data: Tree, of: Of, *given: Tree) -> Tree:
         """What is found of every row, the numbers of which are the second axis: (chains, n, …)."""
         return of(self.taken(data, jnp.arange(self.n)), *given)
 
@@ -65,11 +68,11 @@ class Place(ABC):
         """The devices, where they were chosen."""
         return None
 
-    def copied(self, data: Any) -> tuple[Place, Any]:
+    def copied(self, data: Tree) -> tuple[Place, Tree]:
         """All rows on each of these."""
         raise NotImplementedError
 
-    def host(self, data: Any) -> list[Any]:
+    def host(self, data: Tree) -> list[Values]:
         """All rows, as arrays of the host."""
         return [np.asarray(leaf) for leaf in jax.tree.leaves(data)]
 
@@ -78,13 +81,13 @@ class Place(ABC):
 class OnDevice(Place):
     """Rows in the memory of one device, or of each by itself: data is a pytree of arrays."""
 
-    def taken(self, data: Any, rows: Any) -> Rows:
+    def taken(self, data: Tree, rows: Tree) -> Rows:
         return jax.tree.map(lambda leaf: leaf[rows], data)
 
-    def summed(self, data: Any, of: Of, *given: Any) -> Any:
+    def summed(self, data: Tree, of: Of, *given: Tree) -> Tree:
         return _blocks_of(data, self.n, self.block, of, given)
 
-    def each(self, data: Any, of: Of, *given: Any) -> Any:
+    def each(self, data: Tree, of: Of, *given: Tree) -> Tree:
         return of(data, *given)
 
 
@@ -104,11 +107,11 @@ class OnDevices(Place):
     def mesh(self) -> Mesh:
         return self.devices
 
-    def taken(self, data: Any, rows: Any) -> Rows:
+    def taken(self, data: Tree, rows: Tree) -> Rows:
         """Each device gives those that it has."""
         edge = self.sections * self.size
 
-        def of_leaf(leaf: Any, left: Any) -> Any:
+        def of_leaf(leaf: Tree, left: Tree) -> Tree:
             early = self._everywhere(self._mine, leaf, rows)
             if not len(left):
                 return early
@@ -117,7 +120,7 @@ class OnDevices(Place):
 
         return jax.tree.map(of_leaf, *data)
 
-    def _mine(self, mine: Any, rows: Any) -> Any:
+    def _mine(self, mine: Tree, rows: Tree) -> Tree:
         flat = mine.reshape(-1, *mine.shape[2:])
         away = rows - jax.lax.axis_index(AXIS) * len(flat)
         here = _wide((away >= 0) & (away < len(flat)), flat.ndim - 1)
@@ -126,7 +129,7 @@ class OnDevices(Place):
             return jax.lax.psum(own.astype(jnp.int32), AXIS) > 0
         return jax.lax.psum(own, AXIS)
 
-    def summed(self, data: Any, of: Of, *given: Any) -> Any:
+    def summed(self, data: Tree, of: Of, *given: Tree) -> Tree:
         """Section by section, and what is left."""
         every = self._sections(data, lambda section, *more: _blocks_of(section, self.size, self.block, of, more), given)
         total = jax.tree.map(lambda leaf: leaf[0], every)
@@ -135,10 +138,10 @@ class OnDevices(Place):
         )
         return jax.tree.map(jnp.add, total, of(data[1], *given)) if self._left else total
 
-    def each(self, data: Any, of: Of, *given: Any) -> Any:
+    def each(self, data: Tree, of: Of, *given: Tree) -> Tree:
         """Section by section, and what is left."""
 
-        def joined(every: Any) -> Any:
+        def joined(every: Tree) -> Tree:
             chains, _, *rest = every.shape[1:]
             return jnp.moveaxis(every[: self.sections], 0, 1).reshape(chains, -1, *rest)
 
@@ -151,31 +154,31 @@ class OnDevices(Place):
     def _left(self) -> int:
         return self.n - self.sections * self.size
 
-    def _sections(self, data: Any, of: Of, given: tuple[Any, ...]) -> Any:
+    def _sections(self, data: Tree, of: Of, given: tuple[jax.Array, ...]) -> Tree:
         """What is found of each section, on all devices."""
 
-        def mine(some: Any, *more: Any) -> Any:
+        def mine(some: Tree, *more: Tree) -> Tree:
             own = jax.lax.map(lambda section: of(section, *more), some)
             return jax.tree.map(lambda leaf: jax.lax.all_gather(leaf, AXIS, tiled=True), own)
 
         return self._everywhere(mine, data[0], *given)
 
-    def copied(self, data: Any) -> tuple[OnDevice, Any]:
+    def copied(self, data: Tree) -> tuple[OnDevice, Tree]:
         """All rows on each of the devices."""
 
-        def whole(cut: Any, left: Any) -> Any:
+        def whole(cut: Tree, left: Tree) -> Tree:
             return jnp.concatenate([cut[: self.sections].reshape(-1, *left.shape[1:]), left])
 
         made = jax.jit(lambda parts: jax.tree.map(whole, *parts), out_shardings=sharding(self.mesh, False))
         return OnDevice(self.n, self.row, self.block), made(data)
 
-    def _everywhere(self, function: Of, cut: Any, *given: Any) -> Any:
+    def _everywhere(self, function: Of, cut: Tree, *given: Tree) -> Tree:
         """What a function of a device's own sections gives, which is the same for all."""
         specs = PartitionSpec(AXIS), *(PartitionSpec() for _ in given)
         made = jax.shard_map(function, mesh=self.mesh, in_specs=specs, out_specs=PartitionSpec(), check_vma=False)
         return made(cut, *given)
 
-    def host(self, data: Any) -> list[Any]:
+    def host(self, data: Tree) -> list[Values]:
         pairs = zip(*(jax.tree.leaves(part) for part in data), strict=True)
         return [
             np.concatenate([np.asarray(cut)[: self.sections].reshape(-1, *left.shape[1:]), np.asarray(left)])
@@ -190,28 +193,28 @@ class OnHost(Place):
     """
 
     fetches = True
-    leaves: Any
+    leaves: Tree
 
-    def taken(self, data: Any, rows: Any) -> Rows:
+    def taken(self, data: Tree, rows: Tree) -> Rows:
         """Those fetched, or asked for now."""
         if jax.tree.leaves(data):
             return data
         return self._asked(self.fetch, rows.shape, rows)
 
-    def fetch(self, rows: Any) -> Rows:
+    def fetch(self, rows: Tree) -> Rows:
         """From the host, in the order of their numbers, which a disk likes best."""
         which, places = np.unique(np.asarray(rows).ravel(), return_inverse=True)
 
-        def of_leaf(leaf: Any, one: Any) -> Any:
+        def of_leaf(leaf: Tree, one: Tree) -> Values:
             return np.asarray(leaf[which], one.dtype)[places].reshape(*np.shape(rows), *one.shape)
 
         return jax.tree.map(of_leaf, self.leaves, self.row)
 
-    def summed(self, data: Any, of: Of, *given: Any) -> Any:
+    def summed(self, data: Tree, of: Of, *given: Tree) -> Tree:
         """Block by block, each read when it is its turn."""
 
-        def block(number: Any, size: int) -> Any:
-            def read(which: Any) -> Rows:
+        def block(number: jax.Array | int, size: int) -> Tree:
+            def read(which: Integers) -> Rows:
                 first = int(which) * self.block
                 some = slice(first, first + size)
                 return jax.tree.map(lambda leaf, one: np.asarray(leaf[some], one.dtype), self.leaves, self.row)
@@ -220,7 +223,7 @@ class OnHost(Place):
 
         return _by_blocks(self.n, self.block, block)
 
-    def _asked(self, read: Callable[[Any], Rows], shape: tuple[int, ...], numbers: Any) -> Rows:
+    def _asked(self, read: Callable[[Integers], Rows], shape: tuple[int, ...], numbers: jax.Array | int) -> Rows:
         """What `read` gives of some numbers, as a program on the device asks for it.
 
         It answers in another thread, in which JAX may round what has 64 bits to 32: so all goes there and back as
@@ -234,7 +237,7 @@ class OnHost(Place):
             for one, two in zip(flat, twice, strict=True)
         ]  # fmt: skip
 
-        def words(asked: Any) -> list[Any]:
+        def words(asked: Tree) -> list[Values]:
             leaves = [np.ascontiguousarray(leaf) for leaf in jax.tree.leaves(read(np.asarray(asked)))]
             return [
                 leaf.view(np.uint32).reshape(like.shape) if two else leaf
@@ -248,24 +251,24 @@ class OnHost(Place):
         ]
         return jax.tree.unflatten(tree, rows)
 
-    def host(self, data: Any) -> list[Any]:
+    def host(self, data: Tree) -> list[Values]:
         return jax.tree.leaves(self.leaves)
 
 
-def place(data: Any, n: int, dtype: Any, devices: Any) -> tuple[Place, Any]:
+def place(data: Tree, n: int, dtype: npt.DTypeLike, devices: object) -> tuple[Place, Tree]:
     """Where rows will be, and the arrays there. Floating-point numbers finer than `dtype` are rounded to it."""
     leaves = jax.tree.map(lambda leaf: leaf if hasattr(leaf, "dtype") else np.asarray(leaf), data)
     row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], _kind(leaf.dtype, dtype)), leaves)
     every = jax.tree.leaves(leaves)
     entries = sum(leaf.size for leaf in every) / n
-    there = chosen(devices)
+    selected = chosen(devices)
     mapped = any(isinstance(leaf, np.memmap) for leaf in every)
-    platform = jax.default_backend() if there is None else there[0].platform
+    platform = jax.default_backend() if selected is None else selected[0].platform
     most = min(n, _MOST_BLOCK.get(platform, n))
     block = int(max(_LEAST_BLOCK, min(most, _BLOCK_NUMBERS.get(platform, _BLOCK_ELSEWHERE) // max(entries, 1.0))))
     block = max(1, block // _GROUP) * _GROUP if platform in _WIDE and block > _GROUP else block
     needed = float(sum(n * np.prod(one.shape) * one.dtype.itemsize for one in jax.tree.leaves(row)))
-    if there is None:
+    if selected is None:
         room = _USED * room_each(None)
         if mapped or (needed > room and all(isinstance(leaf, np.ndarray) for leaf in every)):
             return OnHost(n, row, block, leaves), ()
@@ -273,47 +276,48 @@ def place(data: Any, n: int, dtype: Any, devices: Any) -> tuple[Place, Any]:
     if mapped:
         why = "a memory map is read from where it is, by one device; give arrays to cut them over several"
         raise requirement("devices", "None for data in a memory map", repr(devices), why)
-    require_room("data", needed / len(there), "give more devices, or none, to read from the host", there)
-    return cut_over(mesh_of(there), n, row, block, leaves)
+    require_room("data", needed / len(selected), "give more devices, or none, to read from the host", selected)
+    return cut_over(mesh_of(selected), n, row, block, leaves)
 
 
-def cut_over(mesh: Mesh, n: int, row: Any, block: int, leaves: Any) -> tuple[OnDevices, Any]:
+def cut_over(mesh: Mesh, n: int, row: Tree, block: int, leaves: Tree) -> tuple[OnDevices, Tree]:
     """Sections and the rest, on the devices; each reads only what is its own."""
     sections = min(_SECTIONS, n)
     where = OnDevices(n, row, block, mesh, sections, n // sections)
     length, edge = -(-sections // mesh.size) * mesh.size, sections * where.size
 
-    def cut(leaf: Any, one: Any) -> Any:
+    def cut(leaf: Tree, one: Tree) -> Tree:
         array = np.asarray(leaf)[:edge].reshape(sections, where.size, *one.shape)
 
-        def mine(index: Any) -> Any:
+        def mine(index: Tree) -> Tree:
             which = np.minimum(np.arange(length)[index[0]], sections - 1)
             return np.asarray(array[which], one.dtype)
 
         return jax.make_array_from_callback((length, where.size, *one.shape), sharding(mesh, True), mine)
 
-    def rest(leaf: Any, one: Any) -> Any:
+    def rest(leaf: Tree, one: Tree) -> Tree:
         return jax.device_put(np.asarray(leaf[edge:], one.dtype), sharding(mesh, False))
 
     return where, (jax.tree.map(cut, leaves, row), jax.tree.map(rest, leaves, row))
 
 
-def _kind(given: Any, dtype: Any) -> Any:
-    return np.dtype(dtype) if given == np.float64 else np.dtype(given)
+def _kind(own: np.dtype[np.generic], dtype: npt.DTypeLike) -> np.dtype[np.generic]:
+    """The type in which numbers lie on the device: that of the model for float64, else their own."""
+    return np.dtype(dtype) if own == np.float64 else np.dtype(own)
 
 
-def _wide(flags: Any, axes: int) -> Any:
+def _wide(flags: jax.Array, axes: int) -> Tree:
     return flags.reshape(*flags.shape, *(1,) * axes)
 
 
-def _cut(rows: Rows, first: Any, size: int) -> Rows:
+def _cut(rows: Rows, first: jax.Array | int, size: int) -> Rows:
     return jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, first, size), rows)
 
 
 def grouped(of: Of) -> Of:
     """The same of some rows; on devices that do much at once, of groups of them side by side, and then added."""
 
-    def in_groups(rows: Rows, *given: Any) -> Any:
+    def in_groups(rows: Rows, *given: Tree) -> Tree:
         size = len(jax.tree.leaves(rows)[0])
         whole = size // _GROUP * _GROUP
         if jax.default_backend() not in _WIDE or whole <= _GROUP:
@@ -325,14 +329,14 @@ def grouped(of: Of) -> Of:
     return in_groups
 
 
-def _blocks_of(rows: Rows, n: int, block: int, of: Of, given: tuple[Any, ...]) -> Any:
+def _blocks_of(rows: Rows, n: int, block: int, of: Of, given: tuple[jax.Array, ...]) -> Tree:
     """What is found of rows that are at hand, block by block."""
     if block >= n:
         return of(rows, *given)
     return _by_blocks(n, block, lambda k, size: of(_cut(rows, k * block, size), *given))
 
 
-def _by_blocks(n: int, block: int, of_block: Callable[[Any, int], Any]) -> Any:
+def _by_blocks(n: int, block: int, of_block: Callable[[jax.Array | int, int], Tree]) -> Tree:
     """What a function of a block's number and size gives, added up in the order of the blocks."""
     full, left = divmod(n, block)
     if full == 0:

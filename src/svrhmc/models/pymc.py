@@ -15,12 +15,13 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from svrhmc.core.errors import requirement
-from svrhmc.core.jax import load, scope
+from svrhmc.core.jax import Tree, load, scope
 from svrhmc.models.description import (
     LONG,
     Described,
@@ -35,10 +36,14 @@ from svrhmc.models.description import (
     total,
 )
 
-Graph = Any  # a variable of PyTensor
+if TYPE_CHECKING:
+    import jax
+    import pymc
+
+Graph = Any  # a variable of PyTensor, whose classes have no types
 
 
-def describe_pymc(model: Any, observed: str | None = None) -> Described:
+def describe_pymc(model: pymc.Model, observed: str | None = None) -> Described:
     """Take a PyMC model apart. observed: the variable whose rows are meant, where observed ones have unlike lengths."""
     pymc = needed("pymc", "from_pymc")
     if not isinstance(model, pymc.Model):
@@ -53,7 +58,9 @@ def describe_pymc(model: Any, observed: str | None = None) -> Described:
         return _as_one(model, free, given, error)
 
 
-def _by_rows(model: Any, free: Mapping[str, Graph], given: Mapping[str, Graph], observed: str | None) -> Described:
+def _by_rows(
+    model: pymc.Model, free: Mapping[str, Graph], given: Mapping[str, Graph], observed: str | None
+) -> Described:
     """The model as a sum over the rows of its observed variables."""
     _require_no_imputed(model)
     rows = _Rows.of(_count(model, observed), given.values())
@@ -79,7 +86,9 @@ def _by_rows(model: Any, free: Mapping[str, Graph], given: Mapping[str, Graph], 
     return Described(total(parts), log_prior, data, init, constrain, tuple(quantities))
 
 
-def _as_one(model: Any, free: Mapping[str, Graph], given: Mapping[str, Graph], error: NotByRowsError) -> Described:
+def _as_one(
+    model: pymc.Model, free: Mapping[str, Graph], given: Mapping[str, Graph], error: NotByRowsError
+) -> Described:
     """The model as one component: all data stay in its graph, and its only row is an empty place."""
     own, names, translate = _own(model, given), [value.name for value in model.value_vars], _translator()
     init, quantities = nudged(_start(model), own), _quantities(model, None)
@@ -107,31 +116,31 @@ def _as_one(model: Any, free: Mapping[str, Graph], given: Mapping[str, Graph], e
 
 
 def _functions(
-    model: Any,
-    translate: Callable[[Sequence[Graph], Sequence[Graph]], Callable[..., Any]],
+    model: pymc.Model,
+    translate: Callable[[Sequence[Graph], Sequence[Graph]], Callable[..., Tree]],
     outside: Sequence[Graph],
     quantities: Mapping[str, Graph],
-) -> tuple[Callable[[Params], Any], Callable[[Params], dict[str, Any]]]:
+) -> tuple[Callable[[Params], Tree], Callable[[Params], dict[str, Tree]]]:
     """The log prior, which is the sum of the terms outside of rows, and the way back to the model's own quantities."""
     names = [value.name for value in model.value_vars]
     rest, back = translate(model.value_vars, outside), translate(model.value_vars, list(quantities.values()))
 
-    def log_prior(params: Params) -> Any:
+    def log_prior(params: Params) -> Tree:
         return sum(rest(*(params[name] for name in names)), start=0.0)
 
-    def constrain(params: Params) -> dict[str, Any]:
+    def constrain(params: Params) -> dict[str, Tree]:
         return dict(zip(quantities, back(*(params[name] for name in names)), strict=True))
 
     return log_prior, constrain
 
 
-def _terms(model: Any, variables: Sequence[Graph]) -> dict[str, Graph]:
+def _terms(model: pymc.Model, variables: Sequence[Graph]) -> dict[str, Graph]:
     """The log density of some variables, entry by entry."""
     found = model.logp(vars=list(variables), sum=False) if variables else []
     return {variable.name: term for variable, term in zip(variables, found, strict=True)}
 
 
-def _require_sampled(model: Any, terms: Sequence[Graph]) -> None:
+def _require_sampled(model: pymc.Model, terms: Sequence[Graph]) -> None:
     """Refuse discrete parameters, batches, and models without data."""
     from pymc.variational.minibatch_rv import MinibatchRandomVariable
     from pytensor.graph.traversal import graph_inputs
@@ -155,7 +164,7 @@ def _require_sampled(model: Any, terms: Sequence[Graph]) -> None:
         )
 
 
-def _require_no_imputed(model: Any) -> None:
+def _require_no_imputed(model: pymc.Model) -> None:
     """Refuse missing values that PyMC makes parameters of, each of a single row."""
     free = {rv.name for rv in model.free_RVs}
     imputed = {rv.name.removesuffix("_observed") + "_unobserved" for rv in model.observed_RVs} & free  # PyMC's names
@@ -165,7 +174,7 @@ def _require_no_imputed(model: Any) -> None:
         raise NotByRowsError(f"missing values are parameters ({listed})", "without missing values", listed, why)
 
 
-def _count(model: Any, observed: str | None) -> int:
+def _count(model: pymc.Model, observed: str | None) -> int:
     """How many rows there are: the length of the observed variables."""
     found = {variable.name: np.shape(_value(model.rvs_to_values[variable])) for variable in model.observed_RVs}
     lengths = {name: shape[0] for name, shape in found.items() if shape}
@@ -186,7 +195,7 @@ class _Rows:
 
     count: int
     names: tuple[str, ...]
-    arrays: tuple[Any, ...]
+    arrays: tuple[Tree, ...]
     inputs: tuple[Graph, ...]
     replaced: Mapping[Graph, Graph]
 
@@ -195,7 +204,7 @@ class _Rows:
         from pytensor.graph.traversal import graph_inputs
         from pytensor.tensor import shape_padleft, tensor
 
-        arrays: dict[str, Any] = {}
+        arrays: dict[str, Tree] = {}
         inputs: dict[str, Graph] = {}
         replaced: dict[Graph, Graph] = {}
         for source in graph_inputs(list(graphs)):
@@ -279,11 +288,11 @@ def _rebuilt(graphs: Sequence[Graph], replaced: Mapping[Graph, Graph]) -> list[G
     return [known.get(graph, graph) for graph in graphs]
 
 
-def _wide(dtype: Any) -> str:
+def _wide(dtype: npt.DTypeLike) -> str:
     return "float64" if dtype == np.float32 else str(dtype)
 
 
-def _is_erfcx(node: Any) -> bool:
+def _is_erfcx(node: Graph) -> bool:
     from pytensor.scalar.math import Erfcx
 
     return isinstance(getattr(node.op, "scalar_op", None), Erfcx)
@@ -329,7 +338,7 @@ def _first_long(lengths: Iterable[int], count: int) -> int | None:
     return None
 
 
-def _value(graph: Graph) -> Any:
+def _value(graph: Graph) -> Tree:
     """What a graph of known numbers comes to."""
     from pymc.pytensorf import constant_fold
     from pytensor.compile import SharedVariable
@@ -346,14 +355,14 @@ def _value(graph: Graph) -> Any:
     return constant_fold(clone_replace([graph], shared))[0]
 
 
-def _quantities(model: Any, rows: _Rows | None) -> dict[str, Graph]:
+def _quantities(model: pymc.Model, rows: _Rows | None) -> dict[str, Graph]:
     """The parameters as the model has them, and what is derived from them without rows; without any rows, all."""
     variables = [*model.free_RVs, *model.deterministics]
     found = zip(variables, model.replace_rvs_by_values(variables), strict=True)
     return {variable.name: graph for variable, graph in found if rows is None or not rows.within(graph)}
 
 
-def _start(model: Any) -> Params:
+def _start(model: pymc.Model) -> Params:
     """Where PyMC would start; called once, so that nothing is compiled."""
     from pytensor import config
 
@@ -362,7 +371,7 @@ def _start(model: Any) -> Params:
     return {value.name: point[value.name] for value in model.value_vars}
 
 
-def _own(model: Any, inside: Mapping[str, Graph]) -> Own:
+def _own(model: pymc.Model, inside: Mapping[str, Graph]) -> Own:
     """The density as PyMC computes it with all rows: of the terms with rows, and the whole.
 
     It is called a few times only, so that nothing is compiled.
@@ -370,14 +379,14 @@ def _own(model: Any, inside: Mapping[str, Graph]) -> Own:
     outputs = [*(term.sum() for term in inside.values()), model.logp()]
     function = model.compile_fn(outputs, inputs=model.value_vars, mode="FAST_COMPILE", on_unused_input="ignore")
 
-    def own(params: Params) -> tuple[Parts, Any]:
+    def own(params: Params) -> tuple[Parts, jax.Array]:
         *each, whole = function(params)
         return dict(zip(inside, each, strict=True)), whole
 
     return own
 
 
-def _translator() -> Callable[[Sequence[Graph], Sequence[Graph]], Callable[..., Any]]:
+def _translator() -> Callable[[Sequence[Graph], Sequence[Graph]], Callable[..., Tree]]:
     """PyMC's translation of graphs to JAX; what loading it changes for JAX as a whole is put back."""
     jax = load()
     flags, precise = os.environ.get("XLA_FLAGS"), jax.config.jax_enable_x64

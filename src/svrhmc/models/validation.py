@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from svrhmc.core.arrays import Array, Indices, Reals
 from svrhmc.core.errors import requirement
+from svrhmc.core.jax import Tree
 from svrhmc.core.jit import program
 
+Result = TypeVar("Result")
 _SOME = 256  # rows with which a sum over halves is compared with the whole
 _SAME, _ALIKE = 1e-6, 1e-13  # relative to the size of the terms: halves and the whole; rows that do not count
 _STEPS = (0.0, 0.37)  # from init, to places where params are compared with what `constrain` makes of them
 
 
-def parameters(init: Any, dtype: Any) -> Any:
+def parameters(init: Tree, dtype: np.dtype[np.floating]) -> Tree:
     """The pytree with every leaf an array of real numbers in `dtype`."""
     leaves = jax.tree_util.tree_flatten_with_path(init)[0]
     if not leaves:
@@ -35,7 +38,7 @@ def parameters(init: Any, dtype: Any) -> Any:
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), init)
 
 
-def rows(data: Any) -> int:
+def rows(data: Tree) -> int:
     """How many rows the leaves of the data have: their common first axis."""
     leaves = jax.tree_util.tree_flatten_with_path(data)[0]
     if not leaves:
@@ -60,47 +63,49 @@ def rows(data: Any) -> int:
     return n
 
 
-def path_name(path: Any) -> str:
+def path_name(path: tuple[object, ...]) -> str:
     """The place of a leaf in words: w, layers.0.bias."""
     return str(jax.tree_util.keystr(path, simple=True, separator="."))
 
 
-def names(params: Any) -> tuple[str, ...]:
+def names(params: Tree) -> tuple[str, ...]:
     """One for each coordinate: w[3], layers.0.bias[1, 2]."""
-    found: list[str] = []
+    labels: list[str] = []
     for path, leaf in jax.tree_util.tree_flatten_with_path(params)[0]:
         name, shape = path_name(path) or "x", np.shape(leaf)
         places = np.ndindex(*shape) if shape else iter([()])
-        found += [f"{name}[{', '.join(map(str, place))}]" if place else name for place in places]
-    return tuple(found)
+        labels += [f"{name}[{', '.join(map(str, place))}]" if place else name for place in places]
+    return tuple(labels)
 
 
-def coordinates(params: Any, constrain: Callable[[Any], Any] | None) -> tuple[str, ...]:
+def coordinates(params: Tree, constrain: Callable[[Tree], Tree] | None) -> tuple[str, ...]:
     """Names of the coordinates: "sampled sigma" for what `constrain` makes another number of that has the same name."""
     own, changed = names(params), set[str]()
     if constrain is None:
         return own
-    made = traced("constrain", "(params)", constrain, params)
-    if not jax.tree.leaves(made):
-        raise requirement("constrain(params)", "a dictionary of arrays", repr(made))
+    quantities = traced("constrain", "(params)", constrain, params)
+    if not jax.tree.leaves(quantities):
+        raise requirement("constrain(params)", "a dictionary of arrays", repr(quantities))
     for step in _STEPS:
         at = jax.tree.map(lambda leaf: leaf + step, params)  # noqa: B023
-        found = program(constrain)(at)
-        stated = dict(zip(names(found), _flat(found), strict=True))
+        constrained = program(constrain)(at)
+        stated = dict(zip(names(constrained), _flat(constrained), strict=True))
         changed |= {name for name, x in zip(own, _flat(at), strict=True) if stated.get(name, x) != x}
     return tuple(f"sampled {name}" if name in changed else name for name in own)
 
 
-def _flat(tree: Any) -> Any:
+def _flat(tree: Tree) -> Reals:
     return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)])
 
 
-def values(found: Any) -> Any:
+def values(stacked: Tree) -> Array:
     """Many pytrees, stacked in their leaves, as rows of numbers."""
-    return np.concatenate([np.reshape(leaf, (len(leaf), -1)) for leaf in jax.tree.leaves(found)], axis=1).astype(float)
+    return np.concatenate([np.reshape(leaf, (len(leaf), -1)) for leaf in jax.tree.leaves(stacked)], axis=1).astype(
+        float
+    )
 
 
-def traced(name: str, shape: str, function: Callable[..., Any], *args: Any) -> Any:
+def traced(name: str, shape: str, function: Callable[..., Tree], *args: Tree) -> Tree:
     """What a user's function gives for arguments of such shapes; every error in it in one sentence."""
     try:
         return jax.eval_shape(function, *args)
@@ -117,29 +122,29 @@ def traced(name: str, shape: str, function: Callable[..., Any], *args: Any) -> A
         raise requirement(f"{name}{shape}", "a function that runs on `init` and on rows of `data`", found) from error
 
 
-def scalar(name: str, found: Any) -> None:
+def scalar(name: str, value: Tree) -> None:
     """Refuse anything but one real number."""
-    if not hasattr(found, "shape") or found.shape != () or not jnp.issubdtype(found.dtype, jnp.floating):
-        whole = hasattr(found, "dtype") and jnp.issubdtype(found.dtype, jnp.integer)
-        raise requirement(name, "one real number", _told(found), "write 0.0 and not 0" if whole else "")
+    if not hasattr(value, "shape") or value.shape != () or not jnp.issubdtype(value.dtype, jnp.floating):
+        whole = hasattr(value, "dtype") and jnp.issubdtype(value.dtype, jnp.integer)
+        raise requirement(name, "one real number", _in_words(value), "write 0.0 and not 0" if whole else "")
 
 
-def by_row(name: str, found: Any, count: int) -> bool:
+def by_row(name: str, value: Tree, count: int) -> bool:
     """Whether it is one number for each of so many rows; False where it is their sum; else an error."""
-    if hasattr(found, "shape") and jnp.issubdtype(found.dtype, jnp.floating):
-        if found.shape == (count,):
+    if hasattr(value, "shape") and jnp.issubdtype(value.dtype, jnp.floating):
+        if value.shape == (count,):
             return True
-        if found.shape == ():
+        if value.shape == ():
             return False
-    raise requirement(name, "one real number for each row, or their sum", _told(found))
+    raise requirement(name, "one real number for each row, or their sum", _in_words(value))
 
 
-def some(n: int) -> Any:
+def some(n: int) -> Indices:
     """Numbers of rows with which a log-likelihood is tried, spread over all of them."""
     return np.linspace(0, n - 1, min(n, _SOME)).astype(np.int64)
 
 
-def sums(total: Callable[[Any], Any], n: int) -> bool:
+def sums(total: Callable[[Indices], jax.Array], n: int) -> bool:
     """Refuse a log-likelihood, `total` of row numbers, of two halves that does not add up to that of both; gives
     whether it is the same number, but not 0, for all rows. Where it is not finite nothing is said.
     """
@@ -157,30 +162,30 @@ def sums(total: Callable[[Any], Any], n: int) -> bool:
             "it must be the plain sum over the rows it is given: not their mean, not scaled by n divided by the batch, "
             "and with nothing in it that depends on the other rows"
         )
-        told = f"{all_of:.6g} of {count} rows, and {first:.6g} + {last:.6g} of the same rows in two parts"
-        raise requirement("log_likelihood", "a sum over rows", told, why)
+        got = f"{all_of:.6g} of {count} rows, and {first:.6g} + {last:.6g} of the same rows in two parts"
+        raise requirement("log_likelihood", "a sum over rows", got, why)
     return all_of != 0 and max(abs(first / cut * count - all_of), abs(last / (count - cut) * count - all_of)) < (
         _ALIKE * size
     )
 
 
-def differ(rows: Any) -> bool:
+def differ(rows: Tree) -> bool:
     """Whether some of these rows is not like the first."""
     return any(bool((np.asarray(leaf) != np.asarray(leaf)[:1]).any()) for leaf in jax.tree.leaves(rows))
 
 
-def differentiated(found: Callable[[], Any], often: str = "once") -> Any:
-    """What it gives; an error of JAX, which comes of a derivative that it does not have, in one sentence."""
+def differentiated(compute: Callable[[], Result], often: str = "once") -> Result:
+    """The result of `compute`; an error of JAX, for want of a derivative, in one sentence."""
     try:
-        return found()
+        return compute()
     except (ValueError, TypeError, NotImplementedError) as error:
-        given = f"{type(error).__name__}: {_first_line(error)}"
+        got = f"{type(error).__name__}: {_first_line(error)}"
         allowed = f"a function that JAX can differentiate{' twice' if often == 'twice' else ''}"
         why = "write the rule for its derivative in operations of JAX, not as a callback" if often == "twice" else ""
-        raise requirement("log_likelihood", allowed, given, why) from error
+        raise requirement("log_likelihood", allowed, got, why) from error
 
 
-def slopes(value: Callable[[Any], Any], slope: Any, x: Any) -> None:
+def slopes(value: Callable[[Array], float], slope: Array, x: Array) -> None:
     """Refuse a gradient that a difference quotient contradicts."""
     step = 1e-5 * np.maximum(1.0, np.abs(x))
     direction = step * np.where(np.arange(len(x)) % 2, 1.0, -1.0)
@@ -188,15 +193,17 @@ def slopes(value: Callable[[Any], Any], slope: Any, x: Any) -> None:
     half = [float(value(x + s * direction / 2)) for s in (1.0, -1.0)]
     if not np.isfinite([*ends, *half]).all():
         return
-    found, told = float(np.asarray(slope) @ direction), (ends[0] - ends[1]) / 2
+    along, difference = float(np.asarray(slope) @ direction), (ends[0] - ends[1]) / 2
     nearer = half[0] - half[1]
-    allowed = 1e-3 * max(abs(found), abs(told)) + 10 * abs(told - nearer) + 1e-9 * max(map(abs, ends))
-    if not abs(found - told) <= allowed:
+    allowed = 1e-3 * max(abs(along), abs(difference)) + 10 * abs(difference - nearer) + 1e-9 * max(map(abs, ends))
+    if not abs(along - difference) <= allowed:
         why = "is a derivative stopped, or a custom rule wrong? look for stop_gradient, round, argmax and custom_jvp"
-        raise requirement("the gradient at init", f"{told:.6g} along a small step, by differences", f"{found:.6g}", why)
+        raise requirement(
+            "the gradient at init", f"{difference:.6g} along a small step, by differences", f"{along:.6g}", why
+        )
 
 
-def _array(name: str, leaf: Any) -> Any:
+def _array(name: str, leaf: Tree) -> Tree:
     if hasattr(leaf, "toarray"):
         raise requirement(name, "a dense array", f"a sparse matrix ({type(leaf).__name__})", "give leaf.toarray()")
     if hasattr(leaf, "columns"):
@@ -215,10 +222,10 @@ def _array(name: str, leaf: Any) -> Any:
     return array
 
 
-def _told(found: Any) -> str:
-    if hasattr(found, "shape"):
-        return f"an array of shape {tuple(found.shape)} and dtype {found.dtype}"
-    return f"{type(found).__name__}"
+def _in_words(value: Tree) -> str:
+    if hasattr(value, "shape"):
+        return f"an array of shape {tuple(value.shape)} and dtype {value.dtype}"
+    return f"{type(value).__name__}"
 
 
 def _first_line(error: Exception) -> str:
