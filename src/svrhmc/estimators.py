@@ -38,9 +38,8 @@ from numbers import Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import numpy.typing as npt
 
-from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.arrays import Array, Indices, Selection, Values
 from svrhmc.core.errors import (
     DataError,
     NoResidualsError,
@@ -53,6 +52,7 @@ from svrhmc.core.errors import (
     whole,
 )
 from svrhmc.core.summaries import level_ends
+from svrhmc.families.base import Classes
 from svrhmc.fitting.priors import INTERCEPT
 from svrhmc.fitting.regression import posterior_of, regression
 from svrhmc.priors.groups import Group
@@ -85,6 +85,10 @@ __all__ = [
     "BayesianRegression",
 ]
 
+Input = Any  # what scikit-learn takes as X, y and weights: lists, arrays, sparse matrices, data frames
+RandomState = int | np.random.RandomState | None
+Method = Any  # the name of a sampler, a sampler, or None
+GroupColumns = Any  # names of columns, in a list or as a formula of groups
 _DRAWS = 4000  # of the posterior, that a prediction is averaged over at most
 _ROWS = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}  # what rows may be
 _ADVICE = replace(
@@ -116,7 +120,7 @@ class GroupedRows:
     were not fitted come after those that were.
     """
 
-    X: Any
+    X: Input
     levels: Indices
 
     @property
@@ -124,7 +128,7 @@ class GroupedRows:
         """That of the rows, without the columns of groups."""
         return tuple(self.X.shape)
 
-    def __getitem__(self, rows: Any) -> Any:
+    def __getitem__(self, rows: Selection) -> Input:
         return GroupedRows(self.X[rows], self.levels[rows])
 
 
@@ -136,16 +140,16 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         *,
         fit_intercept: bool = True,
         prior: Prior | Mapping[str, Prior | LKJ] | None = None,
-        groups: Any = None,
+        groups: GroupColumns = None,
         new_groups: str = "average",
         draws: int = 1000,
         chains: int = 4,
         tolerance: float = 0.02,
-        method: Any = None,
+        method: Method = None,
         certificate: bool = True,
         budget_seconds: float | None = None,
         n_jobs: int | None = None,
-        random_state: Any = 0,
+        random_state: RandomState = 0,
         verbose: int | bool | None = None,
     ) -> None:
         self.fit_intercept = fit_intercept
@@ -167,14 +171,14 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         tags.input_tags.sparse = True
         return tags
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """Without the rows that were fitted, which `posterior_` knows and a file should not keep."""
         state: dict[str, Any] = dict(super().__getstate__())
         if "posterior_" in state:
             state["posterior_"] = state["posterior_"].about(None)
         return state
 
-    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> npt.NDArray[Any]:
+    def sample_y(self, X: Input, n_samples: int = 1, random_state: RandomState = 0) -> Values:
         """New y at each row, (rows, n_samples): a draw of the posterior for each sample, and a y of its law.
 
         The rows of one sample share their coefficients, so a sample is one data set that the model takes for possible.
@@ -189,11 +193,11 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         blocks = [block.new.T for block in self._predictions(X, size, seed, chosen).blocks()]
         return self._labels(np.concatenate(blocks))
 
-    def _labels(self, y: Array) -> npt.NDArray[Any]:
+    def _labels(self, y: Array) -> Values:
         """y as it was given, of y as the family has it."""
         return y
 
-    def _sampled(self, X: Any, y: Array, family: str, weights: Array | None, classes: Any = None) -> None:
+    def _sampled(self, X: Input, y: Array, family: str, weights: Array | None, classes: Classes | None = None) -> None:
         """Sample the posterior of these rows, and set `posterior_`."""
         require_draws(self.draws, self.chains)
         groups: list[Group] = []
@@ -226,7 +230,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         by_block = mean[: units.dim - units.shared].reshape(units.blocks, -1)
         return by_block[:, 0] if first else np.zeros(units.blocks), by_block[:, first:].copy()
 
-    def _checked(self, X: Any) -> Any:
+    def _checked(self, X: Input) -> Any:
         """New rows, with their groups where there are some."""
         check_is_fitted(self)
         if self.groups is None:
@@ -239,7 +243,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
             rows = check_array(rows, ensure_min_features=0, **_ROWS)
         return GroupedRows(rows, np.column_stack([self._levels(group, columns) for group in self.group_designs_]))
 
-    def _read(self, X: Any, y: Any, numeric: bool = True) -> tuple[Any, Any]:
+    def _read(self, X: Input, y: Input, numeric: bool = True) -> tuple[Input, Input]:
         """Rows and labels, which are numbers or classes."""
         labels = {"y": y} if numeric else {}
         if self.groups is None:
@@ -296,7 +300,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         places = set(self._places())
         return [j for j in range(self.n_features_in_) if j not in places]
 
-    def _split(self, X: Any) -> tuple[Any, Columns]:
+    def _split(self, X: Input) -> tuple[Input, Columns]:
         """Rows without the columns of groups, and these by name, which must miss no value."""
         places, others = self._places(), self._others()
         if hasattr(X, "iloc"):
@@ -315,7 +319,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
             raise DataError(f"X must have no missing values in {told(gaps)}: leave these rows out, or fill them.")
         return rows if others else np.empty((columns.n, 0)), columns
 
-    def _predictions(self, X: Any, most: int, seed: int = 0, chosen: Indices | None = None) -> Predictions:
+    def _predictions(self, X: Input, most: int, seed: int = 0, chosen: Indices | None = None) -> Predictions:
         """At checked rows, under at most so many draws, or some of these."""
         posterior = self.posterior_
         assert posterior.units is not None
@@ -327,14 +331,14 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         found = predictions_at(posterior, X.X, None, None, most, seed, grouping)
         return found if chosen is None else found.under(chosen)
 
-    def _means(self, X: Any) -> Iterator[Array]:
+    def _means(self, X: Input) -> Iterator[Array]:
         """The mean of y at one block of rows after another, averaged over the draws."""
         found = self._predictions(X, _DRAWS)
         for _, t, _ in found.predictors():
             yield found.form.loss.mean(t).mean(axis=0)
 
 
-def _intercepts(name: str, columns: Columns, groups: Any) -> GroupDesign:
+def _intercepts(name: str, columns: Columns, groups: GroupColumns) -> GroupDesign:
     """The levels of one column, by which the intercept varies."""
 
     def unusable(why: str) -> DataError:
@@ -345,7 +349,7 @@ def _intercepts(name: str, columns: Columns, groups: Any) -> GroupDesign:
     return design
 
 
-def _shown(verbose: Any) -> bool | None:
+def _shown(verbose: object) -> bool | None:
     """Whether to show progress: always, never, or (None) on a terminal."""
     if verbose is None or isinstance(verbose, bool | np.bool_):
         return None if verbose is None else bool(verbose)
@@ -370,7 +374,7 @@ class BayesianLogisticRegression(ClassifierMixin, _Estimator):  # type: ignore[m
     array([[0.79, 0.21]])
     """
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Input, y: Input, sample_weight: Input = None) -> Self:
         """Sample the posterior. X: (n, columns), dense, sparse, or a data frame; y: n labels of any kind."""
         require_unmasked("y", y)
         X, y = self._read(X, y, numeric=False)
@@ -387,28 +391,28 @@ class BayesianLogisticRegression(ClassifierMixin, _Estimator):  # type: ignore[m
         self.intercept_, self.coef_ = intercept, slopes
         return self
 
-    def predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: Input) -> Array:
         """Probabilities of the classes (rows, classes), averaged over the draws: those of the posterior predictive."""
         found = np.concatenate(list(self._means(self._checked(X))))
         return np.column_stack([1 - found, found]) if found.ndim == 1 else found
 
-    def predict_log_proba(self, X: Any) -> Array:
+    def predict_log_proba(self, X: Input) -> Array:
         """The logarithms of `predict_proba`."""
         return np.asarray(np.log(self.predict_proba(X)))
 
-    def predict(self, X: Any) -> npt.NDArray[Any]:
+    def predict(self, X: Input) -> Values:
         """The class of the largest probability."""
         places = self.predict_proba(X).argmax(axis=1)
         return np.asarray(self.classes_[places])
 
-    def _labels(self, y: Array) -> npt.NDArray[Any]:
+    def _labels(self, y: Array) -> Values:
         return np.asarray(self.classes_[y.astype(np.int64)])
 
 
 class _Regressor(RegressorMixin, _Estimator):  # type: ignore[misc]
     """Regressions: numbers, with what is typical of a new one."""
 
-    def predict(self, X: Any, return_std: bool = False) -> Any:
+    def predict(self, X: Input, return_std: bool = False) -> Any:
         """The mean of a new y at each row; with return_std also the standard deviation of a new y there.
 
         That deviation has both parts, what is not known of the coefficients and how y varies about its mean, as that of
@@ -418,7 +422,7 @@ class _Regressor(RegressorMixin, _Estimator):  # type: ignore[misc]
         mean = self._mean(X)
         return (mean, self._summed(X, ()).new_sd) if truth("return_std", return_std) else mean
 
-    def predict_interval(self, X: Any, level: float = 0.9) -> Array:
+    def predict_interval(self, X: Input, level: float = 0.9) -> Array:
         """(rows, 2): between these two a new y lies with probability `level`, and as probably below as above.
 
         They are quantiles of one new y for each draw. For counts, which jump, the probability is at least about that.
@@ -426,13 +430,13 @@ class _Regressor(RegressorMixin, _Estimator):  # type: ignore[misc]
         ends = level_ends(level)
         return np.ascontiguousarray(self._summed(self._checked(X), ends).new_quantiles.T)
 
-    def _summed(self, X: Any, levels: tuple[float, ...]) -> Any:
+    def _summed(self, X: Input, levels: tuple[float, ...]) -> Any:
         return self._predictions(X, _DRAWS).summed(levels)
 
-    def _mean(self, X: Any) -> Array:
+    def _mean(self, X: Input) -> Array:
         return np.concatenate(list(self._means(X)))
 
-    def _fitted(self, X: Any, y: Array, family: str, weights: Array | None) -> Self:
+    def _fitted(self, X: Input, y: Array, family: str, weights: Array | None) -> Self:
         self._sampled(X, y, family, weights)
         intercepts, slopes = self._coefficients()
         self.intercept_, self.coef_ = float(intercepts[0]), slopes[0]
@@ -464,16 +468,16 @@ class BayesianRegression(_Regressor):
         family: str = "gaussian",
         fit_intercept: bool = True,
         prior: Prior | Mapping[str, Prior | LKJ] | None = None,
-        groups: Any = None,
+        groups: GroupColumns = None,
         new_groups: str = "average",
         draws: int = 1000,
         chains: int = 4,
         tolerance: float = 0.02,
-        method: Any = None,
+        method: Method = None,
         certificate: bool = True,
         budget_seconds: float | None = None,
         n_jobs: int | None = None,
-        random_state: Any = 0,
+        random_state: RandomState = 0,
         verbose: int | bool | None = None,
     ) -> None:
         self.family = family
@@ -483,7 +487,7 @@ class BayesianRegression(_Regressor):
             random_state=random_state, verbose=verbose,
         )  # fmt: skip
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Input, y: Input, sample_weight: Input = None) -> Self:
         """Sample the posterior. X: (n, columns), dense, sparse, or a data frame; y: n numbers."""
         family = one_of("family", self.family, ("gaussian", "student-t"))
         X, y, weights = _weighted(*self._read(X, y), sample_weight)
@@ -492,7 +496,7 @@ class BayesianRegression(_Regressor):
         except NoResidualsError:  # nothing is far off, and the law of the other family is known
             return self._fitted(X, y, "gaussian", weights)
 
-    def _mean(self, X: Any) -> Array:
+    def _mean(self, X: Input) -> Array:
         """At the means of the coefficients and effects, as the mean of y is linear in them."""
         if not isinstance(X, GroupedRows):
             return np.asarray(X @ self.coef_ + self.intercept_, np.float64)
@@ -520,7 +524,7 @@ class _Counts(_Regressor):
         tags.target_tags.positive_only = True
         return tags
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Input, y: Input, sample_weight: Input = None) -> Self:
         """Sample the posterior. X: (n, columns), dense, sparse, or a data frame; y: n numbers not below 0."""
         X, y, weights = _weighted(*self._read(X, y), sample_weight)
         part = y - np.floor(y)
@@ -532,7 +536,7 @@ class _Counts(_Regressor):
             y = np.append(np.floor(y), np.ceil(y)[between])
         return self._fitted(X, y, self._family, weights)
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: Input, y: Input, sample_weight: Input = None) -> float:
         """D², the share of Poisson's deviance that is explained, as `sklearn.linear_model.PoissonRegressor` has it."""
         return float(d2_tweedie_score(y, self.predict(X), sample_weight=sample_weight, power=1))
 
@@ -573,7 +577,7 @@ class BayesianNegativeBinomialRegression(_Counts):
     _family = "negative-binomial"
 
 
-def _seed(random_state: Any) -> int:
+def _seed(random_state: RandomState) -> int:
     """A whole number is the seed itself; of anything else scikit-learn's `check_random_state` makes the next one."""
     if isinstance(random_state, int | np.integer):
         return int(random_state)
@@ -581,7 +585,7 @@ def _seed(random_state: Any) -> int:
 
 
 @contextmanager
-def _read_as_numbers(**given: Any) -> Iterator[None]:
+def _read_as_numbers(**given: object) -> Iterator[None]:
     """Where an error comes from a text or a date among what was given (by name), say where that stands.
 
     Other errors stay as they are. Rows with inf and -inf in them are refused without a warning of their sum besides,
@@ -599,7 +603,7 @@ def _read_as_numbers(**given: Any) -> Iterator[None]:
         raise
 
 
-def _weighted(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Array | None]:
+def _weighted(X: Input, y: Input, sample_weight: Input) -> tuple[Input, Input, Array | None]:
     """Rows, labels and weights without rows of weight 0; no weights where all are 1."""
     from sklearn.utils import check_array, check_consistent_length
 
@@ -622,7 +626,7 @@ def _weighted(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Array | Non
     return X, y, None if (weights == 1).all() else weights
 
 
-def _unread(name: str, values: Any) -> ValueError | None:
+def _unread(name: str, values: Input) -> ValueError | None:
     """The first text or date among rows, a column or a list; None where there is none, and of sparse rows."""
     if values is None or hasattr(values, "format"):
         return None
@@ -640,7 +644,7 @@ def _unread(name: str, values: Any) -> ValueError | None:
     return None
 
 
-def _kind(value: Any) -> str | None:
+def _kind(value: object) -> str | None:
     """What it is, where it is no number and stands for none."""
     if isinstance(value, date | np.datetime64):
         return "date"

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from svrhmc.core.arrays import cores, digest
+from svrhmc.core.arrays import Values, cores, digest
 from svrhmc.core.errors import DataError, one_of, require_unmasked, requirement, whole
 from svrhmc.core.npz import mapped_npy, read_npz
 from svrhmc.rows.reading import BLOCK_ENTRIES, Block, Reader
-from svrhmc.rows.workers import InPartitions, Threads, Workers, workers_of
+from svrhmc.rows.workers import ClientLike, InPartitions, Threads, Workers, workers_of
 from svrhmc.tables.sources import files_of
 
 Source = Any  # an array, or the path of an .npy file
@@ -24,7 +24,7 @@ _ROWS = 1 << 20  # of a partition
 def from_arrays(
     X: Any,
     y: Any,
-    client: Any = None,
+    client: ClientLike = None,
     *,
     partitions: int | None = None,
     names: Sequence[str] | None = None,
@@ -57,7 +57,9 @@ def from_arrays(
     return InPartitions(ArraysReader(sources[0], sources[1], cuts_of(len(rows), count), known, *sources[2:]), workers)
 
 
-def from_sparse(path: str | os.PathLike[str] | list[Any], y: Any, client: Any = None) -> InPartitions:
+def from_sparse(
+    path: str | os.PathLike[str] | list[str | os.PathLike[str]], y: Any, client: ClientLike = None
+) -> InPartitions:
     """Sparse rows in files of `scipy.sparse.save_npz`: a partition each.
 
     path: a folder, a pattern, or a list of files, in the order of their names.
@@ -115,7 +117,7 @@ class ArraysReader(Reader):
         sources = (self.X, self.y, self.offset, self.weights)
         return blocks_of(self.dtype, *(None if source is None else mapped(source)[rows] for source in sources))
 
-    def labels(self, number: int) -> Iterator[npt.NDArray[Any]]:
+    def labels(self, number: int) -> Iterator[Values]:
         yield np.asarray(mapped(self.y)[self.cuts[number] : self.cuts[number + 1]])
 
 
@@ -145,7 +147,7 @@ class SparseReader(Reader):
         X, y = loaded_csr(self.files[number]).astype(self.dtype), next(self.labels(number))
         return blocks_of(self.dtype, X, y)
 
-    def labels(self, number: int) -> Iterator[npt.NDArray[Any]]:
+    def labels(self, number: int) -> Iterator[Values]:
         yield np.asarray(mapped(self.y)[self.cuts[number] : self.cuts[number + 1]])
 
 
@@ -161,10 +163,10 @@ def blocks_of(dtype: Any, X: Any, y: Any, offset: Any = None, weights: Any = Non
         yield Block(low, block, np.asarray(y[some]), *more)
 
 
-def mapped(source: Source) -> npt.NDArray[Any]:
+def mapped(source: Source) -> Values:
     """An array as it is, or the one in an .npy file, mapped into memory."""
     if not isinstance(source, str):
-        found: npt.NDArray[Any] = source
+        found: Values = source
         return found
     return mapped_npy(Path(source))
 

@@ -11,13 +11,14 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from svrhmc.core.cells import MOST_LINE, binary, too_long
 from svrhmc.core.errors import DataError, missing, requirement, whole
-from svrhmc.rows.workers import each_of, workers_of
+from svrhmc.rows.workers import ClientLike, each_of, workers_of
 from svrhmc.tables.csv import arrow_table, pyarrow_or_none
 from svrhmc.tables.learning import MOST_LEVELS
 from svrhmc.tables.partitions import TableInPartitions, chosen_columns, opened
@@ -30,10 +31,10 @@ _MOST_COLUMNS = 1 << 17
 
 
 def from_csv(
-    path: str | os.PathLike[str] | list[Any],
+    path: str | os.PathLike[str] | list[str | os.PathLike[str]],
     target: str | None = None,
     features: Sequence[str] | None = None,
-    client: Any = None,
+    client: ClientLike = None,
     *,
     offset: str | None = None,
     weights: str | None = None,
@@ -325,7 +326,7 @@ def _names(line: bytes, path: str, delimiter: str) -> tuple[str, ...]:
     return names
 
 
-def _pyarrow() -> Any:
+def _pyarrow() -> ModuleType:
     if (pyarrow := pyarrow_or_none()) is None:
         raise missing("pyarrow", "parquet", "reading CSV in parts")
     return pyarrow

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from svrhmc.core.arrays import Values
 from svrhmc.core.errors import DataError, missing, requirement
 from svrhmc.data.arrays import blocks_of, names_for
 from svrhmc.rows.reading import Block, Reader
-from svrhmc.rows.workers import InPartitions, Workers, each_of, workers_of
+from svrhmc.rows.workers import ClientLike, InPartitions, Workers, each_of, workers_of
 from svrhmc.tables.learning import MOST_LEVELS
 from svrhmc.tables.partitions import opened
 from svrhmc.tables.sources import Batch, Source, column_of, kind_of
@@ -21,7 +23,7 @@ def from_dask(
     data: Any,
     target: Any = None,
     features: Sequence[str] | None = None,
-    client: Any = None,
+    client: ClientLike = None,
     *,
     offset: Any = None,
     weights: Any = None,
@@ -233,7 +235,7 @@ class ChunksReader(Reader):
             )
         return blocks_of(self.dtype, X, *more)
 
-    def labels(self, number: int) -> Iterator[npt.NDArray[Any]]:
+    def labels(self, number: int) -> Iterator[Values]:
         assert self.more[0] is not None
         yield np.asarray(self.more[0].parts[number].made())
 
@@ -267,7 +269,7 @@ def _is_elsewhere(task: Any) -> bool:
     return type(value).__module__.startswith("distributed") and hasattr(value, "client")
 
 
-def require_dask() -> Any:
+def require_dask() -> ModuleType:
     """The package dask, or an error that says how to install it."""
     try:
         import dask

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from svrhmc.core.errors import DataError, missing
-from svrhmc.rows.workers import workers_of
+from svrhmc.rows.workers import ClientLike, workers_of
 from svrhmc.tables.partitions import TableInPartitions, opened
 from svrhmc.tables.sources import Batch, Source, files_of, stamps_of
 
@@ -20,10 +20,10 @@ Stamps = dict[str, tuple[int, int]]
 
 
 def from_parquet(
-    path: str | os.PathLike[str] | list[Any],
+    path: str | os.PathLike[str] | list[str | os.PathLike[str]],
     target: str | None = None,
     features: Sequence[str] | None = None,
-    client: Any = None,
+    client: ClientLike = None,
     *,
     offset: str | None = None,
     weights: str | None = None,

@@ -16,12 +16,13 @@ from inspect import signature
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
+import numpy.typing as npt
 
-from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.arrays import Array, Indices, Values
 from svrhmc.core.errors import UndefinedDensityError, one_of, requirement
 from svrhmc.core.randomness import Stream
 from svrhmc.gradients import Memory
-from svrhmc.rows.forms import rows_of
+from svrhmc.rows.forms import Form, RowsForm, rows_of
 
 Report = Callable[[int], None]  # is told of chain steps made, all chains together
 NEAR = 1e4  # |z|²/dim up to which f has to be a number; a trajectory that is thrown further may overflow
@@ -120,7 +121,7 @@ def joined(parts: list[Extension]) -> Extension:
     if len(parts) == 1:
         return parts[0]
 
-    def along(name: str, axis: int = 1, join: Any = np.concatenate) -> Any:
+    def along(name: str, axis: int = 1, join: Callable[..., Values] = np.concatenate) -> Any:
         arrays = [getattr(part, name) for part in parts]
         return None if arrays[0] is None else join(arrays, axis)
 
@@ -216,7 +217,7 @@ class Setup:
     seed: int
     chains: Indices
     threads: int = 1
-    devices: Any = None
+    devices: object = None
     randomness: Callable[[int, Indices], Stream] = Stream
 
     def stream(self, chains: Indices) -> Stream:
@@ -229,7 +230,7 @@ class Setup:
         return form_of(self.target)
 
 
-def form_of(density: Any) -> Any:
+def form_of(density: object) -> Any:
     """What a target is made of; None where it does not say, as a density from outside need not."""
     form = getattr(density, "form", None)
     return None if form is None else form()
@@ -246,7 +247,7 @@ class Place(NamedTuple):
     v: Array
     memory: Callable[[], Memory]
     gradient: Array | None = None
-    accepted: Any = None
+    accepted: npt.NDArray[np.bool_] | bool = False
 
 
 class Kernel(ABC):
@@ -280,12 +281,12 @@ def spent_by_passes(state: State, steps: Indices, n: int, passes: Callable[[Indi
     """`SamplerData.spent` where f and ∇f at the start are remembered, and each draw, by its number from 1 on, takes
     some passes over the components.
     """
-    made = np.concatenate([[0], np.cumsum(passes(state.step + 1 + np.arange(steps[-1] - state.step)))])
+    passes_made = np.concatenate([[0], np.cumsum(passes(state.step + 1 + np.arange(steps[-1] - state.step)))])
     first = np.where(steps > state.step, 0 if state.memory else 1, 0)
-    return np.asarray(state.spent + float(n) * (first + made[steps - state.step]), np.float64)
+    return np.asarray(state.spent + float(n) * (first + passes_made[steps - state.step]), np.float64)
 
 
-Reasons = dict[str, Callable[[Any, Any], str | None]]  # by kind: why it is not run, if so
+Reasons = dict[str, Callable[..., str | None]]  # by kind: why it is not run, if so
 
 
 class Engine(ABC):
@@ -301,20 +302,20 @@ class Engine(ABC):
     block: ClassVar[int | None] = None
 
     @abstractmethod
-    def supports(self, sampler: Any, density: Any) -> str | None:
+    def supports(self, sampler: Any, density: object) -> str | None:
         """None where the engine runs such a sampler (`SamplerData`) on such a target, else the reason why not."""
 
-    def lacks(self, sampler: Any, density: Any, reasons: dict[str, Reasons]) -> str | None:
+    def lacks(self, sampler: SamplerData, density: object, reasons: dict[str, Reasons]) -> str | None:
         """What `supports` answers for an engine that runs these kinds of sampler, each on these kinds of form."""
         if sampler.kind not in reasons:
             return f"it does not have the steps of {type(sampler).__name__}"
         form, forms = form_of(density), reasons[sampler.kind]
         if form is None or form.kind not in forms:
-            known = "methods" if form is None else form.kind
-            return f"it runs {', '.join(forms)} forms, and this target is known by its {known} alone"
+            kind = "methods" if form is None else form.kind
+            return f"it runs {', '.join(forms)} forms, and this target is known by its {kind} alone"
         return forms[form.kind](sampler, form)
 
-    def lacks_rows(self, form: Any, stored: Collection[str], maps: Collection[str]) -> str | None:
+    def lacks_rows(self, form: RowsForm, stored: Collection[str], maps: Collection[str]) -> str | None:
         """Why rows with a linear predictor are not run, by an engine with these storages and whitenings, and with
         priors of single coordinates.
         """
@@ -330,7 +331,7 @@ class Engine(ABC):
             return f"it does not have a {form.whitening.kind} whitening"
         return None
 
-    def lacks_order(self, sampler: Any, form: Any) -> str | None:
+    def lacks_order(self, sampler: Any, form: RowsForm) -> str | None:
         """Why rows are not run to the order of a sampler of the grid."""
         if sampler.recipe.order == 2 and form.whitening is not None and not form.whitening.identity_hessian:
             return "second order is for the target's own variables and those of a dense whitening"
@@ -421,7 +422,7 @@ def _preferred(setup: Setup) -> str | None:
     return getattr(form, "engine", None)
 
 
-def _is_small(form: Any) -> bool:
+def _is_small(form: Form | None) -> bool:
     """Whether a target has few rows in memory, or none there."""
     rows = rows_of(form)
     return form is None or (rows is not None and (rows.is_small or not rows.rows.in_memory))

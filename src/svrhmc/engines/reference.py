@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import DivergenceError, requirement
@@ -43,7 +44,7 @@ class Reference(Engine):
 
     name = "reference"
 
-    def supports(self, sampler: Any, density: Any) -> str | None:
+    def supports(self, sampler: Any, density: object) -> str | None:
         """Samplers with a definition in NumPy; of the grid, on rows in partitions, those that need no table of them."""
         if not sampler.defined:
             return f"{type(sampler).__name__} is not defined in NumPy"
@@ -235,5 +236,5 @@ def _require_gradient(chains: Indices, step: int, x: Array, g: Array) -> None:
         raise requirement("the gradient", "finite", "nan or inf", where)
 
 
-def _number(chains: Indices, bad: Any) -> int:
+def _number(chains: Indices, bad: npt.NDArray[np.bool_] | np.bool_) -> int:
     return int(chains[int(np.argmax(bad))])

@@ -18,7 +18,7 @@ from svrhmc.families.gamma import gamma as gamma
 from svrhmc.families.categorical import categorical as categorical
 from svrhmc.families.ordinal import ordinal as ordinal
 
-__all__ = ["FAMILIES", "family_of", *(made.__name__ for made in FAMILIES.values())]
+__all__ = ["FAMILIES", "family_of", *(family.__name__ for family in FAMILIES.values())]
 
 _INSTEAD = {
     "zero|zip|zinb|hurdle|inflated": "there is no zero-inflated or hurdle family: try 'negative-binomial', or fit "
@@ -37,9 +37,9 @@ _INSTEAD = {
 def family_of(family: object) -> Loss:
     """The loss that a name stands for, or the one given; other names are refused with what to take instead."""
     if isinstance(family, str):
-        for name, made in FAMILIES.items():
-            if family.lower() in (name, *made().aliases):
-                return made()
+        for name, make in FAMILIES.items():
+            if family.lower() in (name, *make().aliases):
+                return make()
     if hasattr(family, "curvature") and hasattr(family, "observed") and not isinstance(family, type):
         return family  # type: ignore[return-value]
     name = family.lower().replace("_", "-") if isinstance(family, str) else ""
@@ -49,9 +49,9 @@ def family_of(family: object) -> Loss:
 
 def _instead(name: str) -> str:
     """What to do without a family that there is not, or which one was probably meant."""
-    for known, made in FAMILIES.items():
-        if name in made().mistaken:
-            return f"did you mean {known!r}?"
+    for family, make in FAMILIES.items():
+        if name in make().mistaken:
+            return f"did you mean {family!r}?"
     for parts, advice in _INSTEAD.items():
         if any(part in name for part in parts.split("|")):
             return advice

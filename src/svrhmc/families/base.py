@@ -26,10 +26,12 @@ from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from svrhmc.core.arrays import Array, digest
+from svrhmc.core.arrays import Array, Values, digest
 from svrhmc.core.errors import real_array, requirement
-from svrhmc.families.primitives import NUMPY
+from svrhmc.families.primitives import NUMPY, Fields, Primitives, Value
 from svrhmc.families.recession import Faces
+
+Classes = Values | Sequence[object]  # what labels stand for, in order
 
 
 class Formulas(NamedTuple):
@@ -45,12 +47,12 @@ class Formulas(NamedTuple):
     elementary: whether a slope is made of e^t and arithmetic alone, which any device has.
     """
 
-    slope: Callable[..., Any]
-    curvature: Callable[..., Any]
-    value: Callable[..., Any] | None = None
-    both: Callable[..., Any] | None = None
-    remainder: Callable[..., Any] | None = None
-    energies: Callable[..., Any] | None = None
+    slope: Callable[..., Value]
+    curvature: Callable[..., Value]
+    value: Callable[..., Value] | None = None
+    both: Callable[..., Value] | None = None
+    remainder: Callable[..., Value] | None = None
+    energies: Callable[..., Value] | None = None
     arguments: int = 1
     elementary: bool = False
 
@@ -61,7 +63,7 @@ class Record(Protocol):
     """
 
     @staticmethod
-    def formulas(op: Any) -> Formulas:
+    def formulas(op: Primitives) -> Formulas:
         """Its functions over some primitives."""
 
 
@@ -77,7 +79,7 @@ class Coded(NamedTuple):
 
     loss: Loss
     y: npt.ArrayLike
-    classes: npt.NDArray[Any] | None = None
+    classes: Values | None = None
 
 
 class Loss(ABC):
@@ -116,7 +118,7 @@ class Loss(ABC):
         """The numbers of its record."""
         return ()
 
-    def record(self, kind: Callable[[float], Any] = float) -> Any:
+    def record(self, kind: Callable[[float], Value] = float) -> Fields:
         """Its numbers as compiled code takes them, in the precision of the rows."""
         size = (self.blocks, self.shared) if self.tail else ()
         return self.kernel(*map(kind, self.numbers), *size)
@@ -157,11 +159,11 @@ class Loss(ABC):
         """The standard deviation of y about its predictor, where it is given beforehand; None where it is not."""
         return None
 
-    def parameter_names(self, classes: Any = None) -> tuple[str, ...]:
+    def parameter_names(self, classes: Classes | None = None) -> tuple[str, ...]:
         """The names of the shared parameters, for labels of these classes."""
         return self.shared_names
 
-    def with_classes(self, levels: Sequence[Any], ordered: bool) -> tuple[Loss, Sequence[Any]]:
+    def with_classes(self, levels: Sequence[object], ordered: bool) -> tuple[Loss, Sequence[object]]:
         """The loss for labels of these classes, and the classes in the order in which they are numbered.
 
         ordered: whether the levels have an order of their own; that of texts is else the alphabet's.
@@ -292,27 +294,27 @@ class Family(Loss):
 
     def value(self, t: Array, y: Array) -> Array:
         """ℓ(t, y)."""
-        made = _formulas(self.kernel)
-        if made.value is not None:
-            return self._evaluated(made.value, made.arguments, t, y)
-        return self._evaluated(made.both, made.arguments, t, y)[0]
+        formulas = _formulas(self.kernel)
+        if formulas.value is not None:
+            return self._evaluated(formulas.value, formulas.arguments, t, y)
+        return self._evaluated(formulas.both, formulas.arguments, t, y)[0]
 
     def slope(self, t: Array, y: Array) -> Array:
         """∂ℓ/∂t."""
-        made = _formulas(self.kernel)
-        slopes = self._evaluated(made.slope, made.arguments, t, y)
-        return slopes if made.arguments == 1 else np.stack(slopes, axis=-1)
+        formulas = _formulas(self.kernel)
+        slopes = self._evaluated(formulas.slope, formulas.arguments, t, y)
+        return slopes if formulas.arguments == 1 else np.stack(slopes, axis=-1)
 
     def curvature(self, t: Array, y: Array) -> Array:
         """∂²ℓ/∂t²."""
-        made = _formulas(self.kernel)
-        bend = self._evaluated(made.curvature, made.arguments, t, y)
-        if made.arguments == 1:
+        formulas = _formulas(self.kernel)
+        bend = self._evaluated(formulas.curvature, formulas.arguments, t, y)
+        if formulas.arguments == 1:
             return bend
         aa, ab, bb = bend
         return np.stack([np.stack([aa, ab], axis=-1), np.stack([ab, bb], axis=-1)], axis=-2)
 
-    def _evaluated(self, function: Any, arguments: int, t: Array, y: Array) -> Any:
+    def _evaluated(self, function: Value, arguments: int, t: Array, y: Array) -> Value:
         """With e^t = ∞ where it overflows, from which formulas make the right limit."""
         with np.errstate(over="ignore"):
             if arguments == 1:
@@ -342,7 +344,7 @@ class SharedFamily(Family):
 
 
 @cache
-def _formulas(record: Any) -> Formulas:
+def _formulas(record: type[Record]) -> Formulas:
     """The formulas of a record over NumPy's primitives."""
     formulas: Formulas = record.formulas(NUMPY)
     return formulas
@@ -376,7 +378,7 @@ def mean_and_sd(y: Array, weights: Array) -> tuple[float, float]:
     return mean, sd if sd > 1e-12 * abs(mean) else abs(mean) or 1.0
 
 
-def log_odds(events: Any, total: Any) -> float:
+def log_odds(events: Value, total: Value) -> float:
     """log p/(1 − p) of a share, with half an event more of each kind."""
     return math.log((float(events) + 0.5) / (float(total - events) + 0.5))
 

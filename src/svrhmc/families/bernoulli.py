@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ from svrhmc.core.errors import one_of, requirement
 from svrhmc.core.serialise import part
 from svrhmc.families.base import Coded, Family, Formulas, Loss, family, log_odds, two_values
 from svrhmc.families.labels import two_texts
+from svrhmc.families.primitives import Fields, Primitives, Value
 from svrhmc.families.recession import Faces, sides
 
 _SERIES = 0.05  # |u| below which a remainder of the logistic loss is summed as a series
@@ -37,17 +38,17 @@ class Logistic(NamedTuple):
     """log(1 + e^{−yt}) with y = ±1."""
 
     @staticmethod
-    def formulas(op: Any) -> Formulas:
+    def formulas(op: Primitives) -> Formulas:
         """With s = yt and e = e^{−|s|}: ℓ = max(−s, 0) + log(1 + e), ℓ′ = −y/(1 + eˢ), ℓ″ = e/(1 + e)²; no term of
         these cancels another, and eˢ = ∞ rightly gives 0.
         """
         exp, where, maximum, log1p_unit = op.exp, op.where, op.maximum, op.log1p_unit
         zero, one = op.number(0), op.number(1)
 
-        def slope(loss: Any, t: Any, y: Any) -> Any:
+        def slope(loss: Fields, t: Value, y: Value) -> Value:
             return -y / (one + exp(y * t))
 
-        def both(loss: Any, t: Any, y: Any) -> Any:
+        def both(loss: Fields, t: Value, y: Value) -> Value:
             s = y * t
             e = exp(-abs(s))
             return maximum(-s, zero) + log1p_unit(e), -y * where(s > zero, e, one) / (one + e)
@@ -55,13 +56,13 @@ class Logistic(NamedTuple):
         return Formulas(slope, logistic_curvature, both=both, remainder=logistic_remainder, elementary=True)
 
 
-def logistic_curvature(loss: Any, t: Any, y: Any) -> Any:
+def logistic_curvature(loss: Fields, t: Value, y: Value) -> Value:
     """ℓ″ = e/(1 + e)², e = e^{−|t|}, the same for every label."""
     e = np.exp(-np.abs(t))
     return e / ((1.0 + e) * (1.0 + e))
 
 
-def logistic_remainder(loss: Any, t: Any, y: Any, u: Any) -> Any:
+def logistic_remainder(loss: Fields, t: Value, y: Value, u: Value) -> Value:
     """The same for every label, as ℓ(t, 1) − ℓ(t, −1) = −t. Where |u| < 0.05 it is summed by its series to u⁷, whose
     coefficients are polynomials in q = ℓ″ and s = 1 − 2p, p = 1/(1 + e⁻ᵗ).
     """
@@ -158,25 +159,25 @@ class Probit(NamedTuple):
     """−log Φ(yt) with y = ±1."""
 
     @staticmethod
-    def formulas(op: Any) -> Formulas:
+    def formulas(op: Primitives) -> Formulas:
         """With s = yt, λ = φ(s)/Φ(s) and e = s + λ: ℓ′ = −yλ, ℓ″ = λe, ℓ‴ = yλ(1 − e(e + λ))."""
         mills, minus_log_normal = op.mills, op.minus_log_normal
 
-        def slope(loss: Any, t: Any, y: Any) -> Any:
+        def slope(loss: Fields, t: Value, y: Value) -> Value:
             return -y * mills(y * t)[0]
 
-        def both(loss: Any, t: Any, y: Any) -> Any:
+        def both(loss: Fields, t: Value, y: Value) -> Value:
             hazard = mills(y * t)[0]
             return minus_log_normal(y * t, hazard), -y * hazard
 
-        def value(loss: Any, t: Any, y: Any) -> Any:
+        def value(loss: Fields, t: Value, y: Value) -> Value:
             return minus_log_normal(y * t, None)
 
-        def curvature(loss: Any, t: Any, y: Any) -> Any:
+        def curvature(loss: Fields, t: Value, y: Value) -> Value:
             hazard, e = mills(y * t)
             return hazard * e
 
-        def remainder(loss: Any, t: Any, y: Any, u: Any) -> Any:
+        def remainder(loss: Fields, t: Value, y: Value, u: Value) -> Value:
             """With s = yt and v = yu: ½v³ ∫₀¹ (1 − q)² ℓ‴(s + qv) dq, where |u| is at most 1."""
             s, v = y * t, y * u
             if abs(v) <= _NEAR:

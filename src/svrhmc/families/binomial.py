@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ from svrhmc.core.serialise import part
 from svrhmc.families.base import Family, Formulas, Loss, Observed, family, log_odds
 from svrhmc.families.bernoulli import LogisticLoss, logistic_curvature, logistic_remainder
 from svrhmc.families.labels import counts, first
+from svrhmc.families.primitives import Fields, Primitives, Value
 from svrhmc.families.recession import Faces, sides
 
 _TRIAL = LogisticLoss()
@@ -34,7 +35,7 @@ class Binomial(NamedTuple):
     """y log(1 + e⁻ᵗ) + (1 − y) log(1 + eᵗ) with y from 0 to 1."""
 
     @staticmethod
-    def formulas(op: Any) -> Formulas:
+    def formulas(op: Primitives) -> Formulas:
         """With e = e^{−|t|} and p = 1/(1 + e⁻ᵗ): ℓ = log(1 + e) + y max(−t, 0) + (1 − y) max(t, 0), two terms not below
         0; ℓ′ = (1 − y)p − y(1 − p).
         """
@@ -42,14 +43,14 @@ class Binomial(NamedTuple):
         zero, one = op.number(0), op.number(1)
 
         @op.function
-        def shares(e: Any, t: Any, y: Any) -> Any:
+        def shares(e: Value, t: Value, y: Value) -> Value:
             near, far = one / (one + e), e / (one + e)
             return (one - y) * where(t > zero, near, far) - y * where(t > zero, far, near)
 
-        def slope(loss: Any, t: Any, y: Any) -> Any:
+        def slope(loss: Fields, t: Value, y: Value) -> Value:
             return shares(exp(-abs(t)), t, y)
 
-        def both(loss: Any, t: Any, y: Any) -> Any:
+        def both(loss: Fields, t: Value, y: Value) -> Value:
             e = exp(-abs(t))
             value = log1p_unit(e) + (y * maximum(-t, zero) + (one - y) * maximum(t, zero))
             return value, shares(e, t, y)
@@ -98,8 +99,8 @@ class BinomialLoss(Family):
                 raise requirement("y", "0 or 1 where trials is None", first(successes, successes > 1), why)
             return Observed(successes, None)
         require_unmasked("trials", trials)
-        given = np.asarray(trials)
-        m = np.array(np.broadcast_to(counts("trials", np.atleast_1d(given), ("n",) if not given.ndim else (n,)), n))
+        sizes = np.asarray(trials)
+        m = np.array(np.broadcast_to(counts("trials", np.atleast_1d(sizes), ("n",) if not sizes.ndim else (n,)), n))
         if (few := m < successes).any():
             row = int(np.argmax(few))
             why = "y is the number of successes, not their share, and trials counts failures too"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,7 @@ from svrhmc.core.errors import requirement, whole
 from svrhmc.core.serialise import part
 from svrhmc.families.base import Coded, Formulas, Loss, SharedFamily, class_at, family
 from svrhmc.families.labels import class_numbers, classes_of
+from svrhmc.families.primitives import Fields, Primitives, Value
 from svrhmc.families.recession import Faces
 
 
@@ -35,13 +37,13 @@ class Categorical(NamedTuple):
     shared: int
 
     @staticmethod
-    def formulas(op: Any) -> Formulas:
+    def formulas(op: Primitives) -> Formulas:
         """With p_c = e^{t_c}/Σe^t, t₀ = 0: slopes p_c − 1[y = c], of the class itself minus the sum of the others;
         curvatures diag(p) − ppᵀ, with 1 − p_c as the sum of the others.
         """
         exp = op.exp
 
-        def value(loss: Any, t: Any, y: Any) -> Any:
+        def value(loss: Fields, t: Value, y: Value) -> Value:
             """log(1 + Σ_{c ≠ y} e^{t_c − t_y}), a sum of terms not below 0: by log1p where it is small."""
             xp = op.xp
             full = _with_baseline(xp, t)
@@ -51,20 +53,20 @@ class Categorical(NamedTuple):
             others = xp.where(own, 0.0, exp(away - top[..., None])).sum(axis=-1)
             return xp.where(top > 0, top + xp.log(others + exp(-top)), xp.log1p(others))
 
-        def slope(loss: Any, t: Any, y: Any) -> Any:
+        def slope(loss: Fields, t: Value, y: Value) -> Value:
             xp, p = op.xp, _softmax(op.xp, t)
             own = _own(xp, p, y)
             others = xp.where(own, 0.0, p).sum(axis=-1, keepdims=True)
             return xp.where(own, -others, p)[..., 1:]
 
-        def curvature(loss: Any, t: Any, y: Any) -> Any:
+        def curvature(loss: Fields, t: Value, y: Value) -> Value:
             p = _softmax(np, t)
             rest = (p[..., None, :] * (1.0 - np.eye(p.shape[-1]))).sum(axis=-1)
-            matrix, each = -p[..., 1:, None] * p[..., None, 1:], np.arange(p.shape[-1] - 1)
-            matrix[..., each, each] = (p * rest)[..., 1:]
+            matrix, diagonal = -p[..., 1:, None] * p[..., None, 1:], np.arange(p.shape[-1] - 1)
+            matrix[..., diagonal, diagonal] = (p * rest)[..., 1:]
             return matrix
 
-        def energies(loss: Any, count: Any, t: Any, y: Any, s: Any, valued: Any) -> None:
+        def energies(loss: Fields, count: Value, t: Value, y: Value, s: Value, valued: Value) -> None:
             """A loop over classes, and within it one over rows, which becomes vector code: e_c = e^{t_c − top},
             top = max(0, t).
             """
@@ -98,16 +100,16 @@ class Categorical(NamedTuple):
         return Formulas(slope, curvature, value, energies=energies)
 
 
-def _with_baseline(xp: Any, t: Any) -> Any:
+def _with_baseline(xp: ModuleType, t: Value) -> Value:
     return xp.concatenate([xp.zeros((*t.shape[:-1], 1)), t], axis=-1)
 
 
-def _own(xp: Any, full: Any, y: Any) -> Any:
+def _own(xp: ModuleType, full: Value, y: Value) -> Value:
     """Which of all classes is a row's own."""
     return xp.arange(full.shape[-1]) == xp.asarray(y)[..., None].astype(xp.int64)
 
 
-def _softmax(xp: Any, t: Any) -> Any:
+def _softmax(xp: ModuleType, t: Value) -> Value:
     """Probabilities of all classes, the baseline first."""
     full = _with_baseline(xp, t)
     e = xp.exp(full - full.max(axis=-1, keepdims=True))
@@ -138,13 +140,13 @@ class CategoricalLoss(SharedFamily):
         """The classes that the labels have, in order; where it was said how many there are, they are 0 … K − 1."""
         if self.classes is not None:
             return Coded(self, y, np.arange(self.classes))
-        codes, found = classes_of(y)
-        if len(found) < 2:
+        codes, classes = classes_of(y)
+        if len(classes) < 2:
             why = "a model of classes needs a second one"
-            raise requirement("y", "labels of at least two classes", f"{found.tolist()[0]!r} everywhere", why)
-        return Coded(CategoricalLoss(len(found)), codes, found)
+            raise requirement("y", "labels of at least two classes", f"{classes.tolist()[0]!r} everywhere", why)
+        return Coded(CategoricalLoss(len(classes)), codes, classes)
 
-    def with_classes(self, levels: Sequence[Any], ordered: bool) -> tuple[Loss, Sequence[Any]]:
+    def with_classes(self, levels: Sequence[object], ordered: bool) -> tuple[Loss, Sequence[object]]:
         return CategoricalLoss(len(levels)), levels
 
     @property

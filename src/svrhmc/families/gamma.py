@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.errors import real_array, requirement
 from svrhmc.core.serialise import part
 from svrhmc.families.base import Formulas, Loss, SharedFamily, family, log_rate, spread_unsettled
+from svrhmc.families.primitives import Fields, Primitives, Value
 from svrhmc.families.recession import Faces, sides
 
 
@@ -37,32 +38,32 @@ class Gamma(NamedTuple):
     shared: int
 
     @staticmethod
-    def formulas(op: Any) -> Formulas:
+    def formulas(op: Primitives) -> Formulas:
         """Slopes α(1 − eʳ) and α(eʳ − 1 − r + ψ(α) − log α); curvatures αeʳ, α(1 − eʳ) and
         α(eʳ − 1 − r + ψ(α) − log α + αψ′(α) − 1).
         """
         exp, expm1, gamma_excess = op.exp, op.expm1, op.gamma_excess
 
         @op.function
-        def parts(alpha: Any, log_excess: Any, rate: Any, r: Any) -> Any:
+        def parts(alpha: Value, log_excess: Value, rate: Value, r: Value) -> Value:
             grown = expm1(r)
             return alpha * (grown - r) + log_excess, -alpha * grown, alpha * (grown - r + rate)
 
-        def value(loss: Any, a: Any, b: Any, y: Any) -> Any:
+        def value(loss: Fields, a: Value, b: Value, y: Value) -> Value:
             alpha = op.exp(b)
             return parts(alpha, op.log_gamma_excess(alpha, b), 0.0, y - a)[0]
 
-        def slope(loss: Any, a: Any, b: Any, y: Any) -> Any:
+        def slope(loss: Fields, a: Value, b: Value, y: Value) -> Value:
             alpha = op.exp(b)
             return parts(alpha, 0.0, op.digamma_excess(alpha, b), y - a)[1:]
 
-        def curvature(loss: Any, a: Any, b: Any, y: Any) -> Any:
+        def curvature(loss: Fields, a: Value, b: Value, y: Value) -> Value:
             r, alpha = y - a, op.exp(b)
             grown = expm1(r)
             own = alpha * (grown - r + op.digamma_excess(alpha, b) + alpha * op.trigamma(alpha) - 1)
             return alpha * exp(r), -alpha * grown, own
 
-        def energies(loss: Any, count: Any, t: Any, y: Any, s: Any, valued: Any) -> None:
+        def energies(loss: Fields, count: Value, t: Value, y: Value, s: Value, valued: Value) -> None:
             """What is of α alone is found once, as α is the same for all rows."""
             alpha = log_excess = rate = 0.0
             for i in range(count):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
-from svrhmc.core.arrays import Array
+from svrhmc.core.arrays import Array, Values
 from svrhmc.core.errors import real_array, require_unmasked, requirement
+from svrhmc.families.primitives import Value
 
 _FEW = 50  # levels that a category of few rows may have
 _MOST = 2.0**53  # from here on float64 does not tell one count from the next
@@ -30,13 +29,13 @@ def counts(name: str, value: npt.ArrayLike, shape: tuple[int | str, ...]) -> Arr
     return array
 
 
-def first(array: Array, wrong: npt.NDArray[Any]) -> str:
+def first(array: Values, wrong: Values) -> str:
     """The first wrong one and its place."""
     row = int(np.argmax(wrong))
     return f"{array.flat[row]:.17g} at row {row}"
 
 
-def classes_of(y: npt.ArrayLike) -> tuple[Array, npt.NDArray[Any]]:
+def classes_of(y: npt.ArrayLike) -> tuple[Array, Values]:
     """Labels of any kind (texts, whole numbers, truth values) as 0, 1, …, and the classes these stand for, in order.
 
     >>> classes_of(["dog", "cat", "dog"])
@@ -50,10 +49,10 @@ def classes_of(y: npt.ArrayLike) -> tuple[Array, npt.NDArray[Any]]:
         if not whole.all():
             raise requirement("y", "labels of classes", f"{first(array, ~whole)}, not a whole number")
         array = array.astype(np.int64) if (np.abs(array) < _MOST).all() else array
-    found = distinct(array)
-    codes = np.searchsorted(found, array)
-    require_shared_classes(len(found), len(array))
-    return codes.reshape(array.shape).astype(np.float64), found
+    classes = distinct(array)
+    codes = np.searchsorted(classes, array)
+    require_shared_classes(len(classes), len(array))
+    return codes.reshape(array.shape).astype(np.float64), classes
 
 
 def require_shared_classes(classes: int, rows: int) -> None:
@@ -63,7 +62,7 @@ def require_shared_classes(classes: int, rows: int) -> None:
         raise requirement("y", "labels of classes that rows share", f"{classes:,} in {rows:,} rows", why)
 
 
-def distinct(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def distinct(array: Values) -> Values:
     """The different labels, sorted; labels that cannot be are refused."""
     try:
         return np.unique(array)
@@ -72,11 +71,11 @@ def distinct(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         raise requirement("y", "labels of one kind, which have an order", " and ".join(kinds)) from None
 
 
-def class_labels(y: Any) -> tuple[npt.NDArray[Any], list[Any]]:
+def class_labels(y: Value) -> tuple[Values, list[object]]:
     """One label for each row, none of them missing, and the categories that they have in an order of their own, as an
     ordered category of a data frame has them; [] where they have none.
     """
-    kind = getattr(y, "cat", y)  # of a pandas series, or a pandas.Categorical
+    kind: Value = getattr(y, "cat", y)  # of a pandas series, or a pandas.Categorical
     ordered = bool(getattr(kind, "ordered", False)) and hasattr(kind, "categories")
     return _labels(y), list(kind.categories) if ordered else []
 
@@ -97,7 +96,7 @@ def names_rows(levels: int, rows: int) -> bool:
     return levels > max(_FEW, rows // 2)
 
 
-def two_texts(y: npt.ArrayLike) -> tuple[npt.ArrayLike, npt.NDArray[Any] | None]:
+def two_texts(y: npt.ArrayLike) -> tuple[npt.ArrayLike, Values | None]:
     """Labels that are two texts as 0 and 1, and the texts; numbers are left as they are.
 
     >>> two_texts(["no", "yes", "no"])
@@ -107,16 +106,16 @@ def two_texts(y: npt.ArrayLike) -> tuple[npt.ArrayLike, npt.NDArray[Any] | None]
     array = np.asarray(y)
     if array.dtype.kind not in "US" and not (array.dtype.kind == "O" and any(isinstance(v, str) for v in array.flat)):
         return y, None
-    codes, found = classes_of(array)
-    if len(found) != 2:
-        why = "for more use 'categorical'" if len(found) > 2 else ""
+    codes, classes = classes_of(array)
+    if len(classes) != 2:
+        why = "for more use 'categorical'" if len(classes) > 2 else ""
         raise requirement(
-            "y", "labels of two classes", f"{len(found)}: " + ", ".join(map(repr, found[:4].tolist())), why
+            "y", "labels of two classes", f"{len(classes)}: " + ", ".join(map(repr, classes[:4].tolist())), why
         )
-    return codes, found
+    return codes, classes
 
 
-def _labels(y: npt.ArrayLike) -> npt.NDArray[Any]:
+def _labels(y: npt.ArrayLike) -> Values:
     """One label for each row, none of them missing."""
     require_unmasked("y", y)
     array = np.asarray(y)

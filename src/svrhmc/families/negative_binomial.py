@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.serialise import part
 from svrhmc.families.base import Formulas, Loss, SharedFamily, family, log_rate
 from svrhmc.families.labels import counts
-from svrhmc.families.primitives import NUMPY
+from svrhmc.families.primitives import NUMPY, Fields, Primitives, Value
 from svrhmc.families.recession import Faces, sides
 
 
@@ -39,36 +39,36 @@ class NegativeBinomial(NamedTuple):
     shared: int
 
     @staticmethod
-    def formulas(op: Any) -> Formulas:
+    def formulas(op: Primitives) -> Formulas:
         """With p = 1/(1 + e⁻ᵛ), D = ψ(y + φ) − ψ(φ) and c = p(1 − p): slopes φp − y(1 − p) and
         φ(sp(v) − p) + y(1 − p) − φD; curvatures (φ + y)c, φp − (φ + y)c and φ(sp(v) − 2p − D) + (φ + y)c − φ²D′.
         """
         exp, soft, softplus, sigmoid, rising = op.exp, op.soft, op.softplus, op.sigmoid, op.rising
 
         @op.function
-        def energy(phi: Any, v: Any, y: Any, soft_v: Any, log_rising: Any) -> Any:
+        def energy(phi: Value, v: Value, y: Value, soft_v: Value, log_rising: Value) -> Value:
             return phi * soft_v + y * soft(-v)[0] - log_rising
 
         @op.function
-        def slopes(phi: Any, y: Any, soft_v: Any, p: Any, rest: Any, rate: Any) -> Any:
+        def slopes(phi: Value, y: Value, soft_v: Value, p: Value, rest: Value, rate: Value) -> Value:
             return phi * p - y * rest, phi * (soft_v - p) + y * rest - phi * rate
 
-        def value(loss: Any, a: Any, b: Any, y: Any) -> Any:
+        def value(loss: Fields, a: Value, b: Value, y: Value) -> Value:
             phi = op.exp(b)
             return energy(phi, a - b, y, softplus(a - b), op.log_rising(phi, y))
 
-        def slope(loss: Any, a: Any, b: Any, y: Any) -> Any:
+        def slope(loss: Fields, a: Value, b: Value, y: Value) -> Value:
             phi = op.exp(b)
             return slopes(phi, y, *soft(a - b), op.rising_rate(phi, y))
 
-        def curvature(loss: Any, a: Any, b: Any, y: Any) -> Any:
+        def curvature(loss: Fields, a: Value, b: Value, y: Value) -> Value:
             v, phi = a - b, op.exp(b)
             p = sigmoid(v)
             both = (phi + y) * p * sigmoid(-v)
             D, bend = op.rising_rate(phi, y), op.trigamma(y + phi) - op.trigamma(phi)
             return both, phi * p - both, phi * (softplus(v) - 2 * p - D) + both - phi**2 * bend
 
-        def energies(loss: Any, count: Any, t: Any, y: Any, s: Any, valued: Any) -> None:
+        def energies(loss: Fields, count: Value, t: Value, y: Value, s: Value, valued: Value) -> None:
             """Values and slopes at once, as they share most of their work; φ is the same for all rows."""
             phi = 0.0
             for i in range(count):

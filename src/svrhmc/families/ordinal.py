@@ -28,7 +28,8 @@ import math
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -36,9 +37,9 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import requirement, whole
 from svrhmc.core.serialise import part
-from svrhmc.families.base import Coded, Formulas, Loss, SharedFamily, class_at, family
+from svrhmc.families.base import Classes, Coded, Formulas, Loss, SharedFamily, class_at, family
 from svrhmc.families.labels import class_labels, class_numbers, distinct
-from svrhmc.families.primitives import NUMPY
+from svrhmc.families.primitives import NUMPY, Fields, Primitives, Value
 from svrhmc.families.recession import Faces, sides
 
 _LOG2 = math.log(2.0)
@@ -50,7 +51,7 @@ _HOW = (
 
 
 @family
-def ordinal(levels: Sequence[Any] | None = None) -> Loss:
+def ordinal(levels: Sequence[object] | None = None) -> Loss:
     """Ordered classes with P(y ≤ j) = 1/(1 + e^{−(c_j − t)}), the thresholds c_j the last coordinates of x.
 
     levels: the classes, the lowest first; None: the order of an ordered category, or that of numbers.
@@ -70,37 +71,37 @@ class Ordinal(NamedTuple):
     shared: int
 
     @staticmethod
-    def formulas(op: Any) -> Formulas:
+    def formulas(op: Primitives) -> Formulas:
         """As at the top of this file; where thresholds are not in order g = 0, and ℓ = ∞."""
         exp, expm1, log, log1p, where, maximum = op.exp, op.expm1, op.log, op.log1p, op.where, op.maximum
         softplus, sigmoid, infinity = op.softplus, op.sigmoid, math.inf
 
         @op.function
-        def value_of(a: Any, b: Any, d: Any) -> Any:
+        def value_of(a: Value, b: Value, d: Value) -> Value:
             safe = maximum(d, _LEAST)
             apart = where(d > _LOG2, log1p(-exp(-maximum(d, _LOG2))), log(-expm1(-safe)))
             return where(d > 0.0, softplus(-a) + softplus(b) - apart, infinity)
 
         @op.function
-        def slopes_of(a: Any, b: Any, d: Any) -> Any:
+        def slopes_of(a: Value, b: Value, d: Value) -> Value:
             """By η, a and b."""
             g = where(d > 0.0, 1.0 / expm1(maximum(d, _LEAST)), 0.0)
             below, above = sigmoid(-a), sigmoid(b)
             return below - above, -below - g, above + g
 
-        def value(loss: Any, t: Any, y: Any) -> Any:
+        def value(loss: Fields, t: Value, y: Value) -> Value:
             return value_of(*_between(op.xp, t, y))
 
-        def slope(loss: Any, t: Any, y: Any) -> Any:
-            xp, each = op.xp, op.xp.arange(t.shape[-1] - 1)
+        def slope(loss: Fields, t: Value, y: Value) -> Value:
+            xp, thresholds = op.xp, op.xp.arange(t.shape[-1] - 1)
             by_predictor, by_a, by_b = slopes_of(*_between(xp, t, y))
             own = y[..., None]
-            by_thresholds = xp.where(each == own, by_a[..., None], 0.0) + xp.where(
-                each == own - 1, by_b[..., None], 0.0
+            by_thresholds = xp.where(thresholds == own, by_a[..., None], 0.0) + xp.where(
+                thresholds == own - 1, by_b[..., None], 0.0
             )
             return xp.concatenate([by_predictor[..., None], by_thresholds], axis=-1)
 
-        def curvature(loss: Any, t: Any, y: Any) -> Any:
+        def curvature(loss: Fields, t: Value, y: Value) -> Value:
             """With q = σ(1 − σ) at a and b: ∂² by (η, a, b) = ((q_a + q_b, −q_a, −q_b), (·, q_a + w, −w),
             (·, ·, q_b + w)), w = g(1 + g).
             """
@@ -108,12 +109,12 @@ class Ordinal(NamedTuple):
             at_a, at_b = sigmoid(a) * sigmoid(-a), sigmoid(b) * sigmoid(-b)
             g = np.where(d > 0.0, 1.0 / expm1(maximum(d, _LEAST)), 0.0)
             w = g * (1.0 + g)
-            each = np.arange(t.shape[-1] - 1)
-            upper, lower = (np.asarray(each == own, np.float64) for own in (y[..., None], y[..., None] - 1))
+            thresholds = np.arange(t.shape[-1] - 1)
+            upper, lower = (np.asarray(thresholds == own, np.float64) for own in (y[..., None], y[..., None] - 1))
             one = np.zeros((*a.shape, 1))
-            to_predictor = np.concatenate([one + 1.0, np.zeros((*a.shape, len(each)))], axis=-1)
+            to_predictor = np.concatenate([one + 1.0, np.zeros((*a.shape, len(thresholds)))], axis=-1)
             to_a, to_b = (
-                np.concatenate([one, np.broadcast_to(of, (*a.shape, len(each)))], -1) for of in (upper, lower)
+                np.concatenate([one, np.broadcast_to(end, (*a.shape, len(thresholds)))], -1) for end in (upper, lower)
             )
             ways = to_a - to_predictor, to_b - to_predictor, to_a - to_b
             return sum(
@@ -121,7 +122,7 @@ class Ordinal(NamedTuple):
                 for size, way in zip((at_a, at_b, w), ways, strict=True)
             )
 
-        def energies(loss: Any, count: Any, t: Any, y: Any, s: Any, valued: Any) -> None:
+        def energies(loss: Fields, count: Value, t: Value, y: Value, s: Value, valued: Value) -> None:
             """A row meets two thresholds at the most."""
             m = len(s)
             for j in range(1, m):
@@ -142,7 +143,7 @@ class Ordinal(NamedTuple):
         return Formulas(slope, curvature, value, energies=energies)
 
 
-def _between(xp: Any, t: Any, y: Any) -> tuple[Any, Any, Any]:
+def _between(xp: ModuleType, t: Value, y: Value) -> tuple[Value, Value, Value]:
     """a and b, the thresholds above and below the class of each row, less its predictor, and d, all digits of it."""
     shape = (*t.shape[:-1], 1)
     ends = xp.full(shape, -xp.inf), xp.full(shape, xp.inf)
@@ -176,14 +177,14 @@ class OrdinalLoss(SharedFamily):
     nanoseconds = 32.0
     kernel = Ordinal
     classes: int | None = None
-    levels: tuple[Any, ...] | None = None
+    levels: tuple[object, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.classes is not None:
             whole("classes", self.classes, 2)
         if self.levels is None:
             return
-        if not all(isinstance(each, Hashable) for each in self.levels):
+        if not all(isinstance(level, Hashable) for level in self.levels):
             raise requirement("levels", "texts or numbers, the lowest class first", repr(list(self.levels)))
         if not len(set(self.levels)) == len(self.levels) >= 2:
             raise requirement("levels", "at least two different classes, the lowest first", repr(list(self.levels)))
@@ -199,29 +200,29 @@ class OrdinalLoss(SharedFamily):
             raise requirement("classes", "known", "None", "coded(y) counts those of the labels")
         return self.classes
 
-    def parameter_names(self, classes: Any = None) -> tuple[str, ...]:
+    def parameter_names(self, classes: Classes | None = None) -> tuple[str, ...]:
         """Of the classes on both sides."""
-        known = range(self._count) if classes is None else classes
-        return tuple(f"threshold {low}|{high}" for low, high in pairwise(known))
+        levels = range(self._count) if classes is None else classes
+        return tuple(f"threshold {low}|{high}" for low, high in pairwise(levels))
 
     def weak_shared_words(self, names: Sequence[str]) -> list[str]:
         """All of them at once."""
         return [f"thresholds, at the means of the columns, ~ N(0, {self.shared_prior[0] ** -0.5:g}²)"]
 
-    def with_classes(self, levels: Sequence[Any], ordered: bool) -> tuple[Loss, Sequence[Any]]:
+    def with_classes(self, levels: Sequence[object], ordered: bool) -> tuple[Loss, Sequence[object]]:
         """In their own order, or in the one that was given."""
         if self.levels is None and not ordered:
             shown = ", ".join(map(repr, levels[:4])) + (", …" if len(levels) > 4 else "")
             raise requirement("y", "labels whose order is known for the family 'ordinal'", f"the texts {shown}", _HOW)
-        known = list(levels if self.levels is None else self.levels)
-        if len(known) > self.most_classes:
+        ranked = list(levels if self.levels is None else self.levels)
+        if len(ranked) > self.most_classes:
             why = "each but one has a threshold; for numbers use 'gaussian'"
-            raise requirement("y", f"labels of at most {self.most_classes} classes", f"{len(known):,}", why)
-        for given, others, what in ((levels, known, "among the levels"), (known, levels, "seen in some row")):
-            if strange := [each for each in given if each not in others]:
-                why = f"levels={known!r} must be the classes of the labels, {list(levels)!r}"
+            raise requirement("y", f"labels of at most {self.most_classes} classes", f"{len(ranked):,}", why)
+        for own, others, what in ((levels, ranked, "among the levels"), (ranked, levels, "seen in some row")):
+            if strange := [level for level in own if level not in others]:
+                why = f"levels={ranked!r} must be the classes of the labels, {list(levels)!r}"
                 raise requirement("y", f"labels whose classes are each {what}", repr(strange[0]), why)
-        return OrdinalLoss(len(known)), known
+        return OrdinalLoss(len(ranked)), ranked
 
     def coded(self, y: npt.ArrayLike) -> Coded:
         """The classes of the labels, in order; where it was said how many there are, they are 0 … K − 1."""
@@ -230,15 +231,15 @@ class OrdinalLoss(SharedFamily):
         array, categories = class_labels(y)
         if categories:
             seen = set(array.tolist())
-            levels = [each for each in categories if each in seen]
+            levels = [level for level in categories if level in seen]
         else:
             levels = distinct(array).tolist()
         if len(levels) < 2:
             why = "a model of classes needs a second one"
             raise requirement("y", "labels of at least two classes", f"{levels[0]!r} everywhere", why)
-        loss, known = self.with_classes(levels, bool(categories) or array.dtype.kind in "biuf")
-        places = {each: float(k) for k, each in enumerate(known)}
-        return Coded(loss, np.array([places[each] for each in array.tolist()]), np.array(known))
+        loss, ranked = self.with_classes(levels, bool(categories) or array.dtype.kind in "biuf")
+        places = {level: float(k) for k, level in enumerate(ranked)}
+        return Coded(loss, np.array([places[label] for label in array.tolist()]), np.array(ranked))
 
     def labels(self, y: npt.ArrayLike, n: int) -> Array:
         """Classes 0 … K − 1, each of which is seen: else nothing tells two thresholds apart."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.serialise import part
 from svrhmc.families.base import Family, Formulas, Loss, family, log_rate
 from svrhmc.families.labels import counts
+from svrhmc.families.primitives import Fields, Primitives, Value
 from svrhmc.families.recession import Faces, sides
 
 _SMALL = 0.25  # |u| below which a remainder is summed as a series
@@ -33,27 +34,27 @@ class Poisson(NamedTuple):
     """eᵗ − yt."""
 
     @staticmethod
-    def formulas(op: Any) -> Formulas:
+    def formulas(op: Primitives) -> Formulas:
         """ℓ′ = eᵗ − y, ℓ″ = ℓ‴ = eᵗ."""
         exp, polynomial = op.exp, op.polynomial
 
-        def both(loss: Any, t: Any, y: Any) -> Any:
+        def both(loss: Fields, t: Value, y: Value) -> Value:
             mean = exp(t)
             return mean - y * t, mean - y
 
-        def slope(loss: Any, t: Any, y: Any) -> Any:
+        def slope(loss: Fields, t: Value, y: Value) -> Value:
             return exp(t) - y
 
-        def curvature(loss: Any, t: Any, y: Any) -> Any:
+        def curvature(loss: Fields, t: Value, y: Value) -> Value:
             return exp(t) * np.ones(np.shape(y))
 
-        def remainder(loss: Any, t: Any, y: Any, u: Any) -> Any:
+        def remainder(loss: Fields, t: Value, y: Value, u: Value) -> Value:
             """eᵗ(eᵘ − 1 − u − ½u²), the same for every label, as ℓ is −yt beside eᵗ."""
             if abs(u) < _SMALL:
                 return math.exp(t) * (u * u * u * polynomial(_SERIES, u))
             return math.exp(t + u) - math.exp(t) * (1.0 + u * (1.0 + 0.5 * u))
 
-        def centred(loss: Any, count: Any, t: Any, y: Any, slope: Any, value: Any) -> None:
+        def centred(loss: Fields, count: Value, t: Value, y: Value, slope: Value, value: Value) -> None:
             """In float64, less the value at the best t there is for the label: what float32 then holds of it is as
             small as the row fits well.
             """

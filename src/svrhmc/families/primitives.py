@@ -23,24 +23,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from svrhmc.core.arrays import Array
 
+Primitives = SimpleNamespace  # exp, log, … of NumPy, of JAX or of compiled code
+Value = Any  # a number or array that these take
+Fields = Any  # a `Record`, with the numbers of its family
+
 MILLS_TAIL, MILLS_TERMS = 4.0, 40  # below −4 λ is a continued fraction, which has all digits with so many terms
 
 
-def logistic_functions(op: Any) -> None:
+def logistic_functions(op: Primitives) -> None:
     """softplus(v) = max(v, 0) + log(1 + e^{−|v|}), sigmoid(v) and soft, from what `op` has: nothing overflows."""
     exp, where, maximum, log1p_unit, zero, one = op.exp, op.where, op.maximum, op.log1p_unit, op.number(0), op.number(1)
 
-    def softplus(v: Any) -> Any:
+    def softplus(v: Value) -> Value:
         return maximum(v, zero) + log1p_unit(exp(-abs(v)))
 
-    def sigmoid(v: Any) -> Any:
+    def sigmoid(v: Value) -> Value:
         e = exp(-abs(v))
         return where(v > zero, one, e) / (one + e)
 
@@ -48,7 +52,7 @@ def logistic_functions(op: Any) -> None:
     op.soft = lambda v: (softplus(v), sigmoid(v), sigmoid(-v))
 
 
-def _mills(s: Any) -> tuple[Array, Array]:
+def _mills(s: Value) -> tuple[Array, Array]:
     from scipy.special import erfcx
 
     s = np.asarray(s, np.float64)
@@ -62,35 +66,35 @@ def _mills(s: Any) -> tuple[Array, Array]:
     return np.where(far, x + rest, hazard), np.where(far, rest, s + hazard)
 
 
-def _trigamma(z: Any) -> Array:
+def _trigamma(z: Value) -> Array:
     from scipy.special import polygamma
 
     return np.asarray(polygamma(1, z), np.float64)
 
 
-def _special() -> Any:
+def _special() -> Value:
     from scipy import special  # loaded where it is needed
 
     return special
 
 
-def array_primitives(xp: Any, special: Callable[[], Any]) -> SimpleNamespace:
+def array_primitives(xp: ModuleType, special: Callable[[], Any]) -> SimpleNamespace:
     """Those that NumPy and JAX have alike: `xp` is NumPy or JAX's NumPy, `special` returns SciPy's special functions or
     JAX's.
     """
 
-    def log_rising(phi: Any, y: Any) -> Any:
+    def log_rising(phi: Value, y: Value) -> Value:
         """Without the difference of two large numbers."""
         safe = xp.maximum(y, 1.0)
         return xp.where(y > 0, special().gammaln(safe) - special().betaln(safe, phi), 0.0)
 
-    def rising_rate(phi: Any, y: Any) -> Any:
+    def rising_rate(phi: Value, y: Value) -> Value:
         return special().digamma(y + phi) - special().digamma(phi)
 
-    def log_gamma_excess(alpha: Any, theta: Any) -> Any:
+    def log_gamma_excess(alpha: Value, theta: Value) -> Value:
         return alpha * (1 - theta) + special().gammaln(alpha)
 
-    def digamma_excess(alpha: Any, theta: Any) -> Any:
+    def digamma_excess(alpha: Value, theta: Value) -> Value:
         return special().digamma(alpha) - theta
 
     return SimpleNamespace(

@@ -15,12 +15,13 @@ For one predictor a cone is known from two answers: does ℓ grow as t → +∞,
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
+from svrhmc.families.primitives import Value
 
 
 class Faces(NamedTuple):
@@ -30,7 +31,7 @@ class Faces(NamedTuple):
     both: npt.NDArray[np.bool_]
 
 
-def sides(up: Any, down: Any) -> Faces:
+def sides(up: Value, down: Value) -> Faces:
     """The cones of one predictor, from whether the loss grows as t → +∞ and as t → −∞.
 
     >>> sides(np.array([True, True, False]), np.array([True, False, True])).normals.ravel()

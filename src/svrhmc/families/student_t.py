@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from svrhmc.core.errors import positive
 from svrhmc.core.serialise import part
 from svrhmc.families.base import Formulas, Loss, family
 from svrhmc.families.gaussian import LocationScale, location_scale
+from svrhmc.families.primitives import Fields, Primitives, Value
 
 
 @family
@@ -38,17 +39,17 @@ class StudentT(NamedTuple):
     shared: int
 
     @staticmethod
-    def formulas(op: Any) -> Formulas:
+    def formulas(op: Primitives) -> Formulas:
         """h = ½(ν + 1) log(1 + r²/ν), g = (ν + 1)r/(ν + r²), g′ = (ν + 1)(ν − r²)/(ν + r²)²."""
         log1p = op.log1p
 
-        def value_of(loss: Any, r: Any) -> Any:
+        def value_of(loss: Fields, r: Value) -> Value:
             return 0.5 * (loss.df + 1.0) * log1p(r * r / loss.df)
 
-        def slope_of(loss: Any, r: Any) -> Any:
+        def slope_of(loss: Fields, r: Value) -> Value:
             return (loss.df + 1.0) * r / (loss.df + r * r)
 
-        def bend_of(loss: Any, r: Any) -> Any:
+        def bend_of(loss: Fields, r: Value) -> Value:
             v, total = loss.df, loss.df + r * r
             return (v + 1) * (v - r * r) / total**2, 2 * v * (v + 1) * r / total**2
 

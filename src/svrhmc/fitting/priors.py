@@ -36,6 +36,7 @@ from svrhmc.priors.terms import LKJ, Flat, Normal, Prior
 from svrhmc.sampling.coordinates import Units
 
 INTERCEPT = "Intercept"
+Priors = Prior | Mapping[str, Any] | None  # of all coefficients, by name (`Prior`, `LKJ`), or weak ones
 _EFFECT, _INTERCEPT_SD = 2.5, 5.0
 
 
@@ -47,7 +48,7 @@ def units_and_priors(
     typical: float,
     size: float,
     intercept: bool,
-    prior: Any,
+    prior: Priors,
     scale_names: tuple[str, ...] = (),
 ) -> tuple[Units, list[Prior], list[Prior] | None]:
     """Units, priors of the standardised coefficients, and those of shared parameters.
@@ -68,7 +69,7 @@ def units_and_priors(
     return units, ([middle] if intercept else []) + slopes, _shared(prior, weak, parameters, names)
 
 
-def with_priors(groups: Sequence[EffectTerm], prior: Any) -> tuple[tuple[EffectTerm, ...], Any]:
+def with_priors(groups: Sequence[EffectTerm], prior: Priors) -> tuple[tuple[EffectTerm, ...], Priors]:
     """Groups with the priors that a dictionary has for them, and what is left of the dictionary for coefficients.
 
     The standard deviation of an effect goes by the name that a formula has for it, "x | school", or by that of the
@@ -77,19 +78,19 @@ def with_priors(groups: Sequence[EffectTerm], prior: Any) -> tuple[tuple[EffectT
     """
     if not groups or not isinstance(prior, Mapping):
         return tuple(groups), prior
-    given = {_squeezed(str(name)): name for name in prior}
-    used: set[Any] = set()
+    keys_by_name = {_squeezed(str(name)): name for name in prior}
+    used: set[str] = set()
 
-    def own(*names: str) -> Any:
+    def own(*names: str) -> Prior | LKJ | None:
         """The prior by the first of these names that has one; all of the names are known."""
-        keys = [given[name] for name in map(_squeezed, names) if name in given]
+        keys = [keys_by_name[name] for name in map(_squeezed, names) if name in keys_by_name]
         used.update(keys)
         return prior[keys[0]] if keys else None
 
-    made: list[EffectTerm] = []
+    with_own: list[EffectTerm] = []
     for group in groups:
-        nothing: list[Any] = [None] * group.width
-        scales: list[Any] = group.priors(nothing)
+        usual: list[Any] = [None] * group.width
+        scales: list[Prior | None] = list(group.priors(usual))
         for j in range(group.width):
             one = own(*group.prior_names(j))
             if one is not None and not (isinstance(one, Prior) and one.positive):
@@ -99,9 +100,9 @@ def with_priors(groups: Sequence[EffectTerm], prior: Any) -> tuple[tuple[EffectT
         correlations = own(_correlations(group)) if group.width > 1 else None
         if not (correlations is None or isinstance(correlations, LKJ)):
             raise requirement(f"the prior of {_correlations(group)!r}", "LKJ(eta)", repr(correlations))
-        made.append(group.with_priors(scales, group.lkj if correlations is None else correlations.eta))
+        with_own.append(group.with_priors(scales, group.lkj if correlations is None else correlations.eta))
     left = {name: one for name, one in prior.items() if name not in used}
-    return tuple(made), left or None
+    return tuple(with_own), left or None
 
 
 def scale_names(groups: Sequence[EffectTerm]) -> tuple[str, ...]:
@@ -119,7 +120,7 @@ def _squeezed(name: str) -> str:
 
 
 def _slopes(
-    prior: Any,
+    prior: Priors,
     names: tuple[str, ...],
     scales: Scales,
     size: float,
@@ -143,7 +144,7 @@ def _slopes(
         allowed = f"by the names of the columns ({shown})" + (f" or {', '.join(more)}" if more else "")
         why = "this model has no intercept" if unknown[0] == INTERCEPT else ""
         raise requirement("prior", allowed, repr(unknown[0]), why)
-    odd = [each for each in prior.values() if not isinstance(each, Prior)]
+    odd = [own for own in prior.values() if not isinstance(own, Prior)]
     if odd:
         raise requirement("prior", "a dictionary of svrhmc.targets.priors by column", repr(odd[0]))
     return [
@@ -152,7 +153,7 @@ def _slopes(
     ]
 
 
-def _intercept(prior: Any, location: float, size: float, taken_off: float) -> Prior:
+def _intercept(prior: Priors, location: float, size: float, taken_off: float) -> Prior:
     """Of the intercept at the centre of the columns, less what was taken off the response."""
     if isinstance(prior, Mapping) and INTERCEPT in prior:
         given: Prior = prior[INTERCEPT].shifted(-taken_off)
@@ -165,7 +166,7 @@ def _positive(name: str) -> str:
     return name.removeprefix("log ")
 
 
-def _shared(prior: Any, weak: Prior, parameters: tuple[str, ...], names: tuple[str, ...]) -> list[Prior] | None:
+def _shared(prior: Priors, weak: Prior, parameters: tuple[str, ...], names: tuple[str, ...]) -> list[Prior] | None:
     """Of the parameters that all rows share: as given for the parameter or for its logarithm, or else weak ones; None
     where there are none. A column of the parameter's own name comes first, and leaves it that of its logarithm.
     """
@@ -196,7 +197,7 @@ def locations_and_precisions(priors: list[Prior], loss: Loss, shared: list[Prior
 
 
 def prior_in_words(
-    prior: Any,
+    prior: Priors,
     loss: Loss,
     middle: Prior | None,
     response: float,

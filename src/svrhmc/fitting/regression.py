@@ -19,10 +19,11 @@ from svrhmc.density.generalised import GeneralisedLinear
 from svrhmc.density.glm import checked_weights, glm
 from svrhmc.density.mixed import require_groups
 from svrhmc.families import family_of
-from svrhmc.families.base import Loss
+from svrhmc.families.base import Classes, Loss
 from svrhmc.fitting.labels import Response, response_of
 from svrhmc.fitting.priors import (
     INTERCEPT,
+    Priors,
     locations_and_precisions,
     prior_in_words,
     scale_names,
@@ -73,7 +74,7 @@ class Regression(NamedTuple):
 
 def fit(
     formula: str,
-    table: Any,
+    table: object,
     family: str | Loss | None = None,
     *,
     weights: str | npt.ArrayLike | None = None,
@@ -83,7 +84,7 @@ def fit(
     noise_variance: float | None = None,
     prior: Prior | Mapping[str, Prior | LKJ] | None = None,
     missing: str = "refuse",
-    transforms: Mapping[str, Callable[..., Any]] | None = None,
+    transforms: Mapping[str, Callable[..., object]] | None = None,
     **settings: Any,
 ) -> Posterior:
     """The posterior of a regression, from a formula and a table.
@@ -132,12 +133,12 @@ def fit(
     with stage("making columns of the table", settings.get("progress")):
         made = designed(formula, table, columns, missing == "drop", transforms)
     response = response_of(made.design.response, made.y, family)
-    given = {word: _numbers(word, value, made) for word, value in special.items()}
+    given: dict[str, Any] = {word: _numbers(word, value, made) for word, value in special.items()}
     given["offset"] = _with_exposure(given["offset"], given.pop("exposure"))
     design = _described(made.design, response, special, made.dropped)
     needed = Columns({name: made.columns[name] for name in design.variables}, made.columns.n)
-    counts = [_each(given[word], needed.n) for word in ("weights", "trials") if given[word] is not None]
-    table_rows = FittedRows.of(needed, _each(given["offset"], needed.n), np.prod(counts, axis=0) if counts else None)
+    counts = [_by_row(given[word], needed.n) for word in ("weights", "trials") if given[word] is not None]
+    table_rows = FittedRows.of(needed, _by_row(given["offset"], needed.n), np.prod(counts, axis=0) if counts else None)
     given |= {**model, "groups": made.groups}
     return _fitted(made.X, response.coded(made.y), design, response, given, table_rows, settings)
 
@@ -169,7 +170,7 @@ def _fitted(
         return posterior_of(model, advice=advice, design=design, table_rows=rows, **settings)
 
 
-def _described(design: Design, response: Response, special: Mapping[str, Any], dropped: int) -> Design:
+def _described(design: Design, response: Response, special: Mapping[str, object], dropped: int) -> Design:
     """A design that knows its labels, and where offsets, exposures and trials come from."""
     columns: dict[str, Any] = {
         word: value if isinstance(value, str) else "" for word, value in special.items() if word != "weights"
@@ -194,7 +195,7 @@ def _fit_partitions(
     special: dict[str, Any],
     model: Mapping[str, Any],
     drop: bool,
-    transforms: Mapping[str, Callable[..., Any]] | None,
+    transforms: Mapping[str, Callable[..., object]] | None,
     settings: Mapping[str, Any],
 ) -> Posterior:
     if not isinstance(table, TableInPartitions):
@@ -348,7 +349,7 @@ def regression(
     offset: npt.ArrayLike | None = None,
     weights: npt.ArrayLike | None = None,
     prior: Prior | Mapping[str, Prior | LKJ] | None = None,
-    classes: Sequence[Any] | None = None,
+    classes: Classes | None = None,
     noise_variance: float | None = None,
     varied: bool = False,
     groups: Sequence[EffectTerm] = (),
@@ -439,7 +440,13 @@ def _require_groups(groups: Sequence[EffectTerm], n: int, loss: Loss, weights: n
 
 
 def _regression(
-    target: Any, units: Units, names: tuple[str, ...], labels: Any, priors: list[Prior], shared: Any, prior: Any
+    target: GeneralisedLinear,
+    units: Units,
+    names: tuple[str, ...],
+    labels: Classes | None,
+    priors: list[Prior],
+    shared: list[Prior] | None,
+    prior: Priors,
 ) -> Regression:
     location, precision = locations_and_precisions(priors, target.loss, shared)
     named, parameters = _names(names, units.intercept, target.loss, labels), target.loss.parameter_names(labels)
@@ -452,8 +459,8 @@ def _regression(
 
 
 def _of_partitions(
-    data: Partitions, family: str | Loss, given: Mapping[str, Any], intercept: bool, prior: Any, noise: float | None,
-    classes: Any,
+    data: Partitions, family: str | Loss, given: Mapping[str, Any], intercept: bool, prior: Priors, noise: float | None,
+    classes: Classes | None,
 ) -> Regression:  # fmt: skip
     """The same for rows in partitions, which have labels, offsets and weights themselves."""
     for name, value in given.items():
@@ -525,23 +532,23 @@ def _counted(weights: npt.ArrayLike | None, n: int) -> Array:
     return count
 
 
-def _with_exposure(offset: Any, exposure: Any) -> Any:
+def _with_exposure(offset: npt.ArrayLike | None, exposure: npt.ArrayLike | None) -> Any:
     """offset + log exposure; refuses exposures that are not above 0."""
     if exposure is None:
         return offset
     return log_exposure(exposure) + (0.0 if offset is None else np.asarray(offset, np.float64))
 
 
-def _by_column(prior: Any, parts: Sequence[tuple[str, str]], names: Sequence[str]) -> Any:
+def _by_column(prior: Priors, parts: Sequence[tuple[str, str]], names: Sequence[str]) -> Priors:
     """A dictionary in which the prior of a category is that of each of its levels that has none of its own."""
     if not isinstance(prior, Mapping):
         return prior
     terms = {term for term, _ in parts} - set(names)
     by_term = {name: prior[term] for name, (term, _) in zip(names, parts, strict=True) if term in terms & set(prior)}
-    return {**by_term, **{name: each for name, each in prior.items() if name not in terms}}
+    return {**by_term, **{name: own for name, own in prior.items() if name not in terms}}
 
 
-def _each(value: Any, n: int) -> Any:
+def _by_row(value: npt.ArrayLike | None, n: int) -> Any:
     """One number for each row."""
     return None if value is None else np.broadcast_to(np.asarray(value, np.float64), n)
 
@@ -558,7 +565,7 @@ def _numbers(word: str, value: Any, made: Designed) -> Any:
     return array[made.kept] if np.ndim(array) else array
 
 
-def _names(columns: tuple[str, ...], intercept: bool, loss: Loss, classes: Any) -> tuple[str, ...]:
+def _names(columns: tuple[str, ...], intercept: bool, loss: Loss, classes: Classes | None) -> tuple[str, ...]:
     block = ([INTERCEPT] if intercept else []) + list(columns)
     if loss.blocks == 1:
         return (*block, *loss.parameter_names(classes))

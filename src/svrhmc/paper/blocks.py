@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from svrhmc.core.cells import csv_text
 from svrhmc.core.storage import write_text
@@ -42,7 +41,7 @@ def paragraph(text: str) -> Block:
     return Block(text, f"<p>{inline(text)}</p>")
 
 
-def text(name: str, **values: Any) -> str:
+def text(name: str, **values: object) -> str:
     """A paragraph of texts.toml, with its numbers."""
     return _TEXTS[name].format(**values)
 
@@ -89,6 +88,6 @@ def inline(text: str) -> str:
     return escaped
 
 
-def write_csv(path: Path, head: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
+def write_csv(path: Path, head: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
     """A table of numbers beside the report, with six digits."""
     write_text(path, csv_text(head, rows))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from svrhmc.core.arrays import Array
+from svrhmc.paper.settings import Result
 
-Results = dict[str, dict[str, Any]]  # of tasks, by their names
+Results = dict[str, Result]  # of tasks, by their names
 OURS = "svr-hmc"  # the sampler that the claims are about
 PAPER, CHECK = "the paper", "our check"  # who says it
 
@@ -29,19 +29,19 @@ class Claim:
 Claims = list[Claim]
 
 
-def finished(result: dict[str, Any]) -> list[dict[str, Any]]:
+def finished(result: Result) -> list[Result]:
     """The runs that did not diverge."""
     return [run for run in result["runs"] if run is not None]
 
 
-def by_pass(runs: list[dict[str, Any]]) -> tuple[list[int], Array]:
+def by_pass(runs: list[Result]) -> tuple[list[int], Array]:
     """The passes that all runs report, and their losses at these: (run, pass)."""
     passes = sorted(set.intersection(*(set(run["passes"]) for run in runs)))
     losses = [dict(zip(run["passes"], run["loss"], strict=True)) for run in runs]
     return passes, np.array([[of_run[spent] for spent in passes] for of_run in losses])
 
 
-def paired_gaps(other: dict[str, Any], ours: dict[str, Any]) -> tuple[list[int], Array] | None:
+def paired_gaps(other: Result, ours: Result) -> tuple[list[int], Array] | None:
     """The passes, and another's losses less ours at these: (seed, pass), for seeds with which neither diverged."""
     pairs = [pair for pair in zip(other["runs"], ours["runs"], strict=True) if None not in pair]
     if not pairs:
@@ -59,7 +59,7 @@ class Gap:
     median: float
 
     @staticmethod
-    def between(other: dict[str, Any], ours: dict[str, Any]) -> Gap:
+    def between(other: Result, ours: Result) -> Gap:
         """Of two samplers on the same splits; not a number where no seed has both."""
         paired = paired_gaps(other, ours)
         if paired is None:
@@ -68,7 +68,7 @@ class Gap:
         return Gap(with_error(means), with_error(paired[1][:, -1]), float(np.median(means)))
 
 
-def with_error(values: Any) -> tuple[float, float]:
+def with_error(values: Array | list[float]) -> tuple[float, float]:
     """Mean and its standard error."""
     error = np.std(values, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.inf
     return float(np.mean(values)), float(error)

@@ -18,6 +18,7 @@ from svrhmc.core.errors import DataError, MissingDataError, requirement
 from svrhmc.core.storage import write_bytes
 from svrhmc.paper.datasets import DATASETS, Dataset, Edition, Source, Table
 from svrhmc.paper.download import ArchiveError, cache_folder, cached_download, fetch, file_name, unpack
+from svrhmc.paper.settings import Result
 
 _SUFFIXES = ("", ".xz", ".gz", ".bz2")
 
@@ -208,7 +209,7 @@ def _write_cache(path: Path | None, table: Table) -> None:
     """For the next time; where nothing can be written, it is parsed again then."""
     if path is None:
         return
-    arrays: dict[str, Any] = {}
+    arrays: Result = {}
     for prefix, (X, y) in {"": (table.X, table.y), **({"test_": table.test} if table.test else {})}.items():
         arrays[f"{prefix}target"] = y
         if hasattr(X, "indptr"):

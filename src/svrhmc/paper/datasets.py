@@ -8,12 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
-from typing import Any
 
 import numpy as np
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import requirement
+from svrhmc.paper.settings import Result
+from svrhmc.rows.csr import Matrix
 from svrhmc.tables.files import from_libsvm
 from svrhmc.tables.numbers import numbers
 
@@ -42,9 +43,9 @@ class Source:
 class Table:
     """Rows X (dense, or scipy CSR) and y; `test` rows of their own where the publisher has them."""
 
-    X: Any
+    X: Matrix
     y: Array
-    test: tuple[Any, Array] | None = None
+    test: tuple[Matrix, Array] | None = None
 
     @property
     def n(self) -> int:
@@ -153,7 +154,7 @@ _FORMATS: dict[str, Callable[..., Table]] = {
 _CHECKS = {"rows": _verify_rows, "rows and columns": _verify_whole}
 
 
-def _edition(note: str, read: dict[str, Any], sources: list[Any], verify: str = "", **others: str) -> Edition:
+def _edition(note: str, read: Result, sources: list[Result], verify: str = "", **others: str) -> Edition:
     """From its entry in datasets.toml."""
     published = tuple(Source(**{**source, "urls": tuple(source.get("urls", ()))}) for source in sources)
     reader = partial(_FORMATS[read.pop("format")], **read)

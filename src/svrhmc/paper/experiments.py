@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,24 +13,27 @@ from svrhmc.checkpoint import Journal
 from svrhmc.paper.data import load
 from svrhmc.paper.journal import Pieces, resumable
 from svrhmc.paper.regression import Choice, Work, error_of, experiment, grid, posterior, split_of
-from svrhmc.paper.settings import Settings
+from svrhmc.paper.settings import Result, Settings
+
+if TYPE_CHECKING:
+    pass
 
 
 @resumable
 def preparation_experiment(
     settings: Settings, figure2: Settings, name: str, folder: Path | None, pieces: Pieces
-) -> dict[str, Any]:
+) -> Result:
     """Test error of the posterior mode: with and without an intercept under each scaling, and for each λ."""
     table = load(name, folder)
     usual = figure2["preparation"][name]
     seeds = range(1 if table.test is not None else settings["seeds"])
 
-    def error(prepared: dict[str, Any], precision: float, seed: int) -> float:
+    def error(prepared: Result, precision: float, seed: int) -> float:
         local = {**figure2, "preparation": {name: {**usual, **prepared}}, "prior_precision": precision}
         split = split_of(local, name, table, seed)
         return error_of(posterior(local, split).mode(), split)
 
-    def row(prepared: dict[str, Any], precision: float) -> dict[str, Any]:
+    def row(prepared: Result, precision: float) -> Result:
         what = f"{prepared}, {precision}"
         errors = [pieces.once(f"{what}, seed {seed}", error, prepared, precision, seed) for seed in seeds]
         return {**usual, **prepared, "prior_precision": precision, **_averaged(errors)}
@@ -44,7 +47,7 @@ def preparation_experiment(
 @resumable
 def longer_experiment(
     settings: Settings, figure2: Settings, name: str, folder: Path | None, threads: int, pieces: Pieces
-) -> dict[str, Any]:
+) -> Result:
     """Test error of each sampler, with its tuned setting, after more and more passes."""
     table = load(name, folder)
     seeds = range(min(figure2["seeds"], settings["passes_seeds"]))
@@ -66,7 +69,7 @@ def longer_experiment(
 @resumable
 def steps_experiment(
     settings: Settings, figure2: Settings, folder: Path | None, threads: int, pieces: Pieces
-) -> dict[str, Any]:
+) -> Result:
     """Test error of one sampler on one data set, for every setting of its grid."""
     name, method, rows = settings["step_data"], settings["step_sampler"], []
     table, work = load(name, folder), Work(figure2, method, threads, pieces)
@@ -92,7 +95,7 @@ def burn_in_experiment(
     folder: Path | None,
     threads: int,
     journal: Journal | None = None,
-) -> dict[str, Any]:
+) -> Result:
     """Figure 2 for one data set and sampler with the paper's larger burn-in; batches of 1, which make steps enough."""
     changes = {"burn_in": settings["burn_in"], "batch_sizes": [1], "epoch_samplers": []}
     return experiment({**figure2, **changes}, name, method, folder, threads, journal=journal)

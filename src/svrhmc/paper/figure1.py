@@ -6,16 +6,19 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from svrhmc.paper.blocks import Block, heading, paragraph, picture, table, text, write_csv
 from svrhmc.paper.claims import CHECK, OURS, PAPER, Claim, Claims, Results, yes
 from svrhmc.paper.figures import draw_synthetic
-from svrhmc.paper.settings import Settings, panel_name
+from svrhmc.paper.settings import Result, Settings, panel_name
 from svrhmc.paper.synthetic import COUNTS
 from svrhmc.samplers import LABELS
+
+if TYPE_CHECKING:
+    pass
 
 _HOW = {"passes": "gradients evaluated", "paper_passes": "the paper's count"}
 
@@ -61,14 +64,14 @@ class _Panel:
     spread: float
     dim: int
     n: int
-    results: dict[str, dict[str, Any]]  # by sampler
+    results: dict[str, Result]  # by sampler
 
     @property
     def key(self) -> tuple[str, str, str]:
         return ("common" if self.spread == 0 else f"±{self.spread:g}", str(self.dim), str(self.n))
 
     @property
-    def ends(self) -> dict[str, dict[str, Any]]:
+    def ends(self) -> dict[str, Result]:
         """Of the envelopes: the least W₂ after all passes."""
         return {method: result["envelope"][-1] for method, result in self.results.items()}
 
@@ -103,7 +106,7 @@ class _Panel:
         return (*self.key, *(f"{end['w2']:.2g}, η = {_step(end)}" for end in self.ends.values()), ratio)
 
     @property
-    def choices(self) -> list[dict[str, Any]]:
+    def choices(self) -> list[Result]:
         """The steps that the tables rest on."""
         reached = [reach for result in self.results.values() for reach in result["reach"].values() if reach is not None]
         return [reach[count] for reach in reached for count in COUNTS] + list(self.ends.values())
@@ -115,13 +118,13 @@ class _Panel:
         return [(p["w2"] - p["expected"]) / p["deviation"] for run in runs for p in run["points"]]
 
 
-def _step(choice: dict[str, Any]) -> str:
+def _step(choice: Result) -> str:
     return f"{choice['step_size']:.3g}" + (" (at the grid's edge)" if choice["edge"] else "")
 
 
 def _write(results: Results, out: Path) -> None:
     columns = ("passes", "paper_passes", "w2", "expected", "deviation")
-    rows: list[tuple[Any, ...]] = []
+    rows: list[tuple[object, ...]] = []
     for key, result in results.items():
         if key.startswith("figure1 "):
             panel = [word.split("=")[-1] for word in key.split()[1:]]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,8 +16,11 @@ from svrhmc.paper.claims import CHECK, OURS, PAPER, Claim, Claims, Gap, Results,
 from svrhmc.paper.datasets import DATASETS
 from svrhmc.paper.figures import draw_paths
 from svrhmc.paper.regression import at_edge
-from svrhmc.paper.settings import Settings
+from svrhmc.paper.settings import Result, Settings
 from svrhmc.samplers import LABELS
+
+if TYPE_CHECKING:
+    pass
 
 
 def figure2(results: Results, settings: Settings, out: Path, claims: Claims) -> list[Block]:
@@ -76,7 +79,7 @@ class _Outcome:
 
     name: str
     method: str
-    result: dict[str, Any]
+    result: Result
     reference: float
     uncertainty: float
     gap: Gap | None
@@ -191,7 +194,7 @@ def _write(results: Results, section: Settings, key: str, names: list[str], out:
     )
 
 
-def _chosen(result: dict[str, Any], section: Settings, method: str) -> str:
+def _chosen(result: Result, section: Settings, method: str) -> str:
     """The setting chosen most often, of how many, and how many of all stand at an edge of the grid, and where."""
     choices = [tuple(sorted(choice.items())) for choice in result["choices"]]
     most = max(choices, key=choices.count)

@@ -9,22 +9,30 @@ import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from svrhmc.paper.claims import OURS, Results, by_pass, finished, paired_gaps
-from svrhmc.paper.settings import Settings, panel_name
+from svrhmc.paper.settings import Result, Settings, panel_name
 from svrhmc.plots import STYLE, look, require_matplotlib, save
 from svrhmc.samplers import LABELS
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Grid = Any  # an array of axes, rows × columns
 _WIDTH = 9.0
 _SMALL = {**STYLE, "font.size": 9, "axes.titlesize": 9.5, "xtick.labelsize": 8, "ytick.labelsize": 8}
 _TICKS = (1.0, 2.0, 5.0)
 
 
 @contextmanager
-def _figure(path: Path, rows: int, columns: int, height: float, **options: Any) -> Iterator[tuple[Any, Any, Any]]:
+def _figure(
+    path: Path, rows: int, columns: int, height: float, **options: object
+) -> Iterator[tuple[ModuleType, Figure, Grid]]:
     """pyplot, a figure and its grid of axes; written to the path in the end."""
     pyplot = require_matplotlib()
     with pyplot.rc_context(_SMALL):
@@ -57,7 +65,7 @@ def draw_synthetic(results: Results, settings: Settings, spread: float, path: Pa
     return True
 
 
-def _legend_of_panels(pyplot: Any, figure: Any, settings: Settings, spread: float) -> None:
+def _legend_of_panels(pyplot: ModuleType, figure: Figure, settings: Settings, spread: float) -> None:
     line = pyplot.Line2D
     handles = [line([], [], color=look(m)[0], linewidth=1.8, label=LABELS[m]) for m in settings["samplers"]]
     confirmed = zip(settings["thresholds"], settings["beyond"][str(spread)], strict=False)
@@ -72,7 +80,7 @@ def _legend_of_panels(pyplot: Any, figure: Any, settings: Settings, spread: floa
     figure.legend(handles=handles, loc="outside upper center", ncols=4, fontsize=8.5)
 
 
-def _panel(axes: Any, result: dict[str, Any], method: str) -> None:
+def _panel(axes: Axes, result: Result, method: str) -> None:
     colour, marker = look(method)
     envelope = result["envelope"]
     edges = [point["edge"] for point in envelope]
@@ -123,7 +131,7 @@ def draw_paths(results: Results, settings: Settings, figure_name: str, label: st
     return True
 
 
-def _legend_of_paths(pyplot: Any, figure: Any, settings: Settings) -> None:
+def _legend_of_paths(pyplot: ModuleType, figure: Figure, settings: Settings) -> None:
     line = pyplot.Line2D
     handles = [
         line([], [], color=look(m)[0], marker=look(m)[1], markersize=3.5, linewidth=1.3, label=LABELS[m])
@@ -138,14 +146,14 @@ def _legend_of_paths(pyplot: Any, figure: Any, settings: Settings) -> None:
     figure.legend(handles=handles, loc="outside upper center", ncols=4, fontsize=8.5)
 
 
-def _median(axes: Any, result: dict[str, Any] | None, method: str) -> None:
+def _median(axes: Axes, result: Result | None, method: str) -> None:
     if result is not None and finished(result):
         passes, losses = by_pass(finished(result))
         colour, marker = look(method)
         axes.plot(passes, np.median(losses, axis=0), color=colour, marker=marker, markersize=3, linewidth=1.3)
 
 
-def _gap(axes: Any, result: dict[str, Any] | None, ours: dict[str, Any], method: str) -> None:
+def _gap(axes: Axes, result: Result | None, ours: Result, method: str) -> None:
     """Another's loss less ours, seed by seed."""
     axes.axhline(0, color="0.3", linewidth=0.8)
     paired = None if result is None else paired_gaps(result, ours)
@@ -160,10 +168,10 @@ def _gap(axes: Any, result: dict[str, Any] | None, ours: dict[str, Any], method:
         axes.plot(np.array(passes)[inside], mean[inside], "_", color=colour, markersize=7)
 
 
-def _log_where_wide(axes: Any) -> None:
+def _log_where_wide(axes: Axes) -> None:
     low, high = axes.dataLim.y0, axes.dataLim.y1
     if low > 0 and high > 3 * low:
         axes.set_yscale("log")
-        axes.yaxis.get_major_locator().set_params(subs=_TICKS)
+        axes.yaxis.get_major_locator().set_params(subs=_TICKS)  # type: ignore[call-arg]
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
         axes.yaxis.set_minor_formatter(lambda value, _: "")

@@ -17,6 +17,7 @@ from svrhmc.checkpoint import Checkpoint, Clock, InMemory, Journal, remove_check
 from svrhmc.core.errors import CheckpointError, CheckpointInUseError, nonnegative, requirement
 from svrhmc.core.storage import Record
 from svrhmc.density.base import FiniteSum
+from svrhmc.paper.settings import Result
 from svrhmc.samplers import Sampler
 from svrhmc.trace import Trace
 
@@ -45,7 +46,7 @@ class Pieces:
         if self._new:
             self.save()
 
-    def once(self, name: str, make: Callable[..., Any], *arguments: Any) -> Any:
+    def once(self, name: str, make: Callable[..., Any], *arguments: object) -> Any:
         """What was made under this name before, else made now, of these arguments."""
         if name not in self._done:
             self._done[name] = make(*arguments)
@@ -96,7 +97,7 @@ def resumable(task: Callable[..., R]) -> Callable[..., R]:
     """A task whose last argument is its `Pieces`, from the `journal` that it is given by that name, else in memory."""
 
     @wraps(task)
-    def resumed(*arguments: Any, journal: Journal | None = None) -> R:
+    def resumed(*arguments: object, journal: Journal | None = None) -> R:
         with Pieces(InMemory() if journal is None else journal) as pieces:
             return task(*arguments, pieces)
 
@@ -109,14 +110,14 @@ def seconds_spent(journal: Journal) -> float:
     return 0.0 if record is None else record.value("seconds", nonnegative)
 
 
-def _dictionary(name: str, value: Any) -> dict[str, Any]:
+def _dictionary(name: str, value: object) -> Result:
     """Pieces by their names."""
     if not isinstance(value, dict):
         raise requirement(name, "of pieces by their names", type(value).__name__)
     return value
 
 
-def open_journal(folder: Path, settings: dict[str, Any]) -> Checkpoint:
+def open_journal(folder: Path, settings: Result) -> Checkpoint:
     """A task's journal, empty where the one in this folder was made with other settings or cannot be read.
 
     Processes of a run that was killed end within seconds; so long it waits for the folder.

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from svrhmc import targets, theory
-from svrhmc.core.arrays import Array
+from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import DivergenceError, UnstableStepError, requirement
 from svrhmc.density.base import FiniteSum
 from svrhmc.dynamics import BAOAB
@@ -27,7 +27,8 @@ from svrhmc.gradients import Full
 from svrhmc.paper.data import load
 from svrhmc.paper.datasets import Table
 from svrhmc.paper.journal import Pieces, resumable
-from svrhmc.paper.settings import Settings
+from svrhmc.paper.settings import Result, Settings
+from svrhmc.rows.csr import Matrix
 from svrhmc.samplers import METHODS, Sampler
 
 Choice = dict[str, float]
@@ -38,9 +39,7 @@ _OVERDAMPED = ("sgld", "vr-sgld")
 
 
 @resumable
-def experiment(
-    settings: Settings, name: str, method: str, folder: Path | None, threads: int, pieces: Pieces
-) -> dict[str, Any]:
+def experiment(settings: Settings, name: str, method: str, folder: Path | None, threads: int, pieces: Pieces) -> Result:
     """One sampler on one data set, each reported seed: its split, its settings, its run (None where it diverges).
 
     Where one split serves all seeds it is tuned `repeats` times, on other held-out rows, and seed s has the setting of
@@ -56,13 +55,13 @@ def experiment(
     def choose_epoch(number: int) -> Choice:
         return work.tuned_with_epoch(split_of(settings, name, table, number), number, choices[number])
 
-    def run(choice: Choice, seed: int) -> dict[str, Any] | None:
+    def run(choice: Choice, seed: int) -> Result | None:
         split = split_of(settings, name, table, seed)
         return work.path(choice, posterior(settings, split), split, seed)
 
     choices = {number: pieces.once(f"setting {number}", choose, number) for number in dict.fromkeys(tunings)}
     runs = [pieces.once(f"run of seed {s}", run, choices[number], s) for s, number in enumerate(tunings)]
-    result: dict[str, Any] = {"choices": list(choices.values()), "runs": runs}
+    result: Result = {"choices": list(choices.values()), "runs": runs}
     if method in settings["epoch_samplers"]:
         other = {number: pieces.once(f"epoch {number}", choose_epoch, number) for number in choices}
         again = [pieces.once(f"run of seed {s}, epoch", run, other[number], s) for s, number in enumerate(tunings)]
@@ -73,14 +72,14 @@ def experiment(
 @resumable
 def classification_reference(
     settings: Settings, name: str, folder: Path | None, threads: int, pieces: Pieces
-) -> dict[str, Any]:
+) -> Result:
     """Loss and error of the posterior mean on each reported split: long full-gradient runs from the mode."""
     table = load(name, folder)
 
     def losses(seed: int) -> dict[str, float]:
         return _posterior_mean(settings, split_of(settings, name, table, seed), seed, threads, pieces)
 
-    reference: dict[str, Any] = {"loss": [], "error": [], "uncertainty": []}
+    reference: Result = {"loss": [], "error": [], "uncertainty": []}
     for seed in range(1 if _one_split(settings, name, table) else settings["seeds"]):
         for what, value in pieces.once(f"seed {seed}", losses, seed).items():
             reference[what].append(value)
@@ -114,7 +113,7 @@ def _posterior_mean(settings: Settings, split: Split, seed: int, threads: int, p
 
 
 @resumable
-def regression_reference(settings: Settings, name: str, folder: Path | None, pieces: Pieces) -> dict[str, Any]:
+def regression_reference(settings: Settings, name: str, folder: Path | None, pieces: Pieces) -> Result:
     """Test error of the exact posterior mean on each reported split."""
     table = load(name, folder)
 
@@ -126,15 +125,15 @@ def regression_reference(settings: Settings, name: str, folder: Path | None, pie
 
 
 @resumable
-def constants(settings: Settings, name: str, folder: Path | None, accuracy: float, pieces: Pieces) -> dict[str, Any]:
+def constants(settings: Settings, name: str, folder: Path | None, accuracy: float, pieces: Pieces) -> Result:
     """The constants of Table 1 on a data set's first split, for chains from the origin, and the accuracy asked for."""
 
-    def of_first_split() -> dict[str, Any]:
+    def of_first_split() -> Result:
         split = split_of(settings, name, load(name, folder), 0)
         problem = theory.Problem.of(posterior(settings, split))
         return {"accuracy": accuracy * problem.scale, "problem": asdict(problem)}
 
-    result: dict[str, Any] = pieces.once("all", of_first_split)
+    result: Result = pieces.once("all", of_first_split)
     return result
 
 
@@ -145,9 +144,9 @@ def constants(settings: Settings, name: str, folder: Path | None, accuracy: floa
 class Split:
     """Rows to learn from and rows for test, of a logistic regression or a linear one."""
 
-    X: Any
+    X: Matrix
     y: Array
-    X_test: Any
+    X_test: Matrix
     y_test: Array
     logistic: bool
 
@@ -183,7 +182,7 @@ def _held_out(split: Split, share: float, seed: list[int]) -> Split:
     return _divided(split.X, split.y, order[round(share * n) :], order[: round(share * n)], split.logistic)
 
 
-def _divided(X: Any, y: Array, rows: Any, rest: Any, logistic: bool) -> Split:
+def _divided(X: Matrix, y: Array, rows: Indices, rest: Indices, logistic: bool) -> Split:
     return Split(X[rows], y[rows], X[rest], y[rest], logistic)
 
 
@@ -268,7 +267,7 @@ class Work:
             raise requirement(f"the grid of {self.method}", "one with a setting that does not diverge", "none")
         return choices[place]
 
-    def path(self, choice: Choice, target: FiniteSum, split: Split, seed: int) -> dict[str, Any] | None:
+    def path(self, choice: Choice, target: FiniteSum, split: Split, seed: int) -> Result | None:
         """Loss (and error) of the path average after each pass; None where the chain diverges or is too short."""
         settings, burn_in = self.settings, self.settings["burn_in"]
         options = {"chains": [seed], "seed": seed, "burn_in": burn_in, "threads": self.threads}
@@ -287,7 +286,7 @@ class Work:
             for spent in range(1, settings["passes"] + 1)
         }
         averages = {spent: average[place] for spent, place in places.items() if place >= 0}
-        curve: dict[str, Any] = {"passes": list(averages), "loss": [loss_of(x, split) for x in averages.values()]}
+        curve: Result = {"passes": list(averages), "loss": [loss_of(x, split) for x in averages.values()]}
         if split.logistic:
             curve["error"] = [error_of(x, split) for x in averages.values()]
         return curve
@@ -295,7 +294,7 @@ class Work:
     def _sampler(self, choice: Choice, target: FiniteSum) -> Sampler:
         """Steps and inverse masses are in units of 1/L (the step of underdamped samplers has no unit)."""
         L, batch = target.smoothness, int(choice["batch_size"])
-        options: dict[str, Any] = {"batch_size": batch}
+        options: Result = {"batch_size": batch}
         if "epoch" in choice:
             options["epoch_length"] = max(1, round(choice["epoch"] * target.n / batch))
         if "inverse_mass" in choice:

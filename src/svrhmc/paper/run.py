@@ -17,7 +17,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
 from svrhmc.core.arrays import cores
 from svrhmc.core.errors import CheckpointError, DataError
@@ -27,7 +26,7 @@ from svrhmc.paper import experiments, regression, synthetic
 from svrhmc.paper.data import gather
 from svrhmc.paper.journal import open_journal, remove, seconds_spent, unusable
 from svrhmc.paper.report import write_report
-from svrhmc.paper.settings import Settings, load_settings, panel_name
+from svrhmc.paper.settings import Result, Settings, load_settings, panel_name
 
 # Of an experiment's code, from 2 on: to be raised by a change that changes a result.
 VERSIONS = {"figure1": 4, "figure2": 3, "figure3": 3, "experiment": 3, "table1": 3}
@@ -44,8 +43,8 @@ class Task:
     """
 
     name: str
-    function: Callable[..., dict[str, Any]]
-    arguments: tuple[Any, ...]
+    function: Callable[..., Result]
+    arguments: tuple[object, ...]
     threaded: bool = True
     dataset: str = ""
     edition: str = ""
@@ -101,7 +100,7 @@ class Store:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
 
-    def get(self, task: Task) -> dict[str, Any] | None:
+    def get(self, task: Task) -> Result | None:
         """The result of a task with these very arguments, if it is there."""
         try:
             saved = json.loads(self._path(task).read_text())
@@ -112,7 +111,7 @@ class Store:
         result = saved.get("result")
         return result if isinstance(result, dict) and result else None
 
-    def put(self, task: Task, result: dict[str, Any]) -> None:
+    def put(self, task: Task, result: Result) -> None:
         """Keep it; what led to it is not needed any more."""
         write_text(self._path(task), json.dumps({"settings": _identity(task), "result": result}, indent=1))
         self.tidy(task, finished=True)
@@ -139,14 +138,17 @@ def _identity(task: Task) -> str:
     return fingerprint([VERSIONS.get(task.name.split()[0], 2), task.name, *settings, *edition])
 
 
-def fingerprint(value: Any) -> str:
+Outcome = Result | DataError  # of a task: an error where its data are not there
+
+
+def fingerprint(value: object) -> str:
     """Equal for equal settings."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _work(
     tasks: list[Task], store: Store, jobs: int, say: Callable[[str], None]
-) -> tuple[dict[str, dict[str, Any]], list[str]]:
+) -> tuple[dict[str, Result], list[str]]:
     results = {task.name: saved for task in tasks if (saved := store.get(task)) is not None}
     left = [task for task in tasks if task.name not in results]
     for task in tasks:
@@ -167,7 +169,7 @@ def _work(
     return ordered, list(dict.fromkeys(missing))
 
 
-def _outcomes(tasks: list[Task], store: Store, jobs: int) -> Iterator[tuple[Task, Any, float]]:
+def _outcomes(tasks: list[Task], store: Store, jobs: int) -> Iterator[tuple[Task, Outcome, float]]:
     """Tasks as they finish; in processes of their own where there are several jobs."""
     threads = max(1, cores() // jobs)
     if jobs == 1:
@@ -176,7 +178,7 @@ def _outcomes(tasks: list[Task], store: Store, jobs: int) -> Iterator[tuple[Task
         return
     with _threads_of_processes(threads):
         pool = ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=end_with_parent)
-        running: dict[Future[tuple[Any, float]], Task] = {}
+        running: dict[Future[tuple[Outcome, float]], Task] = {}
         waiting = list(reversed(tasks))
         try:
             while waiting or running:
@@ -210,7 +212,7 @@ def _threads_of_processes(threads: int) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _perform(task: Task, threads: int, progress: Path) -> tuple[Any, float]:
+def _perform(task: Task, threads: int, progress: Path) -> tuple[Outcome, float]:
     """The result of a task, and the seconds it took in all its lives; from its beginning if its journal is damaged."""
     try:
         return _go_on(task, threads, progress)
@@ -221,11 +223,11 @@ def _perform(task: Task, threads: int, progress: Path) -> tuple[Any, float]:
         return _go_on(task, threads, progress)
 
 
-def _go_on(task: Task, threads: int, progress: Path) -> tuple[Any, float]:
+def _go_on(task: Task, threads: int, progress: Path) -> tuple[Outcome, float]:
     with open_journal(progress, {"task": task.name, "identity": _identity(task)}) as journal:
         earlier, began = seconds_spent(journal), time.perf_counter()
         try:
-            outcome: Any = task.function(*task.arguments, *((threads,) if task.threaded else ()), journal=journal)
+            outcome: Outcome = task.function(*task.arguments, *((threads,) if task.threaded else ()), journal=journal)
         except DataError as error:
             outcome = error
         return outcome, earlier + time.perf_counter() - began

@@ -6,7 +6,8 @@ import tomllib
 from importlib.resources import files
 from typing import Any
 
-Settings = dict[str, Any]
+Settings = dict[str, Any]  # a section of settings.toml
+Result = dict[str, Any]  # of a task, as JSON holds it
 
 
 def load_settings(quick: bool = False, seeds: int | None = None) -> Settings:

@@ -8,7 +8,7 @@ at the distances that the claims are about, and beyond, to where such a step set
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,18 +18,19 @@ from svrhmc.core.storage import Record
 from svrhmc.density.base import Moments
 from svrhmc.density.gaussian import Gaussian
 from svrhmc.paper.journal import Pieces, resumable
-from svrhmc.paper.settings import Settings
+from svrhmc.paper.settings import Result, Settings
 from svrhmc.samplers import METHODS, Sampler
 from svrhmc.theory.moments import Chain, law_of
 from svrhmc.theory.quadratic import Quadratic
+
+if TYPE_CHECKING:
+    pass
 
 COUNTS = ("passes", "paper_passes")  # gradients evaluated; the paper's count: one for an inner step instead of two
 
 
 @resumable
-def panel(
-    settings: Settings, spread: float, dim: int, n: int, method: str, threads: int, pieces: Pieces
-) -> dict[str, Any]:
+def panel(settings: Settings, spread: float, dim: int, n: int, method: str, threads: int, pieces: Pieces) -> Result:
     """One sampler in one panel: its envelope, the passes it needs to each distance, and chains that confirm them."""
     target = targets.synthetic(n, dim, seed=settings["seed"], spread=spread)
     model = Quadratic.of(target)
@@ -88,9 +89,9 @@ def _curve(settings: Settings, chain: Chain, sampler: Sampler, target: Gaussian)
     return curve
 
 
-def _envelope(curves: dict[float, list[list[float]]]) -> list[dict[str, Any]]:
+def _envelope(curves: dict[float, list[list[float]]]) -> list[Result]:
     """The least W₂ over the steps after so many steps, hence passes, with the step that has it."""
-    envelope: list[dict[str, Any]] = []
+    envelope: list[Result] = []
     for number in sorted({int(point[0]) for curve in curves.values() for point in curve}):
         points = [(*point[1:], eta) for eta, curve in curves.items() for point in curve if point[0] == number]
         w2, passes, paper, eta = min(points, key=lambda point: point[0])
@@ -117,9 +118,7 @@ def _candidates(curves: dict[float, list[list[float]]], level: float) -> dict[fl
     }
 
 
-def _fewest(
-    steps: dict[float, int], samplers: dict[float, Sampler], target: Gaussian
-) -> dict[str, dict[str, Any]] | None:
+def _fewest(steps: dict[float, int], samplers: dict[float, Sampler], target: Gaussian) -> dict[str, Result] | None:
     """The fewest passes to a distance over the grid, by each count, and at which step; None if no step gets there."""
     edges = (min(samplers), max(samplers))
     reached = [
@@ -164,7 +163,7 @@ class _Chains:
         covariances = np.stack([law.position.covariance for law in laws])
         return Record({"w2": [law.w2 for law in laws]}, {"means": means, "covariances": covariances})
 
-    def _point(self, place: int, laws: Record, rng: np.random.Generator) -> dict[str, Any]:
+    def _point(self, place: int, laws: Record, rng: np.random.Generator) -> Result:
         settings, pi = self._settings, self._target.closed_form
         draws = self._drawn()[:, self._looked_at[place] // self._thin - 1]
         w2 = distances.plug_in_w2(draws, pi.mean, pi.covariance).value
@@ -183,7 +182,7 @@ class _Chains:
         return self._draws
 
 
-def expected_plug_in(x: Moments, pi: Any, size: int, count: int, rng: np.random.Generator) -> tuple[float, float]:
+def expected_plug_in(x: Moments, pi: Moments, size: int, count: int, rng: np.random.Generator) -> tuple[float, float]:
     """Mean and standard deviation of the plug-in W₂ of `size` independent draws from the Gaussian with these moments.
 
     The sample mean and the sample covariance (a Wishart matrix, by Bartlett's factor) are drawn `count` times.

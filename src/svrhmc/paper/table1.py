@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from svrhmc import theory
 from svrhmc.paper.blocks import Block, heading, paragraph, table, text, write_csv
 from svrhmc.paper.claims import OURS, PAPER, Claim, Claims, Results, yes
-from svrhmc.paper.settings import Settings
+from svrhmc.paper.settings import Result, Settings
 from svrhmc.samplers import LABELS
 
 _TITLE = "Table 1 at the experiments' constants"
@@ -66,7 +65,7 @@ def table1(results: Results, settings: Settings, out: Path, claims: Claims) -> l
     return [heading(_TITLE), paragraph(opening), table((*shown, *asides, "cheapest, printed"), rows)]
 
 
-def _both(result: dict[str, Any]) -> tuple[theory.Comparison, theory.Comparison]:
+def _both(result: Result) -> tuple[theory.Comparison, theory.Comparison]:
     """Corrected and printed, at the constants of a data set."""
     problem, eps = theory.Problem(**result["problem"]), result["accuracy"]
     return theory.compare(problem, eps), theory.compare(problem, eps, printed=True)

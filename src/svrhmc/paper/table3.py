@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -25,7 +24,7 @@ from svrhmc.paper.claims import (
     with_error,
     yes,
 )
-from svrhmc.paper.settings import Settings
+from svrhmc.paper.settings import Result, Settings
 from svrhmc.samplers import LABELS
 
 _TITLE = "Table 3: test error"
@@ -213,5 +212,5 @@ def _experiments(results: Results, settings: Settings) -> list[Block]:
     return blocks
 
 
-def _error(row: dict[str, Any]) -> str:
+def _error(row: Result) -> str:
     return f"{row['error']:.4g} ± {row['deviation']:.2g}"

@@ -220,7 +220,10 @@ class Cluster(Workers):
             raise WorkersError(f"the cluster went away ({type(error).__name__}).") from None
 
 
-def workers_of(client: Client | Executor | str | None) -> Workers:
+ClientLike = Client | Executor | str | None  # None: threads of this machine
+
+
+def workers_of(client: ClientLike) -> Workers:
     """Threads of this machine for None; else what was given."""
     if client is None:
         return Threads()

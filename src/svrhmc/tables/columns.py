@@ -12,17 +12,21 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from svrhmc.core.arrays import Selection, Values
 from svrhmc.core.errors import DataError, missing, nearest
 from svrhmc.core.serialise import is_text
 
+Level = Hashable  # the value of a category: a text, a number or a truth value
+Series = Any  # a column, or a whole table, of pandas, polars or pyarrow: they have no types in common
 KINDS = NUMBER, TRUTH, CATEGORY = "number", "truth value", "category"
 
 
@@ -31,31 +35,31 @@ class Texts:
     in a million rows. A number of −1 stands for a missing one.
     """
 
-    def __init__(self, different: list[Any], numbers: npt.NDArray[Any]) -> None:
+    def __init__(self, different: list[Level], numbers: Values) -> None:
         self.different, self.numbers = different, numbers
 
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def __getitem__(self, rows: Any) -> Any:
+    def __getitem__(self, rows: Selection) -> Series:
         some = self.numbers[rows]
         return Texts(self.different, some) if np.ndim(some) else self.different[some]
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
-        values: npt.NDArray[Any] = np.array([*self.different, None], object)
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Values:
+        values: Values = np.array([*self.different, None], object)
         return np.asarray(values[self.numbers])
 
-    def tolist(self) -> list[Any]:
+    def tolist(self) -> list[Level]:
         """The texts as a list, one for each row."""
         return list(np.asarray(self).tolist())
 
-    def places(self, levels: tuple[Any, ...]) -> npt.NDArray[np.int64]:
+    def places(self, levels: tuple[Level, ...]) -> npt.NDArray[np.int64]:
         """The place of each among some levels; −1 where it is none of them."""
         place = {level: k for k, level in enumerate(levels)}
         places = np.array([*(place.get(text, -1) for text in self.different), -1], np.int64)
         return np.asarray(places[self.numbers])
 
-    def present(self) -> list[Any]:
+    def present(self) -> list[Level]:
         """Those that some row has."""
         return [self.different[k] for k in np.unique(self.numbers) if k >= 0]
 
@@ -65,12 +69,12 @@ class Column:
     """Values of one kind, and which of them are missing (None: none is)."""
 
     kind: str
-    values: Any  # an array, or `Texts`
+    values: Series  # an array, or `Texts`
     gaps: npt.NDArray[np.bool_] | None
-    levels: tuple[Any, ...] = ()  # of a category, in the order that the table gives them, where it gives one
+    levels: tuple[Level, ...] = ()  # of a category, in the order that the table gives them, where it gives one
     ordered: bool = False  # whether it does
 
-    def codes(self, levels: tuple[Any, ...]) -> npt.NDArray[np.int64]:
+    def codes(self, levels: tuple[Level, ...]) -> npt.NDArray[np.int64]:
         """The place of each value among some levels; −1 where it is none of them."""
         if isinstance(self.values, Texts):
             return self.values.places(levels)
@@ -84,7 +88,7 @@ class Column:
         known = pandas.Index(list(levels), dtype=object)
         return np.asarray(known.get_indexer(values.astype(object)), np.int64)
 
-    def distinct(self) -> tuple[Any, ...]:
+    def distinct(self) -> tuple[Level, ...]:
         """Its levels, or the different values of numbers, sorted."""
         if self.levels or self.kind == CATEGORY:
             return self.levels or tuple(sorted(set(self.values.tolist())))
@@ -99,7 +103,7 @@ class Column:
         return Column(CATEGORY, values, self.gaps, tuple(sorted(set(values[self._there].tolist()))))
 
     @property
-    def _there(self) -> Any:
+    def _there(self) -> Series:
         return slice(None) if self.gaps is None else ~self.gaps
 
     def kept(self, rows: npt.NDArray[np.bool_]) -> Column:
@@ -136,13 +140,13 @@ class Columns:
         """The columns of some rows, by whether each is kept."""
         return Columns({name: column.kept(rows) for name, column in self.by_name.items()}, int(rows.sum()))
 
-    def series(self) -> dict[str, Any]:
+    def series(self) -> dict[str, Series]:
         """As formulas take them: pandas series; categories stay categories."""
         import pandas
 
         made = {}
         for name, column in self.by_name.items():
-            values: Any = column.values if column.kind != NUMBER else np.asarray(column.values, np.float64)
+            values: Series = column.values if column.kind != NUMBER else np.asarray(column.values, np.float64)
             if column.kind == CATEGORY:
                 levels = column.distinct()
                 values = pandas.Categorical.from_codes(column.codes(levels), categories=list(levels))
@@ -150,14 +154,14 @@ class Columns:
         return made
 
 
-def names_of(table: Any) -> list[str]:
+def names_of(table: object) -> list[str]:
     """The names of its columns, as texts; a `DataError` for what is no table."""
     return list(_labels(table if isinstance(table, Mapping) else _native(table)))
 
 
-def _labels(frame: Any) -> dict[str, Any]:
+def _labels(frame: Series) -> dict[str, Series]:
     """The labels of its columns by their names: a label may be a number, or what else a dictionary takes."""
-    labels: dict[str, Any] = {}
+    labels: dict[str, Series] = {}
     for label in frame if isinstance(frame, Mapping) else frame.columns:
         if labels.setdefault(str(label), label) is not label:
             other = labels[str(label)]
@@ -165,7 +169,7 @@ def _labels(frame: Any) -> dict[str, Any]:
     return labels
 
 
-def _values(frame: Any, label: Any) -> Any:
+def _values(frame: Series, label: object) -> Series:
     """A column by its label; of pandas by pandas, as narwhals takes a number for a place, and takes its time."""
     if isinstance(frame, Mapping):
         return frame[label]
@@ -173,7 +177,7 @@ def _values(frame: Any, label: Any) -> Any:
     return native[label] if hasattr(native, "iloc") else frame[label]
 
 
-def columns_of(table: Any, names: Iterable[str], what: str = "the table") -> Columns:
+def columns_of(table: object, names: Iterable[str], what: str = "the table") -> Columns:
     """The columns of these names; one that is not there is refused with the nearest name that is.
 
     >>> columns_of({"age": [31, 48], "plan": ["basic", "pro"]}, ["plan"])["plan"].kind
@@ -237,11 +241,11 @@ def _more(names: Sequence[str]) -> str:
     return "." if len(names) <= 12 else f" and {len(names) - 12} more."
 
 
-def _length(frame: Any) -> int:
+def _length(frame: Series) -> int:
     return len(next(iter(frame.values()))) if isinstance(frame, Mapping) and frame else len(frame)
 
 
-def _native(table: Any) -> Any:
+def _native(table: object) -> Series:
     try:
         import narwhals
     except ModuleNotFoundError:
@@ -259,7 +263,7 @@ def _native(table: Any) -> Any:
         ) from None
 
 
-def _column(name: str, values: Any) -> Column:
+def _column(name: str, values: Series) -> Column:
     """One column, of whatever kind it is."""
     if isinstance(getattr(values, "dtype", None), np.dtype) and hasattr(values, "to_numpy"):  # pandas
         values = values.to_numpy()
@@ -280,7 +284,7 @@ def _column(name: str, values: Any) -> Column:
     return _array(name, array)
 
 
-def _masked(name: str, array: npt.NDArray[Any], mask: npt.NDArray[np.bool_]) -> Column:
+def _masked(name: str, array: Values, mask: npt.NDArray[np.bool_]) -> Column:
     """A masked array: what is under the mask is missing, whatever stands there."""
     there = _array(name, array[~mask])
     values = np.full(len(array), _FILLED[there.kind], there.values.dtype)
@@ -290,10 +294,10 @@ def _masked(name: str, array: npt.NDArray[Any], mask: npt.NDArray[np.bool_]) -> 
     return Column(there.kind, values, _some(gaps), there.levels)
 
 
-_FILLED: dict[str, Any] = {NUMBER: np.nan, TRUTH: False, CATEGORY: None}  # where a value is missing
+_FILLED: dict[str, Series] = {NUMBER: np.nan, TRUTH: False, CATEGORY: None}  # where a value is missing
 
 
-def _in_series(values: Any) -> Any:
+def _in_series(values: Series) -> Series:
     """A column of a data frame, and pandas' indices and arrays of its own kinds (`Categorical`, …) as one."""
     if hasattr(values, "_from_sequence") or hasattr(values, "to_series"):
         import pandas
@@ -302,7 +306,7 @@ def _in_series(values: Any) -> Any:
     return values
 
 
-def _series(name: str, series: Any) -> Column:
+def _series(name: str, series: Series) -> Column:
     """The column of a narwhals series."""
     native = series.to_native()
     dtype, gaps = series.dtype, series.is_null().to_numpy().astype(bool)
@@ -341,10 +345,10 @@ def _series(name: str, series: Any) -> Column:
     return _array(name, np.asarray(series.to_numpy(), object))
 
 
-def _sorted(name: str, levels: list[Any]) -> tuple[Any, ...]:
+def _sorted(name: str, levels: list[Level]) -> tuple[Level, ...]:
     """Levels that have no order of their own; refuses those of several kinds."""
     try:
-        return tuple(sorted(levels))
+        return tuple(sorted(levels))  # type: ignore[type-var]
     except TypeError:
         kinds = " and ".join(sorted({type(level).__name__ for level in levels}))
         raise DataError(f"column {name!r} has categories of several kinds ({kinds}): make texts of all.") from None
@@ -359,7 +363,7 @@ def dates(name: str) -> DataError:
     )
 
 
-def _present(values: npt.NDArray[Any], gaps: npt.NDArray[np.bool_], levels: tuple[Any, ...]) -> tuple[Any, ...]:
+def _present(values: Values, gaps: npt.NDArray[np.bool_], levels: tuple[Level, ...]) -> tuple[Level, ...]:
     """The levels that occur, in the table's order or sorted."""
     import pandas
 
@@ -368,7 +372,7 @@ def _present(values: npt.NDArray[Any], gaps: npt.NDArray[np.bool_], levels: tupl
     return tuple(each for each in levels if each in present) if levels else tuple(sorted(present))
 
 
-def _array(name: str, array: npt.NDArray[Any]) -> Column:
+def _array(name: str, array: Values) -> Column:
     """Plain values: numbers, truth values, or texts with None or nan where one is missing."""
     if array.dtype.kind in "iuf":
         values = array.astype(np.float64)
@@ -420,13 +424,13 @@ def _require_exact(name: str, low: int, high: int) -> None:
 _WHOLE, _LOST = 1 << 53, 1e-6
 
 
-def _is_gap(value: Any) -> bool:
+def _is_gap(value: Series) -> bool:
     """Whether a value is missing: None, nan, or what is not even told apart from itself, as pandas.NA."""
     differs = value != value
     return value is None or differs is value or (isinstance(differs, bool | np.bool_) and bool(differs))
 
 
-def _kind(value: Any) -> str | None:
+def _kind(value: object) -> str | None:
     import numbers
     from decimal import Decimal
 
@@ -441,7 +445,7 @@ def _some(gaps: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_] | None:
     return gaps if gaps.any() else None
 
 
-def _nw() -> Any:
+def _nw() -> ModuleType:
     import narwhals
 
     return narwhals

@@ -16,8 +16,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib import import_module
 from itertools import count
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,7 @@ from svrhmc.core.cells import MOST_LINE, binary, is_number, too_long, unguarded
 from svrhmc.core.errors import DataError, missing
 from svrhmc.core.machine import free_memory
 from svrhmc.core.storage import open_file
+from svrhmc.tables.columns import Series
 
 MISSING = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "null", "NULL", "None")
 COPIES = 4  # of all numbers that a fit holds at its height: the table, its rows, these standardised, and room to work
@@ -137,7 +140,7 @@ def arrow_table(
     )
 
 
-def without_empty(path: Path, table: Any) -> tuple[Any, list[str]]:
+def without_empty(path: Path, table: Series) -> tuple[Any, list[str]]:
     """A table without columns that have no values, which is said, and without one that counts rows."""
     names = getattr(table, "column_names", None)
     if names is None:
@@ -243,13 +246,12 @@ def require_memory(path: Path, needed: float, available: float | None = None) ->
         )
 
 
-def pyarrow_or_none() -> Any:
+def pyarrow_or_none() -> ModuleType | None:
     """The library, or None."""
     try:
-        import pyarrow
+        return import_module("pyarrow")
     except ModuleNotFoundError:
         return None
-    return pyarrow
 
 
 def first_line(error: BaseException) -> str:

@@ -14,13 +14,13 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.arrays import Array, Indices, Values
 from svrhmc.core.errors import DataError, requirement
 from svrhmc.priors.groups import Group, Smooth
 from svrhmc.tables import formula as grammar
 from svrhmc.tables import smooths as smoothing
-from svrhmc.tables.columns import CATEGORY, NUMBER, Column, Columns, columns_of, names_of
-from svrhmc.tables.expressions import Rows, require_transforms
+from svrhmc.tables.columns import CATEGORY, NUMBER, Column, Columns, Level, columns_of, names_of
+from svrhmc.tables.expressions import Rows, State, require_transforms
 from svrhmc.tables.formula import Parsed, parsed, unusable
 from svrhmc.tables.groups import GroupDesign, Refusal, from_numbers, group_designs, to_numbers
 from svrhmc.tables.smooths import SmoothDesign, require_separate_smooths, smooth_designs
@@ -68,7 +68,7 @@ class Design:
     tried: bool = False  # whether trials were given beside the table
     group_terms: Indices | None = field(default=None, repr=False)  # as `svrhmc.tables.groups` writes them
     smooth_terms: Indices | None = field(default=None, repr=False)  # as `svrhmc.tables.smooths` writes them
-    transforms: ClassVar[Mapping[str, Callable[..., Any]]] = {}
+    transforms: ClassVar[Mapping[str, Callable[..., object]]] = {}
 
     def require_sound(self) -> None:
         """Refuse terms that are none."""
@@ -76,7 +76,7 @@ class Design:
         from_numbers(self.group_terms)
         smoothing.from_numbers(self.smooth_terms)
 
-    def with_transforms(self, transforms: Mapping[str, Callable[..., Any]]) -> Design:
+    def with_transforms(self, transforms: Mapping[str, Callable[..., object]]) -> Design:
         """The same with functions that its formula calls by name, which no file holds."""
         made = replace(self)
         object.__setattr__(made, "transforms", transforms)
@@ -123,7 +123,7 @@ class Design:
         return tuple(term.baseline for term in self.made_of if term.baseline)
 
     @property
-    def choices(self) -> dict[str, tuple[Any, ...]]:
+    def choices(self) -> dict[str, tuple[Level, ...]]:
         """The levels of the variables that are categories, the baseline first."""
         return {name: levels for term in self.made_of for name, levels in term.choices.items()}
 
@@ -154,25 +154,25 @@ class Design:
         """Of each column the term, and the level or the number within it."""
         return tuple(part for term in self.made_of for part in term.parts)
 
-    def rows(self, table: Any) -> Any:
+    def rows(self, table: object) -> Any:
         """The rows of a new table; missing values are refused."""
         return self.matrix(_whole_columns(table, self.coefficient_variables))
 
-    def groups_of(self, table: Any) -> list[tuple[Indices, Array]]:
+    def groups_of(self, table: object) -> list[tuple[Indices, Array]]:
         """For each term of group effects, of the rows of a new table: their levels by number, −1 for one that was not
         fitted, and the columns (n, r) that vary by level. table: any, or `Columns` of one; missing values are refused.
         """
         columns = table if isinstance(table, Columns) else _whole_columns(table, self.group_variables)
         return [(group.index(columns), group.numbers(columns)) for group in self.groups]
 
-    def bases_of(self, table: Any) -> list[Array]:
+    def bases_of(self, table: object) -> list[Array]:
         """For each smooth, its functions at the rows of a new table. table: any, or `Columns` of one; missing values
         are refused.
         """
         columns = table if isinstance(table, Columns) else _whole_columns(table, self.coefficient_variables)
         return [smooth.basis(columns) for smooth in self.smooths]
 
-    def levels_of(self, table: Any) -> tuple[list[Indices], list[Array], list[list[str]]]:
+    def levels_of(self, table: object) -> tuple[list[Indices], list[Array], list[list[str]]]:
         """For each term of group effects its `groups_of` a new table: levels, columns, and the names of the levels that
         were not fitted, one for each row that has such a level.
         """
@@ -184,7 +184,7 @@ class Design:
         ]
         return [index for index, _ in pairs], [z for _, z in pairs], names
 
-    def offsets(self, table: Any) -> Any:
+    def offsets(self, table: object) -> Any:
         """The offsets of a new table, with the logarithms of exposures, where the model has columns of them."""
         if self.shifted:
             raise DataError(
@@ -200,7 +200,7 @@ class Design:
             found += np.asarray(known[self.offset].values, np.float64)
         return found + log_exposure(known[self.exposure].values) if self.exposure else found
 
-    def trials_of(self, table: Any) -> Array | None:
+    def trials_of(self, table: object) -> Array | None:
         """The trials of the rows of a new table, where the model has any; else None."""
         if self.trials and self.trials in names_of(table):
             return np.asarray(columns_of(table, [self.trials])[self.trials].values, np.float64)
@@ -228,7 +228,7 @@ class Design:
             require_finite(self.names, out[begin : begin + _BLOCK], begin)
         return out
 
-    def fill(self, columns: Columns, out: npt.NDArray[Any]) -> None:
+    def fill(self, columns: Columns, out: Values) -> None:
         """Write the rows of a block into an array, column by column; numbers that are not finite are left in them."""
         place = 0
         for term in self.made_of:
@@ -279,10 +279,10 @@ class Designed:
 
 def designed(
     formula: str,
-    table: Any,
+    table: object,
     extra: Iterable[str] = (),
     drop: bool = False,
-    transforms: Mapping[str, Callable[..., Any]] | None = None,
+    transforms: Mapping[str, Callable[..., object]] | None = None,
 ) -> Designed:
     """The rows of a regression.
 
@@ -386,7 +386,7 @@ def _require_separate(
             )
 
 
-def _whole_columns(table: Any, names: Sequence[str]) -> Columns:
+def _whole_columns(table: object, names: Sequence[str]) -> Columns:
     """Columns of a new table, which must miss nothing."""
     columns = columns_of(table, names)
     if gaps := columns.gaps():
@@ -408,7 +408,7 @@ def no_whole_row(gaps: dict[str, int]) -> DataError:
 
 
 def response_of(
-    response: grammar.Factor, columns: Columns, transforms: Transforms, state: dict[str, Any] | None = None
+    response: grammar.Factor, columns: Columns, transforms: Transforms, state: State | None = None
 ) -> Column:
     """A column of the table, or one that is computed, such as log(price). state: what it
     remembers of the table that was fitted; None for that table."""

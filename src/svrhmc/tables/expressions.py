@@ -26,14 +26,19 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from importlib import import_module
 from inspect import signature
 from threading import Lock
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from svrhmc.core.errors import DataError, missing, nearest, requirement
+from svrhmc.tables.columns import Level
 
+Value = Any  # what an expression gives: a number, a column, or what a transform of formulaic or of the user makes
+State = dict[str, Any]  # what transforms have learned from all rows, by their text
 _PARSING = Lock()  # as ast.parse of Python 3.11 fails where threads call it at once
 _LONGEST, _DEEPEST, _NODES, _CONSTANTS = 10_000, 100, 2_000, 10_000
 _LARGEST = 1 << 63  # of whole numbers
@@ -86,11 +91,11 @@ _INSTEAD = {  # names of other languages and libraries, and what to write here
     "offset": "give the offset as fit(…, offset='column')",
     SMOOTH: "a smooth such as s(x) is a term by itself, and stands in no expression",
 }
-_ARITHMETIC: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
+_ARITHMETIC: dict[type[ast.AST], Callable[[Value, Value], Value]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow,
 }  # fmt: skip
-_COMPARED: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
+_COMPARED: dict[type[ast.AST], Callable[[Value, Value], Value]] = {
     ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
 }  # fmt: skip
@@ -113,11 +118,11 @@ class Rows(NamedTuple):
     learned.
     """
 
-    columns: Mapping[str, Any]
+    columns: Mapping[str, Value]
     n: int
-    transforms: Mapping[str, Callable[..., Any]]
-    state: dict[str, Any]
-    levels: Mapping[str, tuple[Any, ...]] | None = None
+    transforms: Mapping[str, Callable[..., object]]
+    state: State
+    levels: Mapping[str, tuple[Level, ...]] | None = None
 
 
 @dataclass(frozen=True)
@@ -151,15 +156,15 @@ class Expression:
         """Whether it makes a category."""
         return isinstance(self.tree, ast.Call) and self._called(self.tree) in ("C", "hashed")
 
-    def compute(self, rows: Rows) -> Any:
+    def compute(self, rows: Rows) -> Value:
         """The values of the expression for some rows."""
         for name in self.functions:
             if name not in rows.transforms:
                 raise self._needs(name)
-        found = _Computation(self, rows).value(self.tree)
-        if np.ndim(getattr(found, "__wrapped__", found)) == 0 and not isinstance(found, Mapping):
+        values = _Computation(self, rows).value(self.tree)
+        if np.ndim(unwrapped(values)) == 0 and not isinstance(values, Mapping):
             raise self._wrong("it is the same for all rows")
-        return _of_rows(found, rows.n, self.text)
+        return _of_rows(values, rows.n, self.text)
 
     @cached_property
     def learning(self) -> tuple[ast.Call, ...]:
@@ -234,9 +239,9 @@ class Call(NamedTuple):
     """A function that a formula calls, by its name, and what it is called with; C has none."""
 
     name: str
-    function: Callable[..., Any] | None
-    arguments: list[Any]
-    keywords: dict[str, Any]
+    function: Callable[..., object] | None
+    arguments: list[Value]
+    keywords: dict[str, Value]
 
     @property
     def learns(self) -> bool:
@@ -278,7 +283,7 @@ def expression(text: str) -> Expression:
     return found
 
 
-def require_transforms(transforms: Mapping[str, Callable[..., Any]] | None) -> dict[str, Callable[..., Any]]:
+def require_transforms(transforms: Mapping[str, Callable[..., object]] | None) -> dict[str, Callable[..., object]]:
     """Functions by their names in formulas; refuses what is none, and names that formulas have already."""
     if transforms is None:
         return {}
@@ -294,7 +299,7 @@ def require_transforms(transforms: Mapping[str, Callable[..., Any]] | None) -> d
     return dict(transforms)
 
 
-def require_state(state: Any, depth: int = 0) -> None:
+def require_state(state: Value, depth: int = 0) -> None:
     """Refuse a kept state that is anything but numbers, texts and lists and dictionaries of these."""
     if depth > 6:
         raise ValueError("a state that is nested too deeply")
@@ -339,7 +344,7 @@ def _check(whole: Expression, node: ast.AST, depth: int) -> None:
         _check(whole, child, depth + 1)
 
 
-def _check_constant(whole: Expression, value: Any) -> None:
+def _check_constant(whole: Expression, value: Value) -> None:
     if isinstance(value, int) and abs(value) > _LARGEST:
         raise whole._wrong("a number in it is beyond 2**63")
     if not (value is None or isinstance(value, bool | int | float | str)):
@@ -353,9 +358,9 @@ class _Computation:
         self.whole, self.columns, self.rows = whole, rows.columns, rows.n
         self.transforms, self.state, self.levels = rows.transforms, rows.state, rows.levels
 
-    def value(self, node: Any) -> Any:
+    def value(self, node: Value) -> Value:
         """The value of one node of the syntax tree."""
-        compute: dict[type[ast.AST], Callable[[], Any]] = {
+        compute: dict[type[ast.AST], Callable[[], Value]] = {
             ast.Constant: lambda: node.value,
             ast.List: lambda: [self.value(each) for each in node.elts],
             ast.Tuple: lambda: [self.value(each) for each in node.elts],
@@ -370,7 +375,7 @@ class _Computation:
         with np.errstate(all="ignore"):
             return compute[type(node)]()
 
-    def _named(self, node: ast.AST) -> Any:
+    def _named(self, node: ast.AST) -> Value:
         name = str(self.whole._column(node))
         if name in self.columns:
             return self.columns[name]
@@ -378,14 +383,14 @@ class _Computation:
             return _CONSTANT[name]
         raise self.whole._wrong(f"there is no column {name!r}")
 
-    def _binary(self, node: ast.BinOp) -> Any:
+    def _binary(self, node: ast.BinOp) -> Value:
         left, right = self.value(node.left), self.value(node.right)
         if isinstance(node.op, ast.BitAnd | ast.BitOr):
             a, b = self._truth(left), self._truth(right)
             return a & b if isinstance(node.op, ast.BitAnd) else a | b
         return self._arithmetic(_ARITHMETIC[type(node.op)], self._number(left), self._number(right))
 
-    def _arithmetic(self, operation: Callable[[Any, Any], Any], a: Any, b: Any) -> Any:
+    def _arithmetic(self, operation: Callable[[Value, Value], Value], a: Value, b: Value) -> Value:
         if not (isinstance(a, int | float) and isinstance(b, int | float)):
             return operation(a, b)
         try:
@@ -399,20 +404,20 @@ class _Computation:
             return int(exact) if isinstance(exact, int) else found
         return found
 
-    def _unary(self, node: ast.UnaryOp) -> Any:
+    def _unary(self, node: ast.UnaryOp) -> Value:
         value = self.value(node.operand)
         if isinstance(node.op, ast.Not | ast.Invert):
             return ~self._truth(value)
         number = self._number(value)
         return number if isinstance(node.op, ast.UAdd) else -number
 
-    def _joined(self, node: ast.BoolOp) -> Any:
+    def _joined(self, node: ast.BoolOp) -> Value:
         found, *others = (self._truth(self.value(each)) for each in node.values)
         for other in others:
             found = found & other if isinstance(node.op, ast.And) else found | other
         return found
 
-    def _compared(self, node: ast.Compare) -> Any:
+    def _compared(self, node: ast.Compare) -> Value:
         left, found = self.value(node.left), None
         for sign, each in zip(node.ops, node.comparators, strict=True):
             right = self.value(each)
@@ -428,12 +433,12 @@ class _Computation:
             left = right
         return found
 
-    def _truth(self, value: Any) -> Any:
+    def _truth(self, value: Value) -> Value:
         if getattr(getattr(value, "dtype", None), "kind", "") != "b":
             raise self.whole._wrong("and, or, not, & and | join truth values, such as comparisons")
         return value
 
-    def _number(self, value: Any) -> Any:
+    def _number(self, value: Value) -> Value:
         """A number or numbers; truth values as 0 and 1."""
         if isinstance(value, bool | np.bool_):
             return int(value)
@@ -446,7 +451,7 @@ class _Computation:
             raise self.whole._wrong("arithmetic takes numbers, not texts or lists")
         return value
 
-    def _call(self, node: ast.Call) -> Any:
+    def _call(self, node: ast.Call) -> Value:
         name = self.whole._called(node)
         if name == "Q":
             return self.columns[self.whole._quoted(node)]
@@ -467,15 +472,15 @@ class _Computation:
             keywords["_state"] = self._kept(node)
         return _of_rows(function(*arguments, **keywords), self.rows, name)
 
-    def _argument(self, call: ast.Call, node: ast.AST) -> Any:
+    def _argument(self, call: ast.Call, node: ast.AST) -> Value:
         return _contrast(str(self.whole._column(node))) if self.whole._is_contrast(call, node) else self.value(node)
 
-    def _one(self, arguments: list[Any], keywords: dict[str, Any]) -> Any:
+    def _one(self, arguments: list[Value], keywords: dict[str, Value]) -> Value:
         if len(arguments) != 1 or keywords:
             raise self.whole._wrong("I takes one expression")
         return arguments[0]
 
-    def _elementwise(self, name: str, arguments: list[Any], keywords: dict[str, Any]) -> Any:
+    def _elementwise(self, name: str, arguments: list[Value], keywords: dict[str, Value]) -> Value:
         if keywords and name not in ("clip", "round"):
             raise self.whole._wrong(f"{name} takes no keywords")
         if name == "where":
@@ -487,16 +492,16 @@ class _Computation:
             *numbers, **{word: self._number_or_none(name, each) for word, each in keywords.items()}
         )
 
-    def _number_or_none(self, name: str, value: Any) -> Any:
+    def _number_or_none(self, name: str, value: Value) -> Value:
         """None is a bound of clip."""
         return None if value is None and name == "clip" else self._number(value)
 
-    def _where(self, condition: Any = None, then: Any = None, otherwise: Any = None) -> Any:
+    def _where(self, condition: Value = None, then: Value = None, otherwise: Value = None) -> Value:
         if isinstance(then, str) and isinstance(otherwise, str):
             return np.where(self._truth(condition), then, otherwise).astype(object)
         return np.where(self._truth(condition), self._number(then), self._number(otherwise))
 
-    def _require_size(self, name: str, function: Any, arguments: list[Any], keywords: dict[str, Any]) -> None:
+    def _require_size(self, name: str, function: Value, arguments: list[Value], keywords: dict[str, Value]) -> None:
         """Refuse bases so large that they can only be a mistake or an attack, before anything is computed."""
         try:
             given = signature(function).bind(*arguments, **keywords).arguments
@@ -513,11 +518,11 @@ class _Computation:
             if isinstance(given.get(word), list) and len(given[word]) > 1_000:
                 raise self.whole._wrong(f"{word} of {name} must be a list of at most 1,000")
 
-    def _kept(self, node: ast.Call) -> dict[str, Any]:
+    def _kept(self, node: ast.Call) -> dict[str, Value]:
         """What a call learned; an empty dictionary, to be filled, where the table is the one that is fitted."""
         key = self.whole.key(node)
         if self.levels is None:
-            found: dict[str, Any] = self.state.setdefault(key, {})
+            found: dict[str, Value] = self.state.setdefault(key, {})
             return found
         for known in (key, self.whole.key(node, legacy=True)):
             if known in self.state:
@@ -526,7 +531,7 @@ class _Computation:
                 }
         raise self.whole._wrong(f"the model does not hold what {key!r} learned from its table")
 
-    def _category(self, node: ast.Call, *arguments: Any, **keywords: Any) -> Any:
+    def _category(self, node: ast.Call, *arguments: Value, **keywords: Value) -> Value:
         """C(values, contrasts, levels=…, spans_intercept=…); values that are none of its levels are refused."""
         values = arguments[0] if arguments else keywords.pop("data", None)
         if not hasattr(values, "dtype") or np.ndim(values) != 1:
@@ -549,7 +554,7 @@ class _Computation:
         told = {**keywords, "levels": levels}
         return _formulaic().C(values, *arguments[1:], **told)
 
-    def _levels_of(self, node: ast.Call) -> dict[str, Any]:
+    def _levels_of(self, node: ast.Call) -> dict[str, Value]:
         """The state of a C; in files that have none, the levels of the column in it."""
         try:
             return self._kept(node)
@@ -560,9 +565,9 @@ class _Computation:
             return {"levels": list(self.levels[str(column)])}
 
 
-def function_of(name: str, transforms: Mapping[str, Callable[..., Any]]) -> Callable[..., Any]:
+def function_of(name: str, transforms: Mapping[str, Callable[..., object]]) -> Callable[..., object]:
     """A caller's own, or formulaic's."""
-    function: Callable[..., Any] = transforms[name] if name in transforms else _formulaic().TRANSFORMS[name]
+    function: Callable[..., object] = transforms[name] if name in transforms else _formulaic().TRANSFORMS[name]
     return function
 
 
@@ -572,11 +577,16 @@ def _inner_first(node: ast.AST) -> Iterator[ast.AST]:
     yield node
 
 
-def _of_rows(value: Any, rows: int, name: str) -> Any:
+def unwrapped(value: Value) -> Value:
+    """What formulaic has wrapped, or the value itself."""
+    return getattr(value, "__wrapped__", value)
+
+
+def _of_rows(value: Value, rows: int, name: str) -> Value:
     """What a function returned; refuses other than one value, or one list of values, for each row."""
-    inner = getattr(value, "__wrapped__", value)
+    inner = unwrapped(value)
     parts = (
-        [each for key, each in inner.items() if not str(key).startswith("__")] if isinstance(inner, dict) else [inner]
+        [part for key, part in inner.items() if not str(key).startswith("__")] if isinstance(inner, dict) else [inner]
     )
     for part in parts:
         if getattr(part, "ndim", np.ndim(part)) not in (0, 1, 2) or (np.ndim(part) and np.shape(part)[0] != rows):
@@ -584,26 +594,25 @@ def _of_rows(value: Any, rows: int, name: str) -> Any:
     return value
 
 
-def _sorted(values: Any) -> list[Any]:
+def _sorted(values: Value) -> list[Value]:
     try:
         return sorted(set(values.tolist()))
     except TypeError:
         raise DataError("the levels of a category must be all texts or all numbers.") from None
 
 
-def _contrast(name: str, *arguments: Any, **keywords: Any) -> Any:
+def _contrast(name: str, *arguments: Value, **keywords: Value) -> Value:
     if name == "Treatment":  # patsy's name of the base
         keywords = {"base" if word == "reference" else word: value for word, value in keywords.items()}
     return getattr(_formulaic().ContrastsRegistry, _CONTRASTS[name])(*arguments, **keywords)
 
 
-def _formulaic() -> Any:
+def _formulaic() -> ModuleType:
     """Its functions, or an error that says how to install it."""
     try:
-        from formulaic import transforms
+        return import_module("formulaic.transforms")
     except ModuleNotFoundError:
         raise missing("formulaic", "formula", "a formula") from None
-    return transforms
 
 
 def _dotted(node: ast.AST) -> str | None:
@@ -659,7 +668,7 @@ def is_word(name: str) -> bool:
     return name.isidentifier() and not keyword.iskeyword(name)
 
 
-def _numbers(value: Any) -> Any:
+def _numbers(value: Value) -> Value:
     """As a transformation had them: JSON has texts for keys that were numbers, and lists for arrays."""
     if isinstance(value, dict):
         return {int(key) if re.fullmatch(r"-?\d+", key) else key: _numbers(each) for key, each in value.items()}

@@ -15,10 +15,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from svrhmc.core.arrays import Values
 from svrhmc.core.errors import ArchiveFileError, DataError, missing, requirement
 from svrhmc.core.machine import free_memory
 from svrhmc.core.npz import Described, mapped_npy, read_npz
 from svrhmc.core.storage import open_file
+from svrhmc.tables.columns import Series
 from svrhmc.tables.csv import (
     COLUMN,
     COPIES,
@@ -49,7 +51,7 @@ class Read:
     know of how it was read.
     """
 
-    table: Any
+    table: Series
     names: tuple[str, ...]
     n: int
     response: str = ""
@@ -114,7 +116,7 @@ def _parquet(path: Path) -> Read:
     return _read(*without_empty(path, table))
 
 
-def _read(table: Any, notes: list[str]) -> Read:
+def _read(table: Series, notes: list[str]) -> Read:
     """What was read, from a table of pyarrow or pandas."""
     names = getattr(table, "column_names", None)
     return Read(table, tuple(table.columns if names is None else names), len(table), "", tuple(notes))
@@ -127,7 +129,7 @@ def _has_bytes(kind: Any) -> bool:
     return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind))
 
 
-def _unpacked(path: Path, table: Any, words: list[str]) -> Any:
+def _unpacked(path: Path, table: Series, words: list[str]) -> Any:
     """A table whose columns of texts are lists of different texts and their numbers, with the texts themselves: once it
     is known that they fit into memory, as one long text may stand in every row.
     """
@@ -147,7 +149,7 @@ def _unpacked(path: Path, table: Any, words: list[str]) -> Any:
     return table
 
 
-def from_npz(path: Path, most: float) -> dict[str, npt.NDArray[Any]]:
+def from_npz(path: Path, most: float) -> dict[str, Values]:
     """Columns of X (named by `names`, where that is there), and y as the last; in at most so many bytes."""
 
     def check(known: dict[str, Described]) -> None:
@@ -162,7 +164,7 @@ def from_npz(path: Path, most: float) -> dict[str, npt.NDArray[Any]]:
     return _columns(path, arrays["X"], arrays["y"], arrays.get("names"))
 
 
-def from_npy(path: Path, most: float) -> dict[str, npt.NDArray[Any]]:
+def from_npy(path: Path, most: float) -> dict[str, Values]:
     """Columns of a structured array by their names, or those of a matrix, whose last one is y."""
     array = mapped_npy(path)
     fields = 1 if array.dtype.names is None else len(array.dtype.names)
@@ -185,7 +187,7 @@ def require_shapes(path: Path, X: tuple[int, ...], y: tuple[int, ...]) -> None:
         raise DataError(f"{path} must hold X of shape (rows, columns) and y of (rows,); got {X} and {y}.")
 
 
-def _columns(path: Path, X: Any, y: Any, names: Any) -> dict[str, npt.NDArray[Any]]:
+def _columns(path: Path, X: Any, y: Any, names: Any) -> dict[str, Values]:
     require_shapes(path, X.shape, y.shape)
     if X.dtype.kind not in "biuf":
         raise DataError(f"{path} must hold numbers in X; got {X.dtype}.")
@@ -214,7 +216,7 @@ def from_libsvm(
     most = columns or _MOST_INDEX
     labels: list[float] = []
     indices: list[npt.NDArray[np.int32]] = []
-    values: list[npt.NDArray[Any]] = []
+    values: list[Values] = []
     for number, line in enumerate(lines, start=1):
         words = line.partition("#")[0].split()
         if not words:

@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from svrhmc.core.errors import DataError
 from svrhmc.rows.workers import Workers, each_of
-from svrhmc.tables.columns import NUMBER, Column, Columns, Texts
+from svrhmc.tables.columns import NUMBER, Column, Columns, Level, Texts
 from svrhmc.tables.design import response_of
-from svrhmc.tables.expressions import expression
+from svrhmc.tables.expressions import State, expression
 from svrhmc.tables.formula import Factor
 from svrhmc.tables.sources import Source
 from svrhmc.tables.terms import Transforms, new_rows, plainly, remembered
@@ -25,7 +25,7 @@ from svrhmc.tables.transforms import Learner, Statistic, learner
 
 MOST_LEVELS = 1000
 _ROWS = 1 << 18  # of a batch that is looked at for its values
-Levels = Mapping[str, tuple[Any, ...]]
+Levels = Mapping[str, tuple[Level, ...]]
 
 
 class Table(NamedTuple):
@@ -35,7 +35,7 @@ class Table(NamedTuple):
     workers: Workers
     drop: tuple[str, ...]
 
-    def parts(self, work: Callable[..., Any], arguments: tuple[Any, ...], purpose: str) -> list[Any]:
+    def parts(self, work: Callable[..., object], arguments: tuple[Any, ...], purpose: str) -> list[Any]:
         """work(source, number, *arguments, drop) of every partition."""
         tasks = [(k, *arguments, self.drop) for k in range(len(self.source.sizes))]
         return list(each_of(self.workers, self.source, work, tasks, purpose))
@@ -69,7 +69,7 @@ class Survey(NamedTuple):
     rows: int
     gaps: dict[str, int]
     values: dict[str, Any]
-    orders: dict[str, tuple[Any, ...]]
+    orders: dict[str, tuple[Level, ...]]
     ends: dict[str, tuple[float, float, bool]]
 
     @staticmethod
@@ -111,7 +111,7 @@ def surveyed(source: Source, number: int, asked: list[str], drop: tuple[str, ...
 
 
 def surveyed_response(
-    source: Source, number: int, text: str, transforms: Transforms, state: dict[str, Any], drop: tuple[str, ...]
+    source: Source, number: int, text: str, transforms: Transforms, state: State, drop: tuple[str, ...]
 ) -> Survey:
     """Of a response that is computed, in one partition."""
     total, factor = Survey.nothing([text]), Factor(text, expression(text))
@@ -129,11 +129,11 @@ def _different(column: Column) -> list[Any]:
     return list((np.unique(values) if len(few) <= MOST_LEVELS else few).tolist())
 
 
-def _union(a: set[Any] | None, b: set[Any] | None) -> set[Any] | None:
+def _union(a: set[Level] | None, b: set[Level] | None) -> set[Level] | None:
     return None if a is None or b is None or len(a | b) > MOST_LEVELS else a | b
 
 
-def _order(name: str, a: tuple[Any, ...], b: tuple[Any, ...]) -> tuple[Any, ...]:
+def _order(name: str, a: tuple[Level, ...], b: tuple[Level, ...]) -> tuple[Level, ...]:
     """One order of the levels of an ordered category, where partitions agree on it."""
     short, long = sorted((a, b), key=len)
     if tuple(level for level in long if level in set(short)) != short:
@@ -158,7 +158,7 @@ def learned(table: Table, factors: Sequence[Factor], transforms: Transforms, lev
     waiting = {one.key(node): (one, node) for one in whole.values() for node in one.learning}
     own = {name: levels[name] for name in sorted({name for one in whole.values() for name in one.variables})}
     first = first_rows(table, list(own)) if waiting else Columns({}, 0)
-    state: dict[str, Any] = {}
+    state: State = {}
     active: dict[str, tuple[str, int, Learner, Statistic]] = {}
 
     def advance(key: str, text: str, place: int, steps: Learner, total: Any) -> None:
@@ -191,7 +191,7 @@ def summed(
     number: int,
     calls: list[tuple[str, int, Statistic]],
     transforms: Transforms,
-    state: dict[str, Any],
+    state: State,
     levels: Levels,
     drop: tuple[str, ...],
 ) -> list[Any] | None:
@@ -213,7 +213,7 @@ def _added(a: list[Any], b: list[Any]) -> list[Any]:
 
 
 def require_rowwise(
-    factors: Sequence[Factor], columns: Columns, transforms: Transforms, state: dict[str, Any], levels: Levels
+    factors: Sequence[Factor], columns: Columns, transforms: Transforms, state: State, levels: Levels
 ) -> None:
     """Refuse an expression in which a row depends on others, as in `lag(x)`: rows come in blocks. It is computed of
     some rows, and of each half of them.

@@ -17,13 +17,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from svrhmc.core.arrays import Values
 from svrhmc.core.errors import DataError, nearest, requirement, truth
 from svrhmc.rows.reading import BLOCK_ENTRIES, Block, Reader
 from svrhmc.rows.workers import InPartitions, Workers
 from svrhmc.tables import formula as grammar
-from svrhmc.tables.columns import CATEGORY, NUMBER, TRUTH, Column, Columns, no_column, require_usable
+from svrhmc.tables.columns import CATEGORY, NUMBER, TRUTH, Column, Columns, Level, no_column, require_usable
 from svrhmc.tables.design import Design, coded_columns, design_of, log_exposure, no_whole_row, response_of, wanted
-from svrhmc.tables.expressions import expression, require_transforms
+from svrhmc.tables.expressions import State, expression, require_transforms
 from svrhmc.tables.formula import Factor, Parsed, parsed, unusable
 from svrhmc.tables.learning import (
     MOST_LEVELS,
@@ -68,7 +69,7 @@ class Layout:
     exposure: str | None = None
     weights: str | None = None
     state: str | None = None
-    levels: tuple[Any, ...] | None = None
+    levels: tuple[Level, ...] | None = None
     drop: bool = False
     ones: bool = False
     transforms: Transforms = field(default_factory=dict, repr=False)
@@ -112,7 +113,7 @@ class Layout:
             raise DataError(f"{where}, row {first + row}: the weight in {self.weights!r} is below 0.")
         return Block(first, X, y, offset, weights)
 
-    def labels(self, first: int, columns: Columns, where: str) -> npt.NDArray[Any]:
+    def labels(self, first: int, columns: Columns, where: str) -> Values:
         """Numbers, or texts of one type; where classes are known, their numbers."""
         state = None if self.state is None else json.loads(self.state)
         column = response_of(self.factor, columns, self.transforms, state)
@@ -157,7 +158,7 @@ class TableReader(Reader):
         for first, columns in self.columns(number, self.layout.columns, len(self.names)):
             yield self.layout.block(first, columns, self.where(number))
 
-    def labels(self, number: int) -> Iterator[npt.NDArray[Any]]:
+    def labels(self, number: int) -> Iterator[Values]:
         """The one column, where no others say which rows are used."""
         names = self.layout.columns if self.layout.drop else list(self.layout.factor.variables)
         for first, columns in self.columns(number, names, 2):
@@ -267,7 +268,7 @@ def _require_columns(source: Source, names: Sequence[str]) -> None:
             raise DataError(f"there is no column {name!r}; {hint}")
 
 
-def levels_of(source: Source, workers: Workers, names: Sequence[str]) -> dict[str, tuple[Any, ...]]:
+def levels_of(source: Source, workers: Workers, names: Sequence[str]) -> dict[str, tuple[Level, ...]]:
     """The levels of columns of texts, sorted."""
     levels = {name: source.levels[name] for name in names if name in source.levels}
     if asked := [name for name in names if name not in levels]:
@@ -281,7 +282,7 @@ def levels_of(source: Source, workers: Workers, names: Sequence[str]) -> dict[st
     return {name: tuple(sorted(texts or ())) for name, texts in levels.items()}
 
 
-def plain_design(source: Source, target: str, names: Sequence[str], levels: Mapping[str, tuple[Any, ...]]) -> Design:
+def plain_design(source: Source, target: str, names: Sequence[str], levels: Mapping[str, tuple[Level, ...]]) -> Design:
     """Numbers, and categories with their levels."""
     terms: tuple[Term, ...] = tuple(
         Category(name, levels[name]) if source.kinds[name] == "text" else Number(name) for name in names
@@ -311,14 +312,14 @@ class Opened:
     ends: tuple[float, float, bool] | None
     sizes: npt.NDArray[np.int64]
     transforms: Transforms
-    state: dict[str, Any] | None
+    state: State | None
 
     @property
     def dropped(self) -> int:
         """How many rows are left out."""
         return int(self.table.source.sizes.sum() - self.sizes.sum())
 
-    def rows(self, levels: tuple[Any, ...] | None, special: Mapping[str, str | None]) -> tuple[InPartitions, Design]:
+    def rows(self, levels: tuple[Level, ...] | None, special: Mapping[str, str | None]) -> tuple[InPartitions, Design]:
         """Rows for a target. levels: the classes of labels, in the order in which they are numbered; None: numbers."""
         design = design_of(self.formula, self.made, self.columns, self.transforms, self._encode)
         source, response = self.table.source, self.made.response
@@ -410,4 +411,6 @@ def _head(name: str, source: Source, survey: Survey) -> Column:
     values = survey.values.get(name) or ()
     order = survey.orders.get(name)
     levels = tuple(level for level in order if level in values) if order else tuple(sorted(values))
-    return Column(kind, np.zeros(0), None, tuple(map(float, levels)) if kind == NUMBER else levels, bool(order))
+    if kind == NUMBER:
+        levels = tuple(float(level) for level in levels)  # type: ignore[arg-type]
+    return Column(kind, np.zeros(0), None, levels, bool(order))

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from svrhmc.core.arrays import Indices
+from svrhmc.core.arrays import Indices, Integers
 from svrhmc.core.errors import DataError
 from svrhmc.core.storage import require_file
-from svrhmc.tables.columns import CATEGORY, NUMBER, TRUTH, Column, Columns, Texts, dates
+from svrhmc.tables.columns import CATEGORY, NUMBER, TRUTH, Column, Columns, Level, Series, Texts, dates
 
 LONGEST = 400  # bytes of a category or a label
 Batch = tuple[int, Mapping[str, Any]]  # the number of its first row, and columns of pyarrow or pandas
@@ -69,7 +68,7 @@ class Source(ABC):
             yield first, Columns(columns, count)
 
 
-def column_of(values: Any, name: str, where: str, ordered: bool = False) -> Column:
+def column_of(values: Series, name: str, where: str, ordered: bool = False) -> Column:
     """A column of a batch; numbers keep their type, and texts are numbered."""
     if hasattr(values, "null_count"):
         return _of_arrow(values, name, where, ordered)
@@ -88,7 +87,7 @@ def column_of(values: Any, name: str, where: str, ordered: bool = False) -> Colu
     return Column(NUMBER, values.to_numpy(np.float64, na_value=np.nan), gaps)
 
 
-def _of_arrow(values: Any, name: str, where: str, ordered: bool) -> Column:
+def _of_arrow(values: Series, name: str, where: str, ordered: bool) -> Column:
     from pyarrow import compute, types
 
     kind = values.type
@@ -115,7 +114,7 @@ def _of_arrow(values: Any, name: str, where: str, ordered: bool) -> Column:
     raise _unusable(name, str(kind), where)
 
 
-def _factorised(values: Any) -> tuple[npt.NDArray[Any], list[Any]]:
+def _factorised(values: Series) -> tuple[Indices, list[Level]]:
     """The number of each text of a pandas series, and the different texts."""
     import pandas
 
@@ -125,7 +124,7 @@ def _factorised(values: Any) -> tuple[npt.NDArray[Any], list[Any]]:
     return np.asarray(numbers), list(different)
 
 
-def _of_texts(numbers: npt.NDArray[Any], different: list[Any], name: str, where: str, ordered: bool) -> Column:
+def _of_texts(numbers: Integers, different: list[Level], name: str, where: str, ordered: bool) -> Column:
     require_short(max((len(text) for text in different if isinstance(text, str)), default=0), name, where)
     if not all(isinstance(text, str) for text in different):
         raise _unusable(name, "values of several types", where)
@@ -167,7 +166,7 @@ def missing_value(where: str, row: int, name: str) -> DataError:
     )
 
 
-def files_of(path: str | os.PathLike[str] | list[Any], suffixes: tuple[str, ...]) -> list[str]:
+def files_of(path: str | os.PathLike[str] | list[str | os.PathLike[str]], suffixes: tuple[str, ...]) -> list[str]:
     """Files of a folder, of a pattern such as "part-*.parquet", or of a list, in the order of their names."""
     if isinstance(path, (list, tuple)):
         files = [str(file) for file in path]

@@ -25,16 +25,16 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from svrhmc.core.arrays import Array
+from svrhmc.core.arrays import Array, Values
 from svrhmc.core.errors import DataError, missing, requirement
 from svrhmc.core.machine import free_memory
 from svrhmc.families.labels import names_rows
 from svrhmc.tables import formula
-from svrhmc.tables.columns import CATEGORY, KINDS, Column, Columns
-from svrhmc.tables.expressions import Rows, require_state
+from svrhmc.tables.columns import CATEGORY, KINDS, Column, Columns, Level
+from svrhmc.tables.expressions import Rows, State, require_state
 from svrhmc.tables.formula import Factor
 
-Transforms = Mapping[str, Callable[..., Any]]
+Transforms = Mapping[str, Callable[..., object]]
 _INTERCEPT = "Intercept"  # formulaic's name for a column that the design has by itself
 _MARK = re.compile(r"\x1b\[[0-9;]*m|[⧛⧚]")
 _COPIES = 3  # of a design while it is made
@@ -56,7 +56,7 @@ class Term(ABC):
         """Of the columns it makes."""
 
     @abstractmethod
-    def numbers(self, columns: Columns) -> npt.NDArray[Any]:
+    def numbers(self, columns: Columns) -> Values:
         """(n, columns)."""
 
     @abstractmethod
@@ -73,7 +73,7 @@ class Term(ABC):
         return ""
 
     @property
-    def choices(self) -> dict[str, tuple[Any, ...]]:
+    def choices(self) -> dict[str, tuple[Level, ...]]:
         """The levels of those of its variables that are categories, the baseline first."""
         return {}
 
@@ -110,7 +110,7 @@ class Number(Term):
     def require_sound(self) -> None:
         """A name is enough."""
 
-    def numbers(self, columns: Columns) -> npt.NDArray[Any]:
+    def numbers(self, columns: Columns) -> Values:
         """As they are; a text where numbers were is refused."""
         column = columns[self.variable]
         if column.kind == CATEGORY:
@@ -137,7 +137,7 @@ class Category(Term):
         return tuple(f"{self.variable}[{shown(level)}]" for level in self._coded)
 
     @property
-    def choices(self) -> dict[str, tuple[Any, ...]]:
+    def choices(self) -> dict[str, tuple[Level, ...]]:
         return {self.variable: self.levels}
 
     @property
@@ -150,7 +150,7 @@ class Category(Term):
         return "" if self.full else f"{self.variable}[{shown(self.levels[0])}]"
 
     @property
-    def _coded(self) -> tuple[Any, ...]:
+    def _coded(self) -> tuple[Level, ...]:
         return self.levels if self.full else self.levels[1:]
 
     def require_sound(self) -> None:
@@ -209,7 +209,7 @@ class Encoded(Term):
         return tuple(name for name in self.made if name != _INTERCEPT)
 
     @property
-    def choices(self) -> dict[str, tuple[Any, ...]]:
+    def choices(self) -> dict[str, tuple[Level, ...]]:
         """Those of the variables that have levels."""
         return {name: levels for name, levels in zip(self.needs, self.levels, strict=True) if levels}
 
@@ -291,7 +291,7 @@ class Line(Term):
         return (f"{self.smooth}[line]",)
 
     @property
-    def choices(self) -> dict[str, tuple[Any, ...]]:
+    def choices(self) -> dict[str, tuple[Level, ...]]:
         """The levels of the category that multiplies it."""
         return {self.by: self.levels} if self.levels else {}
 
@@ -396,9 +396,7 @@ def require_finite(names: Sequence[str], some: Any, begin: int) -> None:
         )
 
 
-def new_rows(
-    columns: Columns, transforms: Transforms, state: dict[str, Any], levels: Mapping[str, tuple[Any, ...]]
-) -> Rows:
+def new_rows(columns: Columns, transforms: Transforms, state: State, levels: Mapping[str, tuple[Level, ...]]) -> Rows:
     """The columns that have levels here ((): numbers), for what was learned of another table."""
     some = {
         name: Column(columns[name].kind, columns[name].values, None, levels[name] or columns[name].levels)
@@ -426,7 +424,7 @@ def computed(factor: Factor, rows: Rows) -> Array:
         return _coded([formula.Term((factor,))], False, {factor: _values(factor, rows)}, rows.n)[0]
 
 
-def remembered(state: dict[str, Any], text: str) -> str:
+def remembered(state: State, text: str) -> str:
     """What transformations learned, as JSON; refused where that is more than numbers and texts."""
     try:
         return json.dumps(

@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from svrhmc.core.arrays import Array
+from svrhmc.core.arrays import Array, Values
 from svrhmc.core.errors import DataError
-from svrhmc.tables.expressions import Call
+from svrhmc.tables.expressions import Call, State, unwrapped
 
 MOST_DIFFERENT = 1 << 24  # values of a column that knots are found from
 _CHUNK = 1 << 16
@@ -66,7 +66,7 @@ def moments(values: Any) -> Moments:
 class Different:
     """Different values, sorted, and how often each occurs."""
 
-    def __init__(self, values: npt.NDArray[Any], counts: npt.NDArray[np.int64]) -> None:
+    def __init__(self, values: Values, counts: npt.NDArray[np.int64]) -> None:
         self._parts, self._waiting = [(values, counts)], 0
 
     def __add__(self, other: Different) -> Different:
@@ -77,7 +77,7 @@ class Different:
             self.sorted()
         return self
 
-    def sorted(self) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+    def sorted(self) -> tuple[Values, npt.NDArray[np.int64]]:
         """Values and counts; more than can be kept are refused."""
         if len(self._parts) > 1:
             values, place = np.unique(np.concatenate([part[0] for part in self._parts]), return_inverse=True)
@@ -114,7 +114,7 @@ def _scale(call: Call) -> Learner:
     total: Moments = yield moments
     centre, rescaled = given.get("center", True), given.get("rescale", given.get("scale", call.name != "center"))
     ddof = given.get("ddof", 0 if call.name == "standardize" else 1)
-    state: dict[str, Any] = {"ddof": ddof, "center": None, "scale": None}
+    state: State = {"ddof": ddof, "center": None, "scale": None}
     state["center"] = (total.mean if centre else None) if isinstance(centre, bool) else np.array(centre)
     state["scale"] = np.array(rescaled)
     if isinstance(rescaled, bool):
@@ -140,35 +140,35 @@ def _poly(call: Call) -> Learner:
 def _basis_spline(call: Call) -> Learner:
     assert call.function is not None
     values, counts = (yield different).sorted()
-    state: dict[str, Any] = {}
-    given = {name: value for name, value in _given(call).items() if name != "x"}
-    df, degree = given.get("df"), given.get("degree", 3)
-    inner = (df or 0) - degree - bool(given.get("include_intercept", False))
-    if df and given.get("knots") is None and inner >= 0:
-        bounds = [given.get(name) for name in ("lower_bound", "upper_bound")]
+    state: State = {}
+    keywords = {name: value for name, value in _given(call).items() if name != "x"}
+    df, degree = keywords.get("df"), keywords.get("degree", 3)
+    inner = (df or 0) - degree - bool(keywords.get("include_intercept", False))
+    if df and keywords.get("knots") is None and inner >= 0:
+        bounds = [keywords.get(name) for name in ("lower_bound", "upper_bound")]
         inside = np.ones(len(values), bool)
-        if given.get("extrapolation", "raise") in ("clip", "na", "zero"):
+        if keywords.get("extrapolation", "raise") in ("clip", "na", "zero"):
             inside &= values >= (values[0] if bounds[0] is None else bounds[0])
             inside &= values <= (values[-1] if bounds[1] is None else bounds[1])
         if inside.any():
             knots = quantiles(values[inside], counts[inside], np.linspace(0, 1, inner + 2)[1:-1])
-            given = {**given, "df": None, "knots": knots.tolist()}
-    call.function(values[[0, -1]], **given, _state=state)
+            keywords = {**keywords, "df": None, "knots": knots.tolist()}
+    call.function(values[[0, -1]], **keywords, _state=state)
     return state
 
 
 def _cubic_spline(call: Call) -> Learner:
     assert call.function is not None
     values, counts = (yield different).sorted()
-    state: dict[str, Any] = {}
-    given = {name: value for name, value in _given(call).items() if name != "x"}
-    call.function(values, **given, _state=state)
-    if given.get("constraints") == "center":
+    state: State = {}
+    keywords = {name: value for name, value in _given(call).items() if name != "x"}
+    call.function(values, **keywords, _state=state)
+    if keywords.get("constraints") == "center":
         free = {**state, "constraints": None}
         sums = 0.0
         for begin in range(0, len(values), _CHUNK):
             some = slice(begin, begin + _CHUNK)
-            basis = call.function(values[some], **{**given, "constraints": None}, _state=dict(free)).__wrapped__
+            basis = unwrapped(call.function(values[some], **{**keywords, "constraints": None}, _state=dict(free)))
             columns = [column for key, column in basis.items() if not str(key).startswith("__")]
             sums = sums + np.stack(columns) @ counts[some]
         state["constraints"] = np.atleast_2d(sums / counts.sum())
@@ -183,7 +183,7 @@ def _levels(call: Call) -> Learner:
     return {"levels": values.tolist()}
 
 
-def quantiles(values: npt.NDArray[Any], counts: npt.NDArray[np.int64], levels: Array) -> Array:
+def quantiles(values: Values, counts: npt.NDArray[np.int64], levels: Array) -> Array:
     """As `numpy.quantile` has them of all rows, from sorted values and how often each occurs.
 
     >>> quantiles(np.array([1.0, 2.0, 5.0]), np.array([3, 1, 1]), np.array([0.5, 0.875]))

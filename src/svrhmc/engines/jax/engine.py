@@ -23,7 +23,7 @@ class OnJax(Engine):
     has_devices = True
     block = 64
 
-    def supports(self, sampler: Any, density: Any) -> str | None:
+    def supports(self, sampler: Any, density: object) -> str | None:
         """Forms that have arrays or JAX functions; exact chains on functions."""
         if not installed():
             return f"JAX is not installed; {INSTALL}"
