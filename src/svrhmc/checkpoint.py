@@ -26,7 +26,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Protocol
 
 import numpy as np
 
@@ -377,7 +377,7 @@ def claims_in(record: Record) -> dict[str, Claim]:
     return record.value("rows", _claims_of)
 
 
-def _claims_of(name: str, files: Any) -> dict[str, Claim]:
+def _claims_of(name: str, files: object) -> dict[str, Claim]:
     if not isinstance(files, dict):
         raise requirement(name, "of growing files by their names", type(files).__name__)
     claims = {}
@@ -401,7 +401,7 @@ def _entries_in(record: Record) -> list[Entry]:
     ]
 
 
-def _entries_of(name: str, entries: Any) -> list[tuple[int, int, int]]:
+def _entries_of(name: str, entries: list[tuple[object, object, object]]) -> list[tuple[int, int, int]]:
     """Of each result of long work: how deep it lies, the number of its arrays, and its key."""
     return [
         (whole("depth", depth, 0, _MOST_DEEP), whole("arrays", count, 0, _MOST_ARRAYS), whole("key", key, 0, _MOST_KEY))
@@ -511,7 +511,7 @@ def _open_own(path: Path) -> int:
     return os.open(path, flags | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
 
-def _lock(path: Path) -> Any:
+def _lock(path: Path) -> IO[bytes]:
     """One process at a time; given back by the system when the process ends, however it ends."""
     handle = os.fdopen(_open_own(path), "ab")
     try:

@@ -6,12 +6,11 @@ W₂²(μ, ν) = inf E|X − Y|² over all couplings of X ~ μ, Y ~ ν.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from svrhmc.core.arrays import Array, unit_of
+from svrhmc.core.arrays import Array, Reals, unit_of
 from svrhmc.core.errors import missing, real_array, requirement, whole
 from svrhmc.core.randomness import Purpose, Stream
 
@@ -153,7 +152,7 @@ def _root(name: str, covariance: Array) -> Array:
     return root
 
 
-def _nonnegative(name: str, spectrum: npt.NDArray[np.floating[Any]]) -> Array:
+def _nonnegative(name: str, spectrum: Reals) -> Array:
     """Eigenvalues in rising order; those that rounding has put below 0 are 0."""
     if spectrum[0] < -1e-10 * max(spectrum[-1], 1e-300):
         raise requirement(name, "positive semi-definite", f"eigenvalue {spectrum[0]:g}")

@@ -27,7 +27,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -111,7 +111,7 @@ class Scheme:
     @staticmethod
     def of(numbers: list[list[float]]) -> Scheme:
         """The scheme of these numbers; anything but as many finite numbers is an error."""
-        kinds: tuple[type[Any], ...] = (Map, NoiseFactor, Kick, Map, NoiseFactor)
+        kinds: tuple[type, ...] = (Map, NoiseFactor, Kick, Map, NoiseFactor)
         for number in (number for numbers_of_part in numbers for number in numbers_of_part):
             finite("a number of a scheme", number)
         return Scheme(*(kind(*each) for kind, each in zip(kinds, numbers, strict=True)))

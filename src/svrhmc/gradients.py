@@ -22,10 +22,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices, contract
 from svrhmc.core.errors import one_of, requirement, settle, truth, whole
@@ -51,7 +50,7 @@ Count = TypeVar("Count", int, Indices)
 
 # Arrays by name, each with the chains as its first axis: "snapshot", "anchor" (ḡ without the prior's part) and "table"
 # (the mᵢ). It is empty before the first step. Its numbers are those of the engine that made it.
-Memory = dict[str, npt.NDArray[Any]]
+Memory = dict[str, Array]
 
 DRAWS = ("evenly", "distinct", "weighted")
 REFERENCES = ("none", "snapshot", "mode", "table")

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from svrhmc.compare import Curve
 from svrhmc.core.figures import COLOURS, STYLE, matplotlib, written
 from svrhmc.samplers import LABELS
 from svrhmc.theory.complexity import Comparison, boundaries, cost, crossings
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from matplotlib.figure import Figure
 
 __all__ = ["COLOURS", "MARKERS", "STYLE", "look", "plot_comparison", "plot_complexity", "require_matplotlib", "save"]
 
@@ -82,13 +87,13 @@ def plot_complexity(comparison: Comparison, path: str | Path) -> None:
         save(pyplot, figure, path)
 
 
-def save(pyplot: Any, figure: Any, path: str | Path) -> None:
+def save(pyplot: ModuleType, figure: Figure, path: str | Path) -> None:
     """Write a figure, with no date in it, whole or not at all, and close it."""
     written(figure, path)
     pyplot.close(figure)
 
 
-def require_matplotlib() -> Any:
+def require_matplotlib() -> ModuleType:
     """Matplotlib, drawing to files; or an error that says how to install it."""
     matplotlib().use("Agg")
     from matplotlib import pyplot

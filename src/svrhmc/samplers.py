@@ -15,18 +15,18 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from svrhmc import engines
 from svrhmc.checkpoint import Checkpoint, Clock, InMemory, Journal, is_checkpoint
-from svrhmc.core.arrays import Array, Indices, cores, digest
+from svrhmc.core.arrays import Array, Indices, Values, cores, digest
 from svrhmc.core.errors import nonnegative, one_of, positive, real_array, requirement, whole
 from svrhmc.core.machine import free_memory
 from svrhmc.core.progress import Progress, compiling, reporter
@@ -128,7 +128,7 @@ def _driven(
     return draws.array(), spent.array()[0], accepted, seconds
 
 
-def require_room(name: str, draws: int, chains: int, dim: int, checkpoint: Any = None) -> None:
+def require_room(name: str, draws: int, chains: int, dim: int, checkpoint: object = None) -> None:
     """Refuse draws that this process, or with a checkpoint the disk, cannot hold, before anything is made for them."""
     states, wanted = 8.0 * _STATES * chains * dim, 8.0 * draws * chains * dim
     if states + wanted < _LITTLE:
@@ -155,12 +155,12 @@ def require_room(name: str, draws: int, chains: int, dim: int, checkpoint: Any =
         )  # fmt: skip
 
 
-def said_of(state: State) -> dict[str, Any]:
+def said_of(state: State) -> dict[str, object]:
     """The numbers of a state."""
     return {"step": state.step, "spent": state.spent}
 
 
-def arrays_of(state: State) -> dict[str, Any]:
+def arrays_of(state: State) -> dict[str, Values]:
     """The arrays of a state, by name."""
     return {"x": state.x, "v": state.v, **{f"{_MEMORY}{name}": array for name, array in state.memory.items()}}
 
@@ -174,10 +174,12 @@ def state_of(record: Record, chains: Chains, end: int = MOST_STEPS) -> State:
 
 def memory_of(record: Record, prefix: str, chains: Chains) -> Memory:
     """What these chains remember, by the names that begin so in a record."""
-    known, count = chains.empty_memory(), len(chains.state.x)
-    if known is None:
-        known = {name.removeprefix(prefix): a[:0] for name, a in record.arrays.items() if name.startswith(prefix)}
-    return {name: record.array(f"{prefix}{name}", (count, *a.shape[1:]), a.dtype) for name, a in known.items()}
+    empty: Mapping[str, Values] | None = chains.empty_memory()
+    count = len(chains.state.x)
+    if empty is None:
+        empty = {name.removeprefix(prefix): a[:0] for name, a in record.arrays.items() if name.startswith(prefix)}
+    memory = {name: record.array(f"{prefix}{name}", (count, *a.shape[1:]), a.dtype) for name, a in empty.items()}
+    return cast(Memory, memory)
 
 
 def accepted_of(record: Record, chains: int) -> Indices | None:
@@ -314,11 +316,11 @@ class Sampler:
         states = np.zeros((len(chains), target.dim)) if start is None else start
         return engines.chains(engine, self.setup(target, seed, chains, threads), State(states, np.zeros_like(states)))
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, object]:
         """Its parts as plain data, for a file."""
         return {"dynamics": to_settings(self.dynamics), "gradient": to_settings(self.gradient)}
 
-    def _identity(self, target: FiniteSum, seed: int, chains: Indices, engine: str) -> dict[str, Any]:
+    def _identity(self, target: FiniteSum, seed: int, chains: Indices, engine: str) -> dict[str, object]:
         """What decides the numbers of a run, but for its length."""
         return {
             "call": "Sampler.run",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -36,6 +36,11 @@ from svrhmc.core.serialise import from_settings
 from svrhmc.core.storage import Record, is_record, read_record
 from svrhmc.core.summaries import Summary
 from svrhmc.core.version import VERSION
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from arviz import InferenceData
 
 _VERSION, _ARCHIVE_VERSION = 3, 2  # of the files written now, and of the archives that 0.1.0 wrote
 _ARCHIVE_ROOM, _SHRINKS = 1 << 25, 16  # memory that such an archive may take: so much, and so many times its size
@@ -123,7 +128,7 @@ class Trace:
         }
         return Summary(numbered(dim), columns)
 
-    def to_arviz(self) -> Any:
+    def to_arviz(self) -> InferenceData:
         """The draws as ArviZ keeps them, variable "x": InferenceData (ArviZ 0.x) or a DataTree (1.x).
 
         Group sample_stats has `passes`, the passes over the data that a chain had made by then, and `acceptance_rate`,
@@ -131,7 +136,8 @@ class Trace:
         """
         coords = {COEFFICIENT: np.arange(self.draws.shape[2])}
         groups = {"posterior": {"x": self.draws}, "sample_stats": self.stats()}
-        return inference_data(groups, coords, {"x": [COEFFICIENT]}, self.attributes())
+        exported: InferenceData = inference_data(groups, coords, {"x": [COEFFICIENT]}, self.attributes())
+        return exported
 
     def stats(self) -> dict[str, Array]:
         """What is known of each draw beside it: arrays (chain, draw)."""
@@ -140,7 +146,7 @@ class Trace:
             stats["acceptance_rate"] = self.acceptance[:, None]
         return {name: np.array(np.broadcast_to(values, self.draws.shape[:2])) for name, values in stats.items()}
 
-    def attributes(self) -> dict[str, Any]:
+    def attributes(self) -> dict[str, object]:
         """What made the draws, as ArviZ names it."""
         return {
             "inference_library": "svrhmc",
@@ -329,7 +335,7 @@ def sampler_of(parts: Any) -> Any:
     return from_settings({"type": "Sampler", **parts} if exact is None else exact)
 
 
-def _arviz() -> Any:
+def _arviz() -> ModuleType:
     try:
         with _writable_home():
             import arviz

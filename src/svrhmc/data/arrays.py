@@ -13,6 +13,7 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Values, cores, digest
 from svrhmc.core.errors import DataError, one_of, require_unmasked, requirement, whole
 from svrhmc.core.npz import mapped_npy, read_npz
+from svrhmc.rows.csr import CsrMatrix
 from svrhmc.rows.reading import BLOCK_ENTRIES, Block, Reader
 from svrhmc.rows.workers import ClientLike, InPartitions, Threads, Workers, workers_of
 from svrhmc.tables.sources import files_of
@@ -22,14 +23,14 @@ _ROWS = 1 << 20  # of a partition
 
 
 def from_arrays(
-    X: Any,
-    y: Any,
+    X: Source,
+    y: Source,
     client: ClientLike = None,
     *,
     partitions: int | None = None,
     names: Sequence[str] | None = None,
-    offset: Any = None,
-    weights: Any = None,
+    offset: Source = None,
+    weights: Source = None,
 ) -> InPartitions:
     """Rows of an array, of a memory map, or of an .npy file, in partitions.
 
@@ -58,7 +59,7 @@ def from_arrays(
 
 
 def from_sparse(
-    path: str | os.PathLike[str] | list[str | os.PathLike[str]], y: Any, client: ClientLike = None
+    path: str | os.PathLike[str] | list[str | os.PathLike[str]], y: Source, client: ClientLike = None
 ) -> InPartitions:
     """Sparse rows in files of `scipy.sparse.save_npz`: a partition each.
 
@@ -80,7 +81,7 @@ def from_sparse(
     return InPartitions(SparseReader(files, labels, cuts, names_for(None, shapes[0][1]), kind), workers)
 
 
-def _require_paths(workers: Workers, sources: list[Any]) -> None:
+def _require_paths(workers: Workers, sources: list[Source]) -> None:
     """Arrays stay in this process: others read files."""
     if not isinstance(workers, Threads) and any(not (each is None or isinstance(each, str)) for each in sources):
         why = "save it by numpy.save, where all workers can read it, and give its path"
@@ -127,7 +128,12 @@ class SparseReader(Reader):
     storage = "sparse"
 
     def __init__(
-        self, files: list[str], y: Source, cuts: npt.NDArray[np.int64], names: tuple[str, ...], dtype: Any
+        self,
+        files: list[str],
+        y: Source,
+        cuts: npt.NDArray[np.int64],
+        names: tuple[str, ...],
+        dtype: type[np.floating] | np.dtype[np.floating],
     ) -> None:
         self.files, self.y, self.cuts, self.names, self.dtype = files, y, cuts, names, np.dtype(dtype)
         self.sizes = np.diff(cuts)
@@ -151,7 +157,9 @@ class SparseReader(Reader):
         yield np.asarray(mapped(self.y)[self.cuts[number] : self.cuts[number + 1]])
 
 
-def blocks_of(dtype: Any, X: Any, y: Any, offset: Any = None, weights: Any = None) -> Iterator[Block]:
+def blocks_of(
+    dtype: np.dtype[np.floating], X: Source, y: Source, offset: Source = None, weights: Source = None
+) -> Iterator[Block]:
     """The rows of a partition, dense or CSR, some at a time."""
     sparse = not isinstance(X, np.ndarray)
     entries = int(X.nnz / max(1, X.shape[0])) + 1 if sparse else X.shape[1]
@@ -166,12 +174,12 @@ def blocks_of(dtype: Any, X: Any, y: Any, offset: Any = None, weights: Any = Non
 def mapped(source: Source) -> Values:
     """An array as it is, or the one in an .npy file, mapped into memory."""
     if not isinstance(source, str):
-        found: Values = source
-        return found
+        array: Values = source
+        return array
     return mapped_npy(Path(source))
 
 
-def loaded_csr(path: str) -> Any:
+def loaded_csr(path: str) -> CsrMatrix:
     """A CSR matrix from a file of `scipy.sparse.save_npz`."""
     from scipy.sparse import csc_matrix, csr_matrix
 
@@ -181,7 +189,8 @@ def loaded_csr(path: str) -> Any:
         kind = kinds[one_of("the format", str(arrays["format"].astype(str)), tuple(kinds))]
         rows = kind(tuple(arrays[name] for name in ("data", "indices", "indptr")), tuple(arrays["shape"].tolist()))
         rows.check_format(full_check=True)
-        return csr_matrix(rows)
+        matrix: CsrMatrix = csr_matrix(rows)
+        return matrix
     except (ValueError, TypeError, OverflowError) as error:
         why = str(error).removesuffix(".")
         raise DataError(f"{path} is no file of scipy.sparse.save_npz with CSR rows, or is damaged ({why}).") from None
@@ -192,7 +201,7 @@ def cuts_of(rows: int, partitions: int) -> npt.NDArray[np.int64]:
     return np.linspace(0, rows, partitions + 1).round().astype(np.int64)
 
 
-def source_of(value: Any) -> Source:
+def source_of(value: Source) -> Source:
     """A path as text, anything else as an array."""
     require_unmasked("an array of rows", value)
     return str(value) if isinstance(value, (str, os.PathLike)) else np.asanyarray(value)

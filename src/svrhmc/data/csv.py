@@ -12,13 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from svrhmc.core.cells import MOST_LINE, binary, too_long
 from svrhmc.core.errors import DataError, missing, requirement, whole
 from svrhmc.rows.workers import ClientLike, each_of, workers_of
+from svrhmc.tables.columns import Level, Series
 from svrhmc.tables.csv import arrow_table, pyarrow_or_none
 from svrhmc.tables.learning import MOST_LEVELS
 from svrhmc.tables.partitions import TableInPartitions, chosen_columns, opened
@@ -91,7 +92,7 @@ class CsvSource(Source):
         kinds: Mapping[str, str],
         sizes: Sequence[int] = (),
         firsts: Sequence[int] = (),
-        levels: Mapping[str, Any] | None = None,
+        levels: Mapping[str, Sequence[Level] | None] | None = None,
         stamps: Mapping[str, tuple[int, int]] | None = None,
     ) -> None:
         """sizes, firsts: the rows of each range, and the number of the first of them in its file. stamps: size and time
@@ -101,7 +102,9 @@ class CsvSource(Source):
         self.sizes, self.firsts = np.array(sizes, np.int64), np.array(firsts, np.int64)
         self.levels, self.stamps = levels or {}, stamps or {}
 
-    def known_by(self, surveys: list[CsvSurvey], names: list[str], stamps: Any, all_used: bool) -> CsvSource:
+    def known_by(
+        self, surveys: list[CsvSurvey], names: list[str], stamps: Mapping[str, tuple[int, int]], all_used: bool
+    ) -> CsvSource:
         """With what is in each range. all_used: whether every column must be of one kind."""
         before: dict[str, int] = defaultdict(int)
         firsts = []
@@ -137,7 +140,7 @@ class CsvSource(Source):
             yield first, dict(zip(batch.schema.names, batch.columns, strict=True))
             first += batch.num_rows
 
-    def table(self, number: int, columns: list[str], types: dict[str, str]) -> Any:
+    def table(self, number: int, columns: list[str], types: dict[str, str]) -> Series:
         """Some columns of a range, as pyarrow has them; types that are not given are found."""
         pyarrow = _pyarrow()
         path, begin, end = self.ranges[number]
@@ -150,9 +153,9 @@ class CsvSource(Source):
             raise binary(Path(path))
         if _QUOTE in text:
             self._require_whole_lines(number, text)
-        bad: list[Any] = []
+        bad: list[Series] = []
 
-        def ragged(row: Any) -> str:
+        def ragged(row: Series) -> str:
             bad.append(row)
             return "skip"
 
@@ -201,7 +204,7 @@ class CsvSurvey(NamedTuple):
 
     rows: int
     kinds: dict[str, str]
-    texts: dict[str, Any]
+    texts: dict[str, Series]
     odd: dict[str, tuple[int, str]]  # a row and its text, where a column has texts
     path: str
 
@@ -212,7 +215,7 @@ def surveyed_csv(source: CsvSource, number: int, columns: list[str], all_used: b
 
     table, path = source.table(number, columns, {}), source.where(number)
     kinds: dict[str, str] = {}
-    words: dict[str, Any] = {}
+    words: dict[str, Series] = {}
     odd: dict[str, tuple[int, str]] = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
         kind = str(column.type)
@@ -227,7 +230,7 @@ def surveyed_csv(source: CsvSource, number: int, columns: list[str], all_used: b
     return CsvSurvey(table.num_rows, kinds, words, odd, path)
 
 
-def _texts(column: Any) -> tuple[str, Any, tuple[int, str]]:
+def _texts(column: Series) -> tuple[str, Series, tuple[int, str]]:
     """Whether all values are texts, or some are numbers; which there are; and the first that is no number."""
     import pyarrow.compute as pc
 
@@ -241,12 +244,12 @@ def _texts(column: Any) -> tuple[str, Any, tuple[int, str]]:
 
 def agreed_kinds(
     surveys: list[CsvSurvey], firsts: list[int], columns: list[str], all_used: bool
-) -> tuple[dict[str, str], dict[str, Any]]:
+) -> tuple[dict[str, str], dict[str, Series]]:
     """One kind for each column, and the levels of those of texts; None where they are too many. firsts: the number of
     the first row of each range in its file.
     """
     kinds: dict[str, str] = {}
-    levels: dict[str, Any] = {}
+    levels: dict[str, Series] = {}
     for name in columns:
         here = {survey.kinds[name] for survey in surveys if survey.rows} - {"null"}
         if all_used and ("mixed" in here or ("text" in here and len(here) > 1)):

@@ -14,19 +14,22 @@ from svrhmc.core.errors import DataError, missing, requirement
 from svrhmc.data.arrays import blocks_of, names_for
 from svrhmc.rows.reading import Block, Reader
 from svrhmc.rows.workers import ClientLike, InPartitions, Workers, each_of, workers_of
+from svrhmc.tables.columns import Level, Series
 from svrhmc.tables.learning import MOST_LEVELS
 from svrhmc.tables.partitions import opened
 from svrhmc.tables.sources import Batch, Source, column_of, kind_of
 
+Lazy = Any  # an array or data frame of Dask, a task of its graph or a key of one: Dask has no types
+
 
 def from_dask(
-    data: Any,
-    target: Any = None,
+    data: Lazy,
+    target: Lazy = None,
     features: Sequence[str] | None = None,
     client: ClientLike = None,
     *,
-    offset: Any = None,
-    weights: Any = None,
+    offset: Lazy = None,
+    weights: Lazy = None,
     intercept: bool = False,
 ) -> InPartitions:
     """Rows of a Dask data frame, or of a Dask array. Partitions are computed where they are read, in every pass.
@@ -55,7 +58,7 @@ def from_dask(
     return _chunks(data, (target, offset, weights), features, workers)
 
 
-def _chunks(X: Any, more: tuple[Any, Any, Any], names: Sequence[str] | None, workers: Workers) -> InPartitions:
+def _chunks(X: Lazy, more: tuple[Lazy, ...], names: Sequence[str] | None, workers: Workers) -> InPartitions:
     if X.ndim != 2 or X.dtype.kind not in "biuf" or X.numblocks[1] != 1:
         given = f"{X.dtype} of shape {X.shape} in {X.numblocks} chunks"
         raise requirement("data", "an array of numbers (rows, columns) in chunks of whole rows", given, "rechunk it")
@@ -81,7 +84,7 @@ def _chunks(X: Any, more: tuple[Any, Any, Any], names: Sequence[str] | None, wor
     return InPartitions(ChunksReader(graphs, tuple(others), np.array(sizes, np.int64), known, kind), workers)
 
 
-def _chunk_sizes(array: Any, graphs: Graphs, workers: Workers) -> list[int]:
+def _chunk_sizes(array: Lazy, graphs: Graphs, workers: Workers) -> list[int]:
     """Rows of each chunk; computed where Dask does not know them."""
     if not np.isnan(np.array(array.chunks[0], np.float64)).any():
         return [int(size) for size in array.chunks[0]]
@@ -92,10 +95,10 @@ def _chunk_sizes(array: Any, graphs: Graphs, workers: Workers) -> list[int]:
 class Graph(NamedTuple):
     """How one partition of a collection is made."""
 
-    tasks: Mapping[Any, Any]
-    key: Any
+    tasks: Mapping[Lazy, Lazy]
+    key: Lazy
 
-    def made(self) -> Any:
+    def made(self) -> Lazy:
         """The partition, computed in this thread."""
         from dask.delayed import Delayed
 
@@ -117,7 +120,8 @@ class FrameSource(Source):
     """Partitions of a data frame."""
 
     def __init__(
-        self, graphs: Graphs, sizes: npt.NDArray[np.int64], kinds: Mapping[str, str], levels: Mapping[str, Any],
+        self, graphs: Graphs, sizes: npt.NDArray[np.int64], kinds: Mapping[str, str],
+        levels: Mapping[str, Sequence[Level] | None],
         ordered: Collection[str], first: int = 0,
     ) -> None:  # fmt: skip
         """first: the number of the first of these among all partitions, for errors."""
@@ -148,7 +152,7 @@ class FrameSource(Source):
             yield low, {name: some[name] for name in names}
 
 
-def _frame(data: Any, workers: Workers, wanted: Sequence[str | None] | None) -> FrameSource:
+def _frame(data: Lazy, workers: Workers, wanted: Sequence[str | None] | None) -> FrameSource:
     """Sizes of the partitions, and levels of texts. wanted: the columns that will be used; None: any."""
     kinds = {str(name): kind_of(dtype) for name, dtype in zip(data.columns, data.dtypes, strict=True)}
     names = [name for name in kinds if wanted is None or name in wanted]
@@ -177,7 +181,7 @@ class Counted(NamedTuple):
 
     rows: int
     kinds: dict[str, str]
-    texts: dict[str, Any]
+    texts: dict[str, Series]
 
 
 def counted(graphs: Graphs, number: int, place: int, columns: list[str], texts: list[str], most: int) -> Counted:
@@ -185,14 +189,14 @@ def counted(graphs: Graphs, number: int, place: int, columns: list[str], texts: 
     frame, where = graphs.parts[number].made(), f"partition {place} of the data frame"
     _require_columns(frame, columns, where)
     kinds = {name: kind_of(frame[name].dtype) for name in columns}
-    values: dict[str, Any] = {}
+    values: dict[str, Series] = {}
     for name in texts:
         present = set(column_of(frame[name], name, where).values.present()) if kinds[name] == "text" else set()
         values[name] = None if len(present) > most else present
     return Counted(len(frame), kinds, values)
 
 
-def _require_columns(frame: Any, columns: Sequence[str], where: str) -> None:
+def _require_columns(frame: Lazy, columns: Sequence[str], where: str) -> None:
     """Refuse a partition that lacks some."""
     for name in columns:
         if name not in frame.columns:
@@ -204,7 +208,7 @@ class ChunksReader(Reader):
 
     def __init__(
         self, X: Graphs, more: tuple[Graphs | None, ...], sizes: npt.NDArray[np.int64], names: tuple[str, ...],
-        dtype: Any, first: int = 0,
+        dtype: type[np.floating] | np.dtype[np.floating], first: int = 0,
     ) -> None:  # fmt: skip
         """more: of y, offset and weights. first: the number of the first of these among all chunks, for errors."""
         self.X, self.more, self.sizes, self.names, self.first = X, more, sizes, names, first
@@ -245,7 +249,7 @@ def shape_of(graphs: Graphs, number: int) -> tuple[int, ...]:
     return tuple(np.shape(graphs.parts[number].made()))
 
 
-def graphs_of(collection: Any) -> Graphs:
+def graphs_of(collection: Lazy) -> Graphs:
     """The graph of each partition of a data frame, or of each chunk of an array, without the others'."""
     from dask.optimization import cull
 
@@ -263,7 +267,7 @@ def graphs_of(collection: Any) -> Graphs:
     return Graphs(parts)
 
 
-def _is_elsewhere(task: Any) -> bool:
+def _is_elsewhere(task: Lazy) -> bool:
     """Whether a task stands for a result on a cluster."""
     value = getattr(task, "value", task)
     return type(value).__module__.startswith("distributed") and hasattr(value, "client")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 
 from svrhmc.core.errors import DataError, missing
 from svrhmc.rows.workers import ClientLike, workers_of
+from svrhmc.tables.columns import Series
 from svrhmc.tables.partitions import TableInPartitions, opened
 from svrhmc.tables.sources import Batch, Source, files_of, stamps_of
 
@@ -88,7 +88,7 @@ class ParquetSource(Source):
                 first += batch.num_rows
 
 
-def opened_file(path: str, mapped: bool = True, texts: Sequence[str] = ()) -> Any:
+def opened_file(path: str, mapped: bool = True, texts: Sequence[str] = ()) -> Series:
     """A Parquet file; errors of pyarrow are put into words.
 
     mapped: whether its contents come by a memory map, page by page, so that a row group need not fit in memory; else

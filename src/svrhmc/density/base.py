@@ -176,7 +176,7 @@ class FiniteSum(ABC):
         """What the target is made of (`svrhmc.rows.forms`), or None where only its methods say it."""
         return None
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         """By name, what a run that goes on must find unchanged: numbers, texts, and digests of data.
 
         Here: the gradients of a hundred components at two points.

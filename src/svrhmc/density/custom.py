@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cached_property, partial
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from svrhmc.core.recording import recorded, repeat
 from svrhmc.density.base import FiniteSum
 from svrhmc.rows.forms import ComponentsForm
 
+Result = TypeVar("Result")
 _BLOCK_ELEMENTS = 1 << 20
 _ENOUGH = 1e-9  # of a component's gradient at 0: where the search for the mode may end
 
@@ -89,7 +90,7 @@ class Custom(FiniteSum):
     def form(self) -> ComponentsForm:
         return ComponentsForm(self._gradients)
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         """What the user's function gives for a hundred components at two points, and the constants."""
         return {**super().identity(), "smoothness": self._smoothness, "convexity": self._convexity}
 
@@ -120,7 +121,8 @@ class Custom(FiniteSum):
         On `potential` where there is one; else on the gradients alone, which needs f to be convex: along a way down
         the slope then rises from below 0, and each step goes to where it is nearly 0.
         """
-        return self._mode.copy()
+        mode: Array = self._mode.copy()
+        return mode
 
     def recall_mode(self, mode: Array) -> None:
         """Unless it is known already."""
@@ -152,10 +154,10 @@ class Custom(FiniteSum):
             )
         return mode
 
-    def _counted(self, function: Callable[[Array], Any]) -> Callable[[Array], Any]:
+    def _counted(self, function: Callable[[Array], Result]) -> Callable[[Array], Result]:
         """A function that makes a pass over the components, counted, with a look at a deadline before it."""
 
-        def counted(x: Array) -> Any:
+        def counted(x: Array) -> Result:
             look(self.mode_passes + 1)
             self.mode_passes += 1
             return function(x)
@@ -204,8 +206,8 @@ class Custom(FiniteSum):
         size = max(1, _BLOCK_ELEMENTS // self.dim)
         blocks = [np.arange(begin, min(begin + size, self.n)) for begin in range(0, self.n, size)]
 
-        def total(state: Array) -> Any:
-            def add(number: int, before: Any) -> Any:
+        def total(state: Array) -> Array:
+            def add(number: int, before: tuple[Array, ...]) -> tuple[object, ...]:
                 return before[0] + self._summed(state, blocks[number]), False
 
             return repeat(add, (np.zeros(self.dim),), len(blocks), state)[0]

@@ -12,7 +12,6 @@ is the full gradient.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -108,7 +107,7 @@ class Gaussian(FiniteSum):
     def form(self) -> QuadraticForm:
         return QuadraticForm(self.precision, self.shared, self.forces, self.mean_precision, self.mean_force)
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         return {**self._kind(), "centers": digest(self.centers), "precision": digest(self.precision)}
 
     @property

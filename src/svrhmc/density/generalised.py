@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -34,12 +34,16 @@ from svrhmc.density.minima import Minima, minima_around, minima_from
 from svrhmc.density.mode import DENSE_DIM, ModeSearch
 from svrhmc.density.profile import Profile, convex_given_shared, one_mode_of_profile, profile
 from svrhmc.density.rank import least_eigenvalue, no_density, require_rank, require_rank_by_products
-from svrhmc.families.base import Loss
+from svrhmc.families.base import Classes, Loss
 from svrhmc.priors.terms import Heavy, Terms, per_column
-from svrhmc.rows.base import Labels, Rows, Some
+from svrhmc.rows.base import Labels, LinearMap, Rows, Some
 from svrhmc.rows.forms import Derivatives, Energies, RowsForm, Squares
 from svrhmc.rows.predictors import seen_by
 from svrhmc.rows.sparse import make_rows
+
+if TYPE_CHECKING:
+    from scipy.sparse.linalg import LinearOperator
+
 
 _FLOAT32 = 1e-3  # of a scaled Hessian's eigenvalues: sums in float32 are wrong by 1e-6
 _FAR = 1e8  # from where a prior is: the mode is at infinity
@@ -67,7 +71,9 @@ class GeneralisedLinear(FiniteSum):
     scalar_parts = True
     unbounded = "rows in partitions, and terms of a prior, have no bound on it; use svrhmc.sample"
     covariance_names: tuple[str, ...] = ()  # of effects of groups, of which there are none
-    classes: Any = None  # what the labels 0, 1, … stand for, where they were not numbers (for classes: always)
+    classes: Classes | None = (
+        None  # what the labels 0, 1, … stand for, where they were not numbers (for classes: always)
+    )
     determined = False  # whether columns whose prior is flat were shown to be independent already (`propriety.py`)
 
     def __init__(
@@ -93,7 +99,7 @@ class GeneralisedLinear(FiniteSum):
         self.quadratic = loss.quadratic and heavy is None and terms is None
         known = (rows, y, loss, self.prior_precision, self.prior_mean)
         self._form = RowsForm(*known, offset=offset, weights=weights, heavy=heavy, terms=terms)
-        self._lengths: tuple[Any, Array] | None = None
+        self._lengths: tuple[LinearMap, Array] | None = None
         if not rows.in_memory and self.dim > DENSE_DIM:
             raise requirement("X", f"at most {DENSE_DIM} columns where rows are in partitions", self.dim)
         if terms is not None and self.dim > DENSE_DIM:
@@ -107,7 +113,7 @@ class GeneralisedLinear(FiniteSum):
         """Rows, labels, loss and prior."""
         return self._form
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         """The data and the model."""
         return {
             **self._kind(),
@@ -267,7 +273,7 @@ class GeneralisedLinear(FiniteSum):
         """Aᵀ diag(curvature) A + diag(bend); `point`: where these are the curvatures, or None for bounds on them."""
         bent, what = np.diag(bend), "a bound on ∇²f" if point is None else "∇²f"
 
-        def gram(_: Any) -> Array:
+        def gram(_: object) -> Array:
             size = self.rows.dim
             made: Array = recorded(lambda: self.rows.gram(curvature, precise=precise), (size, size), curvature)
             return self._widened(made, 2) + bent
@@ -321,7 +327,7 @@ class GeneralisedLinear(FiniteSum):
         guess = self.guess()
         return np.zeros(self.rows.columns) if guess is None else guess[: self.rows.columns]
 
-    def row_lengths(self, whitening: Any) -> Array:
+    def row_lengths(self, whitening: LinearMap) -> Array:
         """|Wᵀaᵢ| of every row, found once for a whitening."""
         if self._lengths is None or self._lengths[0] is not whitening:
             self._lengths = (whitening, self.rows.whitened_lengths(whitening))
@@ -648,14 +654,14 @@ class GeneralisedLinear(FiniteSum):
         form = self._form
         return self._known("ℓ″ of a row", self._point(x), lambda at: form.curvatures(form.predictors(at)[0]))
 
-    def operator(self, curvature: Array, bend: Array) -> Any:
+    def operator(self, curvature: Array, bend: Array) -> LinearOperator:
         """Aᵀ diag(curvature) A + diag(bend) as scipy's linear operator."""
         from scipy.sparse.linalg import LinearOperator
 
         shape = (self.dim, self.dim)
         return LinearOperator(shape, matvec=lambda p: self.curved_product(curvature, p, bend), dtype=np.float64)
 
-    def preconditioner(self, curvature: Array, bend: Array) -> Any:
+    def preconditioner(self, curvature: Array, bend: Array) -> LinearOperator:
         """The inverse of that operator's diagonal, where rows are sparse."""
         from scipy.sparse import diags
 
@@ -665,8 +671,9 @@ class GeneralisedLinear(FiniteSum):
         """(Aᵀ diag(curvature) A + diag(bend))·direction."""
         row = np.asarray(direction, np.float64).reshape(1, -1)
 
-        def of_rows() -> Any:
-            return self.rows.combine(self._form.turned(curvature, self.rows.predict(row)))[0]
+        def of_rows() -> Array:
+            total: Array = self.rows.combine(self._form.turned(curvature, self.rows.predict(row)))[0]
+            return total
 
         product: Array = recorded(of_rows, (self.dim,), row)
         return np.asarray(product + row[0] * bend)

@@ -8,7 +8,7 @@ rows are many (n > 400·dim) it starts from the mode of an eighth of them, found
 from __future__ import annotations
 
 import math
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from svrhmc.density.newton import Factored, Newton, StalledError
 from svrhmc.density.rank import least_eigenvalue, nearly_dependent, separable
 from svrhmc.families.base import Loss
 from svrhmc.rows.base import Rows
+
+if TYPE_CHECKING:
+    from scipy.sparse.linalg import LinearOperator
 
 DENSE_DIM = 2000  # up to this many columns the dim × dim Hessian is formed; beyond it only its products are
 TOLERANCE = 1e-9  # of the Newton decrement: the distance to the mode in posterior standard deviations
@@ -68,13 +71,13 @@ class Smooth(Protocol):
     def row_curvatures(self, x: Array) -> Array:
         """ℓ″ of every row."""
 
-    def operator(self, curvature: Array, bend: Array) -> Any:
+    def operator(self, curvature: Array, bend: Array) -> LinearOperator:
         """The Hessian with these curvatures of rows and prior as scipy's linear operator."""
 
     def prior_curvature(self, x: Array) -> Array:
         """The second derivatives of the prior, coordinate by coordinate."""
 
-    def preconditioner(self, curvature: Array, bend: Array) -> Any:
+    def preconditioner(self, curvature: Array, bend: Array) -> LinearOperator:
         """Near the inverse of that, where it is cheap; else None."""
 
     def runs_off(self, x: Array, direction: Array) -> bool:

@@ -85,7 +85,7 @@ class End(NamedTuple):
     curvature: Curvature
 
 
-def _nothing(*_: Any) -> None:
+def _nothing(*_: object) -> None:
     """Of a search that nobody watches."""
 
 

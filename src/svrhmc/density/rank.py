@@ -7,7 +7,7 @@ scaled before their rank is judged, and the aᵢᵀd of rows are compared with e
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from svrhmc.core.deadline import EIGENVECTORS, piece
 from svrhmc.core.errors import requirement
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.rows.base import Rows
+
+if TYPE_CHECKING:
+    from scipy.sparse.linalg import LinearOperator
 
 SINGULAR = 1e-13  # of the scaled Hessian: dependent columns leave 3e-15 by rounding, and here variances are good to 3%
 _ROUNDING = 4 * float(np.finfo(np.float64).eps)  # times dim, where columns are many
@@ -32,7 +35,7 @@ class Modelled(Protocol):
     prior_precision: Array
     prior_strength: Array  # the curvature of the prior where that is largest: 0 where it is flat
 
-    def operator(self, curvature: Array, bend: Array) -> Any:
+    def operator(self, curvature: Array, bend: Array) -> LinearOperator:
         """Aᵀ diag(curvature) A + diag(bend) as scipy's linear operator."""
 
 
@@ -88,7 +91,7 @@ def require_rank_by_products(target: Modelled, curvature: Array, diagonal: Array
     if target.dim == 1:
         return
     scale, product = _inverse_root(diagonal), target.operator(curvature, target.prior_strength)
-    scaled: Any = LinearOperator(product.shape, matvec=lambda z: scale * product.matvec(scale * z.ravel()), dtype=float)
+    scaled = LinearOperator(product.shape, matvec=lambda z: scale * product.matvec(scale * z.ravel()), dtype=float)
     start = Stream(0, np.arange(1)).normals(0, target.dim, Purpose.DATA, Purpose.DATA_FINE)[0]
     size = min(_SIZE, target.dim)
     try:

@@ -21,6 +21,7 @@ from svrhmc.core.version import VERSION
 from svrhmc.density.base import FiniteSum, is_target, require_target
 from svrhmc.engines import Chains, Density, Keep, Setup, State
 from svrhmc.engines.base import Kernel
+from svrhmc.families.base import Loss
 from svrhmc.rows.forms import FunctionsForm, rows_of
 from svrhmc.samplers import MOST_STEPS, Begun, Order, carried_out, chain_list, chain_numbers, require_room
 from svrhmc.trace import Trace
@@ -141,7 +142,7 @@ class ExactSampler(ABC):
         """Rows that a step evaluates, for what it is expected to cost."""
         return float(space.n)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, object]:
         """Its parts as plain data, for a file."""
         return {"exact": to_settings(self)}
 
@@ -157,11 +158,11 @@ class ExactSampler(ABC):
         if (reason := self.refuses(form.loss)) is not None:
             raise requirement("target", allowed, repr(target), reason)
 
-    def refuses(self, loss: Any) -> str | None:
+    def refuses(self, loss: Loss) -> str | None:
         """Why it does not run with such a loss, or None."""
         return None if loss.kernel is not None else f"{loss} has no compiled form"
 
-    def _identity(self, target: FiniteSum, how: Any, seed: int, chains: Indices, engine: str) -> dict[str, Any]:
+    def _identity(self, target: FiniteSum, how: Any, seed: int, chains: Indices, engine: str) -> dict[str, object]:
         """What decides the numbers of a run, but for its length."""
         return {
             "call": f"{type(self).__name__}.run",
@@ -196,7 +197,7 @@ def _inside(space: Any, z: Array) -> Array:
     return z
 
 
-def _require_alone(whitening: Any, checkpoint: Any) -> None:
+def _require_alone(whitening: Any, checkpoint: object) -> None:
     """Refuse what cannot be done with a density of the user's own."""
     if whitening is not None:
         why = "chains run in the variables of the density"
@@ -211,8 +212,8 @@ def _require_density(density: Density) -> None:
     z = np.zeros((2, whole("dim", density.dim, 1)))
     whole("n", density.n, 1)
     with np.errstate(all="ignore"):
-        given: Any = density.energies(z)
-    shapes = [np.shape(each) for each in given] if isinstance(given, tuple | list) else [type(given).__name__]
+        energies: Any = density.energies(z)
+    shapes = [np.shape(part) for part in energies] if isinstance(energies, tuple | list) else [type(energies).__name__]
     if shapes != [z.shape[:1], z.shape]:
         allowed = f"f and ∇f of shapes {z.shape[:1]} and {z.shape} for {len(z)} states"
         raise requirement("energies", allowed, " and ".join(map(str, shapes)))

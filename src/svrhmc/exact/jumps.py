@@ -44,6 +44,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices, contract
 from svrhmc.core.deadline import look
@@ -223,7 +224,7 @@ class JumpKernel(TrajectoryKernel):
         """What a pass over the rows needs."""
         self.energies(state.x)
 
-    def points(self, stream: Stream, at: Point, begin: int, end: int) -> Iterator[tuple[Point, Any]]:
+    def points(self, stream: Stream, at: Point, begin: int, end: int) -> Iterator[tuple[Point, npt.NDArray[np.bool_]]]:
         """The four moves, one after another."""
         for step in range(begin, end):
             look()
@@ -235,7 +236,9 @@ class JumpKernel(TrajectoryKernel):
                 at = self._scaling(stream, step, coins[first : first + 3], at)
             yield at, moved
 
-    def _local(self, stream: Stream, step: int, index: Indices, coins: Array, at: Point) -> tuple[Point, Any]:
+    def _local(
+        self, stream: Stream, step: int, index: Indices, coins: Array, at: Point
+    ) -> tuple[Point, npt.NDArray[np.bool_]]:
         """Move (2), in u."""
         new = at
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices, middle_spread
 from svrhmc.core.errors import nonnegative, positive, requirement, settle, whole
@@ -202,7 +203,7 @@ class Point(NamedTuple):
         """What a chain remembers."""
         return {"f": self.f, "gradient": self.gradient}
 
-    def where(self, chosen: Any, other: Point) -> Point:
+    def where(self, chosen: npt.NDArray[np.bool_], other: Point) -> Point:
         """This point for the chains that are chosen, the other for the rest."""
         column = chosen[:, None]
         z, gradient = (np.where(column, a, b) for a, b in ((self.z, other.z), (self.gradient, other.gradient)))
@@ -219,7 +220,7 @@ class TrajectoryKernel(Kernel):
         self._turns, self._first, self._last = (part.tolist() for part in sampler.kicks())
 
     @abstractmethod
-    def points(self, stream: Stream, at: Point, begin: int, end: int) -> Iterator[tuple[Point, Any]]:
+    def points(self, stream: Stream, at: Point, begin: int, end: int) -> Iterator[tuple[Point, npt.NDArray[np.bool_]]]:
         """Where chains are after each step, and whether they accepted their proposals."""
 
     def empty_memory(self, state: State) -> Memory:
@@ -282,7 +283,7 @@ class SplitKernel(TrajectoryKernel):
         """What a pass over the rows needs."""
         self.energies(state.x)
 
-    def points(self, stream: Stream, at: Point, begin: int, end: int) -> Iterator[tuple[Point, Any]]:
+    def points(self, stream: Stream, at: Point, begin: int, end: int) -> Iterator[tuple[Point, npt.NDArray[np.bool_]]]:
         """A trajectory for each."""
         forces = getattr(self.density, "forces", None)
         for step, v, jitter, threshold in self.noise(stream, at.z.size, begin, end):

@@ -27,6 +27,7 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.errors import positive, real_number, settle
 from svrhmc.core.serialise import part
 from svrhmc.exact.base import ExactSampler
+from svrhmc.families.base import Loss
 from svrhmc.families.primitives import NUMPY
 
 _WIDER = 1 + 1e-3  # for the rounding of |ã| and of u
@@ -108,7 +109,7 @@ class SubsampledMH(ExactSampler):
         radius = None if self.radius is None else positive("radius", self.radius)
         settle(self, correlation=correlation, spread=positive("spread", self.spread), radius=radius)
 
-    def refuses(self, loss: Any) -> str | None:
+    def refuses(self, loss: Loss) -> str | None:
         """A loss that says no bound on its third derivative, not even on an interval."""
         if loss.third_within(np.zeros(1), np.zeros(1)) is None:
             return f"the third derivative of {loss} has no bound, not even on an interval"

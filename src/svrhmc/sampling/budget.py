@@ -60,7 +60,7 @@ class Budget(Deadline):
             guesses.append(whole + self.after * self.used()[0] / far)
         return max(guesses, default=math.inf)
 
-    def said(self) -> dict[str, Any]:
+    def said(self) -> dict[str, object]:
         """What a record keeps of it."""
         return {"evaluations": self.evaluations, "seconds": self.used()[0], "steps": dict(self.steps)}
 
@@ -78,7 +78,7 @@ class Budget(Deadline):
         self._began = self._clock() - record.value(name, _restored)[1] - self.compiling
 
 
-def _restored(name: str, spent: Any) -> tuple[float, float, dict[str, float]]:
+def _restored(name: str, spent: dict[str, Any]) -> tuple[float, float, dict[str, float]]:
     """Evaluations, seconds, and the seconds of each stage."""
     evaluations, seconds = (nonnegative(f"{key} of the {name}", spent[key]) for key in ("evaluations", "seconds"))
     return evaluations, seconds, {str(stage): finite(f"the time of {stage}", s) for stage, s in spent["steps"].items()}

@@ -11,7 +11,7 @@ import numpy as np
 
 from svrhmc.core.errors import requirement
 from svrhmc.density.base import FiniteSum
-from svrhmc.dynamics import BAOAB, UBU, Anchored
+from svrhmc.dynamics import BAOAB, UBU, Anchored, Dynamics
 from svrhmc.exact import SplitHMC, SubsampledMH
 from svrhmc.exact.jumps import Regions
 from svrhmc.exact.marginal import MarginalMH
@@ -33,7 +33,7 @@ _HALF = 0.5  # of a budget that the draws of an exact sampler may be expected to
 _SPLIT, _LONG = 2.5, 4.5  # passes of split HMC that an effective draw takes; the second where tails are long
 _SUBSAMPLED, _STEPS = 1.5, 2.5  # steps of subsampled Metropolis, and time of biased samplers, that it takes
 _WORTH, _CHEAPER = 0.2, 3.0  # seconds and a factor that subsampled steps must save where full gradients are affordable
-_BIASED: dict[str, tuple[Callable[..., Any], float]] = {
+_BIASED: dict[str, tuple[Callable[..., Dynamics], float]] = {
     "anchored": (Anchored, 1.0),
     "baoab": (BAOAB, 1.0),
     "ubu": (UBU, 0.3),

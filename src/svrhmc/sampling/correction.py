@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -225,7 +225,7 @@ def _slopes(x: Array, h: Array, spread: Array) -> Array:
     own, other = (np.zeros((dim, dim) if many else dim) for _ in range(2))
     size = max(1, _ROWS // dim)
 
-    def add(number: int, sums: Any) -> Any:
+    def add(number: int, sums: tuple[Array, ...]) -> tuple[object, ...]:
         (own, other), here = sums, slice(number * size, (number + 1) * size)
         away_x, away_h = (x[here] - middle_x) / spread, (h[here] - middle_h) / spread
         own += away_h.T @ away_h if many else (away_h**2).sum(axis=0)

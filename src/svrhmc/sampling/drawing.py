@@ -458,6 +458,6 @@ def _ordered(rows: Growing) -> Array:
     return np.ascontiguousarray(rows.array())
 
 
-def _two_numbers(name: str, value: Any) -> SecondsAndPasses:
+def _two_numbers(name: str, value: list[float]) -> SecondsAndPasses:
     seconds, passes = value
     return nonnegative(name, seconds), nonnegative(name, passes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from svrhmc.core.errors import requirement
 from svrhmc.core.summaries import Summary
 from svrhmc.diagnostics import ess, r_hat
 from svrhmc.sampling.correction import error_of_mean
+
+if TYPE_CHECKING:
+    import pandas
 
 _EFFECTIVE, _AGREE, _ARRIVALS = 50, 1.1, 10  # of a mode, without which its weight is not known
 _RARE = 0.01  # a weight below which a mode may stay without visits
@@ -85,7 +88,7 @@ class Modes:
         weights = (f"{w:.2g} ± {e:.1g}" for w, e in zip(self.weight[:_SHOWN], self.error, strict=False))
         return f"{count}, with weights {', '.join(weights)}{', …' if count > _SHOWN else ''}"
 
-    def to_frame(self) -> Any:
+    def to_frame(self) -> pandas.DataFrame:
         """A pandas data frame with a row for each mode: weight, error, arrivals and all coordinates."""
         return self._table(self.location.shape[1]).to_frame()
 

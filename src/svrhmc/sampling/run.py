@@ -98,7 +98,7 @@ def find_answer(
     return answer, cost
 
 
-def require_draws(draws: int, chains: int, checkpoint: Any = None, dim: int = 1) -> None:
+def require_draws(draws: int, chains: int, checkpoint: object = None, dim: int = 1) -> None:
     """Refuse more draws, of `dim` coefficients or more, than memory or the disk of a checkpoint can hold: of each there
     are three kinds, in the user's variables, in those of the sampler, and gradients.
     """
@@ -107,7 +107,7 @@ def require_draws(draws: int, chains: int, checkpoint: Any = None, dim: int = 1)
     require_room("draws", _KINDS * each, many, dim, checkpoint)
 
 
-def _identity(request: Request) -> dict[str, Any]:
+def _identity(request: Request) -> dict[str, object]:
     """What decides the numbers of a search."""
     return {
         "call": "sample",

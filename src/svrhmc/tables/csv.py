@@ -20,7 +20,6 @@ from importlib import import_module
 from itertools import count
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 
@@ -93,7 +92,7 @@ class Layout:
     notes: tuple[str, ...] = ()
 
 
-def read_csv(path: Path, head: Head, how: Reading) -> tuple[Any, list[str]]:
+def read_csv(path: Path, head: Head, how: Reading) -> tuple[Series, list[str]]:
     """A table of pyarrow or pandas, and what is to be said about it."""
     require_memory(path, float(head.columns * COLUMN))  # before a list is made of that many names
     header = layout(path, head, how.delimiter, how.single)
@@ -117,15 +116,15 @@ def read_csv(path: Path, head: Head, how: Reading) -> tuple[Any, list[str]]:
 
 
 def arrow_table(
-    source: Any,
+    source: Series,
     names: Sequence[str],
     delimiter: str,
-    types: Mapping[str, Any],
-    convert: Mapping[str, Any],
+    types: Mapping[str, Series],
+    convert: Mapping[str, Series],
     newlines: bool = False,
-    odd_row: Any = None,
-    **reading: Any,
-) -> Any:
+    odd_row: Callable[[Series], str] | None = None,
+    **reading: object,
+) -> Series:
     """By pyarrow. types: of some columns. convert, reading: further options of `ConvertOptions` and `ReadOptions`.
     newlines: whether there are line ends within quotes; where that is not said, pyarrow drops rows silently. odd_row:
     asked about a row with other than as many values as there are names.
@@ -140,7 +139,7 @@ def arrow_table(
     )
 
 
-def without_empty(path: Path, table: Series) -> tuple[Any, list[str]]:
+def without_empty(path: Path, table: Series) -> tuple[Series, list[str]]:
     """A table without columns that have no values, which is said, and without one that counts rows."""
     names = getattr(table, "column_names", None)
     if names is None:
@@ -154,7 +153,7 @@ def without_empty(path: Path, table: Series) -> tuple[Any, list[str]]:
     return (table.drop(columns=left_out) if names is None else table.drop_columns(left_out)), notes
 
 
-def _by_pyarrow(path: Path, header: Layout, how: Reading, width: float, newlines: bool) -> Any:
+def _by_pyarrow(path: Path, header: Layout, how: Reading, width: float, newlines: bool) -> Series:
     import pyarrow
 
     types = dict.fromkeys(how.as_text, pyarrow.string())
@@ -186,7 +185,7 @@ def _by_pyarrow(path: Path, header: Layout, how: Reading, width: float, newlines
     return table
 
 
-def _unguarded(column: Any) -> Any:
+def _unguarded(column: Series) -> Series:
     """Texts of a column without the apostrophes that keep them from being run (`svrhmc.core.cells`)."""
     import pyarrow
     from pyarrow import compute
@@ -197,7 +196,7 @@ def _unguarded(column: Any) -> Any:
     return pyarrow.array(unguarded(packed.dictionary.to_pylist()), column.type).take(packed.indices)
 
 
-def _by_pandas(path: Path, header: Layout, how: Reading) -> Any:
+def _by_pandas(path: Path, header: Layout, how: Reading) -> Series:
     try:
         import pandas
     except ModuleNotFoundError:
@@ -230,7 +229,7 @@ def _by_pandas(path: Path, header: Layout, how: Reading) -> Any:
     return table
 
 
-def _require_counting(path: Path, values: Any) -> None:
+def _require_counting(path: Path, values: Series) -> None:
     """A first column without a name may count rows, as spreadsheets and pandas write it; nothing else."""
     if values.dtype.kind not in "iu" or not (np.diff(values) == 1).all():
         raise DataError(f"{path}: the first column has no name. Give it one in the first line.")
@@ -484,7 +483,7 @@ def _is_wide(encoding: str) -> bool:
     return encoding.lower().startswith(("utf-16", "utf16", "utf-32", "utf32", "utf_16", "utf_32"))
 
 
-def _short_lines(path: Path, read: Callable[[], Any]) -> Iterator[Any]:
+def _short_lines(path: Path, read: Callable[[], Series]) -> Iterator[Series]:
     """Lines, each read whole; one that is longer than any line of a table is refused."""
     for number in count(1):
         line = read()
@@ -496,7 +495,7 @@ def _short_lines(path: Path, read: Callable[[], Any]) -> Iterator[Any]:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Any]:
+def _opened(path: Path) -> Iterator[Series]:
     """The bytes of a text, unpacked where it is packed; what is wrong with that is put into words."""
     with open_file(path, kind=DataError) as plain:
         if path.suffix.lower() != ".gz":

@@ -17,10 +17,11 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array, Indices, Values
 from svrhmc.core.errors import DataError, requirement
 from svrhmc.priors.groups import Group, Smooth
+from svrhmc.rows.csr import CsrMatrix, Matrix
 from svrhmc.tables import formula as grammar
 from svrhmc.tables import smooths as smoothing
 from svrhmc.tables.columns import CATEGORY, NUMBER, Column, Columns, Level, columns_of, names_of
-from svrhmc.tables.expressions import Rows, State, require_transforms
+from svrhmc.tables.expressions import Rows, State, Value, require_transforms
 from svrhmc.tables.formula import Parsed, parsed, unusable
 from svrhmc.tables.groups import GroupDesign, Refusal, from_numbers, group_designs, to_numbers
 from svrhmc.tables.smooths import SmoothDesign, require_separate_smooths, smooth_designs
@@ -154,7 +155,7 @@ class Design:
         """Of each column the term, and the level or the number within it."""
         return tuple(part for term in self.made_of for part in term.parts)
 
-    def rows(self, table: object) -> Any:
+    def rows(self, table: object) -> Matrix:
         """The rows of a new table; missing values are refused."""
         return self.matrix(_whole_columns(table, self.coefficient_variables))
 
@@ -184,7 +185,7 @@ class Design:
         ]
         return [index for index, _ in pairs], [z for _, z in pairs], names
 
-    def offsets(self, table: object) -> Any:
+    def offsets(self, table: object) -> Array | None:
         """The offsets of a new table, with the logarithms of exposures, where the model has columns of them."""
         if self.shifted:
             raise DataError(
@@ -212,7 +213,7 @@ class Design:
             )
         return None
 
-    def matrix(self, columns: Columns) -> Any:
+    def matrix(self, columns: Columns) -> Matrix:
         """Dense, or sparse where most columns are levels."""
         coded = sum(len(term.names) for term in self.made_of if term.kind == "category")
         others = sum(len(term.names) for term in self.made_of if term.kind != "category")
@@ -236,7 +237,7 @@ class Design:
             out[:, place : place + numbers.shape[1]] = numbers
             place += numbers.shape[1]
 
-    def _sparse(self, columns: Columns) -> Any:
+    def _sparse(self, columns: Columns) -> Matrix:
         from scipy.sparse import csr_matrix
 
         index, value, width = [], [], 0
@@ -253,7 +254,8 @@ class Design:
         indices, values = np.concatenate(index, axis=1), np.concatenate(value, axis=1)
         kept = (indices >= 0) & (values != 0)
         starts = np.concatenate([[0], np.cumsum(kept.sum(axis=1))])
-        return csr_matrix((values[kept], indices[kept], starts), shape=(columns.n, width))
+        matrix: CsrMatrix = csr_matrix((values[kept], indices[kept], starts), shape=(columns.n, width))
+        return matrix
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,7 +264,7 @@ class Designed:
     columns that all of it was made of; and the terms of group effects, with the smooths after them.
     """
 
-    X: Any
+    X: Matrix
     y: Column
     extra: dict[str, Column]
     design: Design
@@ -306,7 +308,7 @@ def designed(
             raise no_whole_row(gaps)
         columns = columns.kept(kept)
 
-    def encode(terms: Sequence[grammar.Term], constant: bool, some: Columns) -> tuple[dict[str, Any], list[str]]:
+    def encode(terms: Sequence[grammar.Term], constant: bool, some: Columns) -> tuple[dict[str, Value], list[str]]:
         rows = Rows(some.series(), some.n, given, {})
         return rows.state, encoded(terms, constant, rows, some.n)[1]
 
@@ -320,7 +322,7 @@ def designed(
     )  # fmt: skip
 
 
-Encode = Callable[[Sequence[grammar.Term], bool, Columns], tuple[dict[str, Any], list[str]]]
+Encode = Callable[[Sequence[grammar.Term], bool, Columns], tuple[dict[str, Value], list[str]]]
 
 
 def design_of(formula: str, made: Parsed, columns: Columns, transforms: Transforms, encode: Encode) -> Design:
@@ -489,7 +491,7 @@ def _encoded(terms: Sequence[grammar.Term], columns: Columns, intercept: bool, e
     return Encoded(text, tuple(names), kinds, levels, tuple(made), remembered(state, text))
 
 
-def log_exposure(exposure: Any) -> Any:
+def log_exposure(exposure: npt.ArrayLike) -> Array:
     """Its logarithm; refuses exposures that are not above 0."""
     values = np.asarray(exposure, np.float64)
     if not (values > 0).all():
@@ -497,7 +499,7 @@ def log_exposure(exposure: Any) -> Any:
     return np.log(values)
 
 
-def is_table(X: Any) -> bool:
+def is_table(X: object) -> bool:
     """Whether it has columns with names, so that a design can be applied to it."""
     return isinstance(X, Mapping) or (hasattr(X, "columns") and not hasattr(X, "format")) or hasattr(X, "column_names")
 

@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from svrhmc.core.arrays import Values
+from svrhmc.core.arrays import Array, Values
 from svrhmc.core.errors import ArchiveFileError, DataError, missing, requirement
 from svrhmc.core.machine import free_memory
 from svrhmc.core.npz import Described, mapped_npy, read_npz
 from svrhmc.core.storage import open_file
+from svrhmc.rows.csr import CsrMatrix
 from svrhmc.tables.columns import Series
 from svrhmc.tables.csv import (
     COLUMN,
@@ -56,8 +57,8 @@ class Read:
     n: int
     response: str = ""
     notes: tuple[str, ...] = ()
-    X: Any = None
-    y: Any = None
+    X: Any = None  # a matrix, dense or sparse
+    y: Array | None = None
 
 
 def read(path: str | Path, how: Reading | None = None) -> Read:
@@ -94,7 +95,7 @@ def read(path: str | Path, how: Reading | None = None) -> Read:
     return _read(*read_csv(place, head, how))
 
 
-def _of_matrix(path: Path, columns: dict[str, Any]) -> Read:
+def _of_matrix(path: Path, columns: dict[str, Values]) -> Read:
     n = len(next(iter(columns.values())))
     return Read(columns, tuple(columns), n, next(reversed(columns)))
 
@@ -122,14 +123,14 @@ def _read(table: Series, notes: list[str]) -> Read:
     return Read(table, tuple(table.columns if names is None else names), len(table), "", tuple(notes))
 
 
-def _has_bytes(kind: Any) -> bool:
+def _has_bytes(kind: Series) -> bool:
     """Whether the values of a column are texts, of any length."""
     from pyarrow import types
 
     return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind))
 
 
-def _unpacked(path: Path, table: Series, words: list[str]) -> Any:
+def _unpacked(path: Path, table: Series, words: list[str]) -> Series:
     """A table whose columns of texts are lists of different texts and their numbers, with the texts themselves: once it
     is known that they fit into memory, as one long text may stand in every row.
     """
@@ -187,7 +188,7 @@ def require_shapes(path: Path, X: tuple[int, ...], y: tuple[int, ...]) -> None:
         raise DataError(f"{path} must hold X of shape (rows, columns) and y of (rows,); got {X} and {y}.")
 
 
-def _columns(path: Path, X: Any, y: Any, names: Any) -> dict[str, Values]:
+def _columns(path: Path, X: Values, y: Values, names: Values | None) -> dict[str, Values]:
     require_shapes(path, X.shape, y.shape)
     if X.dtype.kind not in "biuf":
         raise DataError(f"{path} must hold numbers in X; got {X.dtype}.")
@@ -205,7 +206,7 @@ def is_libsvm(head: Iterable[str]) -> bool:
 
 def from_libsvm(
     name: str | Path, lines: Iterable[str], columns: int | None = None, dtype: npt.DTypeLike = np.float64
-) -> tuple[Any, npt.NDArray[np.float64]]:
+) -> tuple[CsrMatrix, Array]:
     """CSR rows and labels of `label index:value …` lines; indices begin at 1 and grow within a line.
 
     Without `columns` there are as many as the largest index. (scikit-learn's reader takes NaN and infinite labels, and

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import pairwise
 from operator import add
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ from svrhmc.core.errors import DataError
 from svrhmc.rows.workers import Workers, each_of
 from svrhmc.tables.columns import NUMBER, Column, Columns, Level, Texts
 from svrhmc.tables.design import response_of
-from svrhmc.tables.expressions import State, expression
+from svrhmc.tables.expressions import State, Value, expression
 from svrhmc.tables.formula import Factor
 from svrhmc.tables.sources import Source
 from svrhmc.tables.terms import Transforms, new_rows, plainly, remembered
@@ -25,6 +25,7 @@ from svrhmc.tables.transforms import Learner, Statistic, learner
 
 MOST_LEVELS = 1000
 _ROWS = 1 << 18  # of a batch that is looked at for its values
+Part = TypeVar("Part")
 Levels = Mapping[str, tuple[Level, ...]]
 
 
@@ -35,9 +36,10 @@ class Table(NamedTuple):
     workers: Workers
     drop: tuple[str, ...]
 
-    def parts(self, work: Callable[..., object], arguments: tuple[Any, ...], purpose: str) -> list[Any]:
+    def parts(self, work: Callable[..., Part], arguments: tuple[object, ...], purpose: str) -> list[Part]:
         """work(source, number, *arguments, drop) of every partition."""
-        tasks = [(k, *arguments, self.drop) for k in range(len(self.source.sizes))]
+        rest: tuple[object, ...] = (*arguments, self.drop)
+        tasks: list[tuple[int, *tuple[object, ...]]] = [(k, *rest) for k in range(len(self.source.sizes))]
         return list(each_of(self.workers, self.source, work, tasks, purpose))
 
 
@@ -121,7 +123,7 @@ def surveyed_response(
     return total
 
 
-def _different(column: Column) -> list[Any]:
+def _different(column: Column) -> list[Value]:
     if isinstance(column.values, Texts):
         return column.values.present()
     values = np.asarray(column.values)
@@ -150,7 +152,7 @@ def first_rows(table: Table, names: Sequence[str], most: int = 1000) -> Columns:
     raise DataError("the table has no rows.")
 
 
-def learned(table: Table, factors: Sequence[Factor], transforms: Transforms, levels: Levels) -> dict[str, Any]:
+def learned(table: Table, factors: Sequence[Factor], transforms: Transforms, levels: Levels) -> State:
     """What the transformations of some factors remember. A pass serves all that can be learned at a time; what stands
     within another is learned before it.
     """
@@ -161,7 +163,7 @@ def learned(table: Table, factors: Sequence[Factor], transforms: Transforms, lev
     state: State = {}
     active: dict[str, tuple[str, int, Learner, Statistic]] = {}
 
-    def advance(key: str, text: str, place: int, steps: Learner, total: Any) -> None:
+    def advance(key: str, text: str, place: int, steps: Learner, total: Value) -> None:
         try:
             active[key] = text, place, steps, steps.send(total)
         except StopIteration as stop:
@@ -194,7 +196,7 @@ def summed(
     state: State,
     levels: Levels,
     drop: tuple[str, ...],
-) -> list[Any] | None:
+) -> list[Value] | None:
     """Statistics of what some calls of expressions are made with, over one partition; None where it has no rows."""
     wholes = [(expression(text), place, statistic) for text, place, statistic in calls]
     total = None
@@ -208,7 +210,7 @@ def summed(
     return total
 
 
-def _added(a: list[Any], b: list[Any]) -> list[Any]:
+def _added(a: list[Value], b: list[Value]) -> list[Value]:
     return list(map(add, a, b))
 
 
@@ -233,7 +235,7 @@ def require_rowwise(
                     )
 
 
-def _arrays(values: Any) -> list[npt.NDArray[np.float64]]:
+def _arrays(values: Value) -> list[npt.NDArray[np.float64]]:
     """The columns of numbers that a factor has."""
     inner = getattr(values, "__wrapped__", values)
     arrays = [np.asarray(column) for column in (inner.values() if isinstance(inner, dict) else [inner])]

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import add
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +23,7 @@ from svrhmc.rows.workers import InPartitions, Workers
 from svrhmc.tables import formula as grammar
 from svrhmc.tables.columns import CATEGORY, NUMBER, TRUTH, Column, Columns, Level, no_column, require_usable
 from svrhmc.tables.design import Design, coded_columns, design_of, log_exposure, no_whole_row, response_of, wanted
-from svrhmc.tables.expressions import State, expression, require_transforms
+from svrhmc.tables.expressions import State, Value, expression, require_transforms
 from svrhmc.tables.formula import Factor, Parsed, parsed, unusable
 from svrhmc.tables.learning import (
     MOST_LEVELS,
@@ -279,7 +278,7 @@ def levels_of(source: Source, workers: Workers, names: Sequence[str]) -> dict[st
             raise DataError(f"the column {name!r} has more than {MOST_LEVELS} levels; leave it out of features.")
         if len(texts) < 2:
             raise DataError(f"the column {name!r} has one level everywhere, which says nothing; leave it out.")
-    return {name: tuple(sorted(texts or ())) for name, texts in levels.items()}
+    return {name: tuple(sorted(texts or ())) for name, texts in levels.items()}  # type: ignore[type-var]
 
 
 def plain_design(source: Source, target: str, names: Sequence[str], levels: Mapping[str, tuple[Level, ...]]) -> Design:
@@ -340,7 +339,7 @@ class Opened:
 
     def _encode(
         self, terms: Sequence[grammar.Term], intercept: bool, columns: Columns
-    ) -> tuple[dict[str, Any], list[str]]:
+    ) -> tuple[dict[str, Value], list[str]]:
         factors = list(dict.fromkeys(factor for term in terms for factor in term.factors))
         levels = {name: column.levels for name, column in columns.by_name.items()}
         state = learned(self.table, factors, self.transforms, levels)

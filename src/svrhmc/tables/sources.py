@@ -7,7 +7,6 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from svrhmc.core.storage import require_file
 from svrhmc.tables.columns import CATEGORY, NUMBER, TRUTH, Column, Columns, Level, Series, Texts, dates
 
 LONGEST = 400  # bytes of a category or a label
-Batch = tuple[int, Mapping[str, Any]]  # the number of its first row, and columns of pyarrow or pandas
+Batch = tuple[int, Mapping[str, Series]]  # the number of its first row, and columns of pyarrow or pandas
 
 
 class Source(ABC):
@@ -30,7 +29,7 @@ class Source(ABC):
 
     sizes: Indices
     kinds: Mapping[str, str]
-    levels: Mapping[str, Sequence[Any] | None] = {}
+    levels: Mapping[str, Sequence[Level] | None] = {}
     ordered: Collection[str] = ()
 
     @abstractmethod
@@ -147,7 +146,7 @@ def _unusable(name: str, kind: str, where: str) -> DataError:
     return DataError(f"{where}: the column {name!r} must hold numbers, truth values or texts; got {kind}.")
 
 
-def kind_of(dtype: Any) -> str:
+def kind_of(dtype: Series) -> str:
     """Of a column of pandas: the name of a type of numbers, "text" or "other"."""
     name = str(dtype).lower()
     if name == "category":

@@ -25,13 +25,13 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from svrhmc.core.arrays import Array, Values
+from svrhmc.core.arrays import Array, Reals, Values
 from svrhmc.core.errors import DataError, missing, requirement
 from svrhmc.core.machine import free_memory
 from svrhmc.families.labels import names_rows
 from svrhmc.tables import formula
-from svrhmc.tables.columns import CATEGORY, KINDS, Column, Columns, Level
-from svrhmc.tables.expressions import Rows, State, require_state
+from svrhmc.tables.columns import CATEGORY, KINDS, Column, Columns, Level, Series
+from svrhmc.tables.expressions import Rows, State, Value, require_state, unwrapped
 from svrhmc.tables.formula import Factor
 
 Transforms = Mapping[str, Callable[..., object]]
@@ -176,7 +176,7 @@ class Category(Term):
 class UnknownLevelError(DataError):
     """A row has a level that a design does not know. variable, row, level: which."""
 
-    def __init__(self, variable: str, values: Any, row: int, levels: Sequence[Any]) -> None:
+    def __init__(self, variable: str, values: Series, row: int, levels: Sequence[Level]) -> None:
         self.variable, self.row, self.level = variable, row, values[row]
         known = ", ".join(repr(level) for level in levels[:8]) + (", …" if len(levels) > 8 else "")
         super().__init__(
@@ -358,7 +358,7 @@ def from_text(text: str, transforms: Transforms | None = None) -> tuple[Term, ..
     return terms
 
 
-def shown(level: Any) -> str:
+def shown(level: Level) -> str:
     """A level as names have it."""
     if isinstance(level, float) and level.is_integer():
         return str(int(level))
@@ -385,11 +385,11 @@ def require_memory(columns: int, rows: int, more: float = 0.0) -> None:
         )
 
 
-def require_finite(names: Sequence[str], some: Any, begin: int) -> None:
+def require_finite(names: Sequence[str], some: Reals, begin: int) -> None:
     """Refuse what a transformation, such as the log of 0, does not make a number of. begin: the first of these rows."""
     bad = ~np.isfinite(some)
     if bad.any():
-        row, j = (int(each) for each in np.unravel_index(int(np.argmax(bad)), bad.shape))
+        row, j = (int(place) for place in np.unravel_index(int(np.argmax(bad)), bad.shape))
         raise DataError(
             f"the formula's {names[j]!r} must be finite; it is {some[row, j]} in row {begin + row} of those that are "
             "used."
@@ -436,7 +436,7 @@ def remembered(state: State, text: str) -> str:
         ) from None
 
 
-def _values(factor: Factor, rows: Rows) -> Any:
+def _values(factor: Factor, rows: Rows) -> Value:
     if factor.expression is None:
         return rows.columns[factor.text]
     values = factor.expression.compute(rows)
@@ -446,7 +446,7 @@ def _values(factor: Factor, rows: Rows) -> Any:
 
 
 def _coded(
-    terms: Sequence[formula.Term], intercept: bool, values: dict[Factor, Any], n: int
+    terms: Sequence[formula.Term], intercept: bool, values: dict[Factor, Value], n: int
 ) -> tuple[Array, list[str]]:
     """By formulaic, from values that it looks up by the texts of their factors."""
     try:
@@ -468,7 +468,7 @@ def _coded(
     return np.asarray(matrix.__wrapped__, np.float64), names
 
 
-def _require_room(terms: Sequence[formula.Term], values: dict[Factor, Any], n: int, fitted: int) -> None:
+def _require_room(terms: Sequence[formula.Term], values: dict[Factor, Value], n: int, fitted: int) -> None:
     """Refuse terms that would have too many columns for the memory, or for the rows fitted, before any is made.
 
     With n rows, kⱼ columns of term j and lᵢ levels of category i that is Σ 8nkⱼ bytes, a few times, and Σ 8lᵢ² for the
@@ -486,12 +486,12 @@ def _require_room(terms: Sequence[formula.Term], values: dict[Factor, Any], n: i
     require_memory(total, n, 8.0 * codes)
 
 
-def _width(value: Any) -> tuple[int, bool]:
+def _width(value: Value) -> tuple[int, bool]:
     """How many columns a factor has, and whether these are levels."""
     import pandas
 
     metadata = getattr(value, "__formulaic_metadata__", None)
-    inner = getattr(value, "__wrapped__", value)
+    inner = unwrapped(value)
     if metadata is not None and getattr(metadata.kind, "value", metadata.kind) == "categorical":
         return int(pandas.Series(np.asarray(inner)).nunique()), True
     if isinstance(inner, dict):
@@ -515,7 +515,7 @@ def plainly(text: str) -> Iterator[None]:
         raise DataError(f"the formula {text[:120]!r} cannot be used: {why or type(error).__name__}") from error
 
 
-def require_levels(levels: Any) -> None:
+def require_levels(levels: object) -> None:
     """Refuse what is not a list of different texts, numbers or truth values."""
     if not isinstance(levels, tuple) or not all(isinstance(level, str | int | float) for level in levels):
         raise TypeError("levels that are no texts or numbers")
@@ -556,5 +556,5 @@ def _pieces(name: str) -> tuple[str, ...]:
     return tuple(piece.strip() for piece in pieces)
 
 
-def _tuples(value: Any) -> Any:
+def _tuples(value: Value) -> Value:
     return tuple(_tuples(item) for item in value) if isinstance(value, list) else value

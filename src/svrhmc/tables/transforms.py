@@ -17,19 +17,19 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from functools import partial
 from inspect import signature
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Values
 from svrhmc.core.errors import DataError
-from svrhmc.tables.expressions import Call, State, unwrapped
+from svrhmc.tables.expressions import Call, State, Value, unwrapped
 
 MOST_DIFFERENT = 1 << 24  # values of a column that knots are found from
 _CHUNK = 1 << 16
-Statistic = Callable[[Any], Any]  # of the values of a block; what it gives can be added up
-Learner = Generator[Statistic, Any, dict[str, Any]]
+Statistic = Callable[[Value], Value]  # of the values of a block; what it gives can be added up
+Learner = Generator[Statistic, Value, State]
 
 
 def learner(call: Call) -> Learner:
@@ -47,8 +47,8 @@ class Moments(NamedTuple):
     """Of some rows: their number, their mean, and Σ(x − mean)²."""
 
     n: int
-    mean: Any
-    squares: Any
+    mean: Value
+    squares: Value
 
     def __add__(self, other: Moments) -> Moments:  # type: ignore[override]
         n, away = self.n + other.n, other.mean - self.mean
@@ -56,7 +56,7 @@ class Moments(NamedTuple):
         return Moments(n, self.mean + away * (other.n / n), squares)
 
 
-def moments(values: Any) -> Moments:
+def moments(values: Value) -> Moments:
     """Number, mean and squares about the mean of the rows of a block."""
     x = np.asarray(values, np.float64)
     mean = x.mean(axis=0)
@@ -92,7 +92,7 @@ class Different:
         return self._parts[0]
 
 
-def different(values: Any) -> Different:
+def different(values: Value) -> Different:
     """The different values of a block, with how often each is there."""
     array = np.asarray(values)
     if array.dtype.kind == "f":
@@ -100,7 +100,7 @@ def different(values: Any) -> Different:
     return Different(*np.unique(array.astype(str) if array.dtype.kind == "O" else array, return_counts=True))
 
 
-def polynomial_sums(values: Any, alpha: dict[int, float], norms: dict[int, float]) -> Array:
+def polynomial_sums(values: Value, alpha: dict[int, float], norms: dict[int, float]) -> Array:
     """Σ x p² and Σ p² of the next orthogonal polynomial p, from what is known of those before it."""
     x = np.asarray(values, np.float64)
     before, p = np.zeros_like(x), np.ones_like(x)
@@ -195,7 +195,7 @@ def quantiles(values: Values, counts: npt.NDArray[np.int64], levels: Array) -> A
     return np.asarray(low + (high - low) * (at - np.floor(at)), np.float64)
 
 
-def _given(call: Call) -> dict[str, Any]:
+def _given(call: Call) -> dict[str, Value]:
     assert call.function is not None
     return dict(signature(call.function).bind(*call.arguments, **call.keywords).arguments)
 
