@@ -190,7 +190,7 @@ class FiniteSum(ABC):
         """Gradients of some components."""
         return self.component_gradients(point, some)
 
-    def _kind(self) -> dict[str, Any]:
+    def _kind(self) -> dict[str, object]:
         return {"target": type(self).__name__, "n": self.n, "dim": self.dim}
 
     @property

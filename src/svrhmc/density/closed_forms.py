@@ -37,7 +37,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -45,7 +45,10 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.deadline import EIGENVECTORS, INVERSE, LEAST_SQUARES, piece
 from svrhmc.core.errors import requirement
 from svrhmc.core.randomness import Stream
+from svrhmc.families.base import Loss
 from svrhmc.priors.terms import Heavy
+from svrhmc.rows.base import Rows
+from svrhmc.rows.forms import RowsForm
 
 _POINTS = 2001  # of the line
 _NEGLIGIBLE = 45.0  # below the largest log density: e⁻⁴⁵ is below all rounding
@@ -107,7 +110,7 @@ class Sums:
     size: float
 
 
-def sums_of(rows: Any, y: Array, weights: Array | None, precision: Array, mean: Array) -> Sums:
+def sums_of(rows: Rows, y: Array, weights: Array | None, precision: Array, mean: Array) -> Sums:
     """In three passes: the Gram matrix, a fit, and its residuals; twice, so that the fit is near the posterior's."""
     w = np.ones(rows.n) if weights is None else weights
     total = float(w.sum())
@@ -264,11 +267,12 @@ def _unseen(gram: Array) -> int:
     """Directions that no row sees: eigenvalues of the Gram matrix of columns of length 1 that are rounding."""
     length = np.sqrt(np.diag(gram))
     length[length == 0] = 1.0
-    found = np.linalg.eigvalsh(gram / length[:, None] / length)
-    return int((found <= 4 * len(found) * np.finfo(np.float64).eps * max(found[-1], 0.0)).sum())
+    eigenvalues = np.linalg.eigvalsh(gram / length[:, None] / length)
+    rounding = 4 * len(eigenvalues) * np.finfo(np.float64).eps * max(eigenvalues[-1], 0.0)
+    return int((eigenvalues <= rounding).sum())
 
 
-def scale_mixture(form: Any) -> ScaleMixture:
+def scale_mixture(form: RowsForm) -> ScaleMixture:
     """Of rows with one predictor and log σ, the last coordinate, under priors that `mixes` allows."""
     dim, precision, mean = form.rows.columns, form.prior_precision, form.prior_mean
 
@@ -280,11 +284,11 @@ def scale_mixture(form: Any) -> ScaleMixture:
 
     y = form.y if form.offset is None else form.y - form.offset
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        sums = sums_of(form.rows.rows, y, form.weights, precision[:dim], mean[:dim])
+        sums = sums_of(form.rows.seen_once, y, form.weights, precision[:dim], mean[:dim])
         return ScaleMixture(sums, prior)
 
 
-def mixes(loss: Any, heavy: Heavy | None, dim: int) -> bool:
+def mixes(loss: Loss, heavy: Heavy | None, dim: int) -> bool:
     """Whether coefficients are Gaussian given the shared parameter, the last coordinate, whose own prior has a log
     density that is concave.
     """

@@ -25,7 +25,7 @@ What is too large to decide in this way is left to the search for the mode, whic
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,7 @@ from svrhmc.density.rank import Modelled, dependent_columns, empty_columns, requ
 from svrhmc.density.recession import MARGIN, OBJECTS, Faced
 from svrhmc.families.base import Loss
 from svrhmc.families.recession import Faces
+from svrhmc.priors.terms import Heavy
 
 _EACH, _LEAST_ROWS, _POOL = 20, 200, 8  # rows of the first try: so many for each column, and more; out of so many times
 _PULLING = 8  # rows for each coordinate of the second try
@@ -57,7 +58,7 @@ class Modelling(Modelled, Protocol):
     loss: Loss
     offset: Array | None
     weights: Array | None
-    heavy: Any
+    heavy: Heavy | None
 
 
 def require_proper(target: Modelling) -> bool:

@@ -17,11 +17,10 @@ it; where it does not, the posterior is improper.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from svrhmc.core.arrays import Array
+from svrhmc.density.base import FiniteSum
 from svrhmc.density.lbfgs import Mask
 
 _TIMES = (0.5, 1.0, 2.0, 4.0)  # t, along the way
@@ -31,7 +30,7 @@ _ROUNDING = 1e-10  # of the largest eigenvalue
 _NAMED = 3  # coordinates that a sentence names
 
 
-def funnel(target: Any, x: Array, spread: Array) -> str:
+def funnel(target: FiniteSum, x: Array, spread: Array) -> str:
     """Of a search that ended at x: why the posterior has no mode, in words, where it is a funnel; else empty."""
     states = np.asarray(x, np.float64)[None]
     f, slope = target.energies(states)

@@ -6,7 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ from svrhmc.core.arrays import Array, Indices, middle_spread
 from svrhmc.core.errors import nonnegative, positive, requirement, settle, whole
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.core.serialise import part
+from svrhmc.density.base import FiniteSum
 from svrhmc.engines import Density, Setup, State
 from svrhmc.engines.base import HIGH, Kernel, Place, require_defined, spent_by_passes
 from svrhmc.exact.base import ExactSampler
@@ -154,7 +155,7 @@ class SplitHMC(ExactSampler):
         """2ᵏ of a draw by its number."""
         return min(draw & -draw, 1 << self.halvings)
 
-    def rows_of_step(self, space: Any) -> float:
+    def rows_of_step(self, space: FiniteSum) -> float:
         """A pass for each leapfrog step, on average."""
         return float(self.leapfrogs * (1 + self.halvings / 2) * space.n)
 
