@@ -208,12 +208,12 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         shown = [self._name(j) for j in self._others()]
         intercept = truth("fit_intercept", self.fit_intercept)
         with _ADVICE.speaking([INTERCEPT] * intercept + shown):
-            made = regression(
+            model = regression(
                 X, y, family, names=shown, intercept=intercept, weights=weights, prior=self.prior, classes=classes,
                 groups=groups,
             )  # fmt: skip
             self.posterior_: Posterior = posterior_of(
-                made,
+                model,
                 ConvergenceWarning,
                 _ADVICE,
                 **{name: getattr(self, name) for name in _SETTINGS},
@@ -328,14 +328,14 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
             x = x if chosen is None else x[chosen]
             return Predictions(posterior.model.at(X, None, posterior.units), posterior.units.inward(x), seed)
         grouping = Grouping(new=self.new_groups, given=list(X.levels.T))
-        found = predictions_at(posterior, X.X, None, None, most, seed, grouping)
-        return found if chosen is None else found.under(chosen)
+        predictions = predictions_at(posterior, X.X, None, None, most, seed, grouping)
+        return predictions if chosen is None else predictions.under(chosen)
 
     def _means(self, X: Input) -> Iterator[Array]:
         """The mean of y at one block of rows after another, averaged over the draws."""
-        found = self._predictions(X, _DRAWS)
-        for _, t, _ in found.predictors():
-            yield found.form.loss.mean(t).mean(axis=0)
+        predictions = self._predictions(X, _DRAWS)
+        for _, t, _ in predictions.predictors():
+            yield predictions.form.loss.mean(t).mean(axis=0)
 
 
 def _intercepts(name: str, columns: Columns, groups: GroupColumns) -> GroupDesign:
@@ -393,8 +393,8 @@ class BayesianLogisticRegression(ClassifierMixin, _Estimator):  # type: ignore[m
 
     def predict_proba(self, X: Input) -> Array:
         """Probabilities of the classes (rows, classes), averaged over the draws: those of the posterior predictive."""
-        found = np.concatenate(list(self._means(self._checked(X))))
-        return np.column_stack([1 - found, found]) if found.ndim == 1 else found
+        means = np.concatenate(list(self._means(self._checked(X))))
+        return np.column_stack([1 - means, means]) if means.ndim == 1 else means
 
     def predict_log_proba(self, X: Input) -> Array:
         """The logarithms of `predict_proba`."""
@@ -504,8 +504,8 @@ class BayesianRegression(_Regressor):
         effects = self.posterior_.group_effects
         assert effects is not None  # as there are groups
         for k, index in enumerate(X.levels.T):
-            known = effects.of_term(k).mean(axis=(0, 1))[:, 0]
-            mean += np.append(known, 0.0)[index.clip(max=len(known))]  # 0 of levels that were not fitted
+            effect = effects.of_term(k).mean(axis=(0, 1))[:, 0]
+            mean += np.append(effect, 0.0)[index.clip(max=len(effect))]  # 0 of levels that were not fitted
         return mean
 
 

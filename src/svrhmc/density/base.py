@@ -117,8 +117,8 @@ class FiniteSum(ABC):
     @property
     def exact_law(self) -> Law | None:
         """π where its moments are known and independent draws can be made: that of a quadratic; else None."""
-        known = self.closed_form
-        return None if known is None else GaussianLaw(known.mean, known.covariance)
+        moments = self.closed_form
+        return None if moments is None else GaussianLaw(moments.mean, moments.covariance)
 
     def curvature_range(self, bound: bool) -> tuple[float, float] | None:
         """Smallest and largest eigenvalue of the Hessian: bounds valid everywhere, or (bound=False) those at the mode.
@@ -365,11 +365,11 @@ class FiniteSum(ABC):
     def component_gradients(self, x: npt.ArrayLike, indices: npt.ArrayLike) -> Array:
         """∇fᵢ(x) for each index given: (len(indices), dim)."""
         state, rows = self._point(x), self._rows(indices)
-        each, one = np.repeat(state, len(rows), axis=0), rows[:, None]
+        states, single = np.repeat(state, len(rows), axis=0), rows[:, None]
         return self._known(
             "a component's gradient",
             state,
-            lambda _: self.prior_gradient(each) + self.assemble(self.parts(each, one), one),
+            lambda _: self.prior_gradient(states) + self.assemble(self.parts(states, single), single),
         )
 
     def _known(self, what: str, point: Array | None, found: Callable[[Any], Array]) -> Array:

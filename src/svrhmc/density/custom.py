@@ -139,14 +139,14 @@ class Custom(FiniteSum):
         if self._potential is None:
             mode, message = self._descend(gradient, start, _ENOUGH * scale), "L-BFGS on gradients alone"
         else:
-            found = minimize(
+            minimum = minimize(
                 self._counted(self.potential),
                 start,
                 jac=gradient,
                 method="L-BFGS-B",
                 options={"maxiter": 10_000, "maxfun": 100_000, "ftol": 0.0, "gtol": 0.0, "maxcor": 20},
             )
-            mode, message = np.asarray(found.x, np.float64), found.message
+            mode, message = np.asarray(minimum.x, np.float64), minimum.message
         left = float(np.abs(gradient(mode)).max() / scale)
         if not left <= 1e-6:
             raise RuntimeError(

@@ -64,8 +64,8 @@ def synthetic(
         raise requirement("spread", "from 0 to 1 (excluded), with an even n", f"{spread} with n = {n}")
     signs = np.where(np.arange(n) % 2, 1.0, -1.0)
     with np.errstate(over="ignore"):  # what overflows is refused as the target is made
-        each = (1 + spread * signs)[:, None, None] * S
-    return Gaussian(centers, each)
+        precisions = (1 + spread * signs)[:, None, None] * S
+    return Gaussian(centers, precisions)
 
 
 class Gaussian(FiniteSum):

@@ -97,8 +97,8 @@ class GeneralisedLinear(FiniteSum):
         self.prior_strength = self.prior_precision + (0.0 if heavy is None else heavy.strength(self.dim))
         self.prior_strength[rows.dim :] = 1.0  # what a term says of its own parameters is its own affair
         self.quadratic = loss.quadratic and heavy is None and terms is None
-        known = (rows, y, loss, self.prior_precision, self.prior_mean)
-        self._form = RowsForm(*known, offset=offset, weights=weights, heavy=heavy, terms=terms)
+        model = (rows, y, loss, self.prior_precision, self.prior_mean)
+        self._form = RowsForm(*model, offset=offset, weights=weights, heavy=heavy, terms=terms)
         self._lengths: tuple[LinearMap, Array] | None = None
         if not rows.in_memory and self.dim > DENSE_DIM:
             raise requirement("X", f"at most {DENSE_DIM} columns where rows are in partitions", self.dim)
@@ -380,10 +380,10 @@ class GeneralisedLinear(FiniteSum):
 
     def _others(self, mode: Array, passes: float) -> Minima:
         """Besides a mode: by the profile of a shared parameter, or else around the mode and that of a weak prior."""
-        found = self._scanned(mode)
-        if found is not None:
-            starts = np.array(found.others).reshape(-1, self.dim)
-            return minima_from(self, mode, starts, f"a profile {found}", passes + found.passes)
+        scan = self._scanned(mode)
+        if scan is not None:
+            starts = np.array(scan.others).reshape(-1, self.dim)
+            return minima_from(self, mode, starts, f"a profile {scan}", passes + scan.passes)
         nanoseconds = self.n * (_OF_LOSS + self.row_entries)
         return minima_around(self, mode, self._weak_mode(mode), nanoseconds, passes)
 

@@ -108,14 +108,14 @@ def glm(
         mixed = mixed_model(rows, labels, loss, single, settle(shared, loss.shared, positive=True), groups)
         mixed.left_out, mixed.classes = given - rows.n, classes
         return mixed
-    known = _settled(_prior(prior, prior_precision, prior_mean), shared_prior, loss, rows.dim, terms)
+    settled = _settled(_prior(prior, prior_precision, prior_mean), shared_prior, loss, rows.dim, terms)
     target = GeneralisedLinear(
-        seen_by(rows, loss), labels.y, loss, known.precision, known.mean, labels.offset, labels.weights, known.heavy,
-        known.terms,
+        seen_by(rows, loss), labels.y, loss, settled.precision, settled.mean, labels.offset, labels.weights,
+        settled.heavy, settled.terms,
     )  # fmt: skip
     target.left_out = given - rows.n
-    if known.terms is not None:
-        target.names = (*(f"x[{j}]" for j in range(known.terms.inner)), *known.terms.names)
+    if settled.terms is not None:
+        target.names = (*(f"x[{j}]" for j in range(settled.terms.inner)), *settled.terms.names)
     target.classes, target.determined = classes, require_proper(target)
     return target
 
@@ -154,10 +154,10 @@ def _of_partitions(
             why = "the partitions have a column for it: say which when you open them, as in target='y'"
             raise requirement(name, "None where X is in partitions", f"{type(value).__name__}", why)
     coding, classes = coding_of(data, loss if noise_variance is None else loss.with_noise(noise_variance))
-    known = _settled(prior, shared_prior, coding.loss, len(data.reader.names), terms)
+    settled = _settled(prior, shared_prior, coding.loss, len(data.reader.names), terms)
     target = GeneralisedLinear(
-        PartitionRows(data, coding), np.zeros(0), coding.loss, known.precision, known.mean, heavy=known.heavy,
-        terms=known.terms,
+        PartitionRows(data, coding), np.zeros(0), coding.loss, settled.precision, settled.mean, heavy=settled.heavy,
+        terms=settled.terms,
     )  # fmt: skip
     target.classes = classes
     return target

@@ -353,7 +353,7 @@ class _Others:
             return np.zeros((0, d))
         others = np.concatenate([np.array([one.point for one in self.known]), starts])
         reach = np.maximum(_REACH, np.abs(others - centre.point).max(axis=0) / sd)
-        found, t = list[tuple[float, Array]](), _line(2.0 * float(reach.max()))
+        candidates, t = list[tuple[float, Array]](), _line(2.0 * float(reach.max()))
         lines = min(d, max(1, 2 * self._points // len(t)))
         for j in np.argsort(-reach, kind="stable")[:lines]:
             x = centre.point + t[:, None] * covariance[j] / sd[j]
@@ -361,9 +361,9 @@ class _Others:
             self.looked_at += len(f)
             inner = np.isfinite(f[1:-1]) & (f[1:-1] < f[:-2]) & (f[1:-1] <= f[2:]) & (np.abs(t[1:-1]) > _STEP)
             places = 1 + np.flatnonzero(inner)
-            found += list(zip(f[places], x[places], strict=True))
-        found.sort(key=lambda one: one[0])
-        return np.array([x for _, x in found[: self._searches]]).reshape(-1, d)
+            candidates += list(zip(f[places], x[places], strict=True))
+        candidates.sort(key=lambda candidate: candidate[0])
+        return np.array([x for _, x in candidates[: self._searches]]).reshape(-1, d)
 
     def _near(self, x: Array, sds: float = _APART / 2) -> Mask:
         """Whether points are within some standard deviations of a known minimum, by the curvature there."""
@@ -407,8 +407,8 @@ class _Others:
         lowest = min(self.known, key=lambda one: one.value)
         if not lowest.curved:
             return [lowest, *(one for one in self.known if one is not lowest and one.value - lowest.value < _WORSE)]
-        known = sorted((one for one in self.known if one.curved), key=lambda one: -one.mass)
-        return [one for one in known if one.mass > known[0].mass - _LIGHTER]
+        heaviest = sorted((one for one in self.known if one.curved), key=lambda one: -one.mass)
+        return [one for one in heaviest if one.mass > heaviest[0].mass - _LIGHTER]
 
 
 def _root(centre: _Minimum, spread: Array) -> Array:

@@ -66,11 +66,11 @@ class Faced:
 
     def gram(self, weights: Array) -> Array:
         """Σ wᵢᵣcᵢᵣcᵢᵣᵀ, block by block."""
-        p, each = self.A.shape[1], np.einsum("nrc,nr,nrd->cdn", self.normals, weights, self.normals)
+        p, by_row = self.A.shape[1], np.einsum("nrc,nr,nrd->cdn", self.normals, weights, self.normals)
         total = np.empty((self.blocks * p, self.blocks * p))
         for c in range(self.blocks):
             for d in range(c, self.blocks):
-                block = self.A.T @ (each[c, d][:, None] * self.A)
+                block = self.A.T @ (by_row[c, d][:, None] * self.A)
                 total[c * p : (c + 1) * p, d * p : (d + 1) * p] = block
                 total[d * p : (d + 1) * p, c * p : (c + 1) * p] = block.T
         return total
@@ -145,10 +145,10 @@ class Faced:
         one, two = (csr_matrix(C[which]) for which in (~self.both.ravel(), self.both.ravel()))
         tight = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
         cost = self.combine(np.where(self.both, 0.0, 1.0))
-        found = linprog(cost, one, np.zeros(one.shape[0]), two, np.zeros(two.shape[0]), (-1, 1), options=tight)
-        if found.x is None or (C @ found.x).min() > -MARGIN:
+        solution = linprog(cost, one, np.zeros(one.shape[0]), two, np.zeros(two.shape[0]), (-1, 1), options=tight)
+        if solution.x is None or (C @ solution.x).min() > -MARGIN:
             return none
-        return np.asarray(found.x, np.float64)[:, None]
+        return np.asarray(solution.x, np.float64)[:, None]
 
 
 def _unit(vectors: Array) -> Array:

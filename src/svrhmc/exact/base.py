@@ -148,10 +148,10 @@ class ExactSampler(ABC):
 
     def require(self, target: FiniteSum) -> None:
         """Refuse a target that this sampler does not run on."""
-        known = require_target(target).form()
-        form = rows_of(known)
+        target_form = require_target(target).form()
+        form = rows_of(target_form)
         allowed = "a generalised linear model, such as logistic(X, y) or linear(X, y)"
-        if self.of_functions and isinstance(known, FunctionsForm):
+        if self.of_functions and isinstance(target_form, FunctionsForm):
             return
         if form is None:
             raise requirement("target", allowed, repr(target))
@@ -225,10 +225,10 @@ def _map(journal: Journal, target: FiniteSum, how: Any) -> Any:
         return how
 
     def make() -> Record:
-        made = whiten(target, how)  # type: ignore[arg-type]
-        return Record({"kind": made.kind, "map": made.said()}, made.arrays())
+        whitening = whiten(target, how)  # type: ignore[arg-type]
+        return Record({"kind": whitening.kind, "map": whitening.said()}, whitening.arrays())
 
-    found = journal.once("map", make)
-    made = whitening_in(found, target.dim)
-    target.recall_mode(made.centre)
-    return made
+    record = journal.once("map", make)
+    whitening = whitening_in(record, target.dim)
+    target.recall_mode(whitening.centre)
+    return whitening

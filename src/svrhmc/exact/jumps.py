@@ -163,7 +163,7 @@ def regions(space: Any, modes: Array) -> Regions:
     roots = contract("kde,ke,kfe->kdf", vectors, widths, vectors)
     logs = np.log(widths).sum(axis=1) - space.potentials(centres)
     logs = logs - logs.max()
-    location, wider = (np.stack(each) for each in zip(*map(space.target.feet, modes), strict=True))
+    location, wider = (np.stack(parts) for parts in zip(*map(space.target.feet, modes), strict=True))
     widest = wider.argmax(axis=0)
     columns = np.flatnonzero(wider.max(axis=0) > 1)
     rows = how.pull(np.eye(space.dim)[columns])
