@@ -19,6 +19,7 @@ from svrhmc.priors.groups import EffectTerm
 from svrhmc.priors.terms import Flat, Normal, Prior, Settled, Term, per_column, require_terms, settle
 from svrhmc.rows.base import Labels
 from svrhmc.rows.coding import coding_of
+from svrhmc.rows.csr import CsrMatrix, Matrix
 from svrhmc.rows.partitions import PartitionRows
 from svrhmc.rows.predictors import seen_by
 from svrhmc.rows.reading import Partitions
@@ -27,8 +28,11 @@ from svrhmc.rows.sparse import make_rows
 _LEAST = 1e-30  # weight of a row: below it e^t may overflow in float32 where w·e^t is no large number
 
 
+Priors = Prior | Sequence[Prior]  # of all columns, or one for each
+
+
 def glm(
-    X: Any,
+    X: npt.ArrayLike | CsrMatrix | Partitions,
     y: npt.ArrayLike | None = None,
     family: str | Loss = "bernoulli",
     *,
@@ -120,7 +124,7 @@ def glm(
     return target
 
 
-def _prior(prior: Any, prior_precision: Any, prior_mean: Any) -> Any:
+def _prior(prior: Priors | None, prior_precision: npt.ArrayLike, prior_mean: npt.ArrayLike) -> Priors:
     """The prior of the columns, given in one way or in the other."""
     usual = np.ndim(prior_precision) == np.ndim(prior_mean) == 0 and (prior_precision, prior_mean) == (1, 0)
     if prior is not None and not usual:
@@ -128,7 +132,7 @@ def _prior(prior: Any, prior_precision: Any, prior_mean: Any) -> Any:
     return Normal(prior_precision, prior_mean) if prior is None else prior
 
 
-def _settled(prior: Any, shared_prior: Any, loss: Loss, columns: int, terms: Sequence[Term]) -> Settled:
+def _settled(prior: Priors, shared_prior: Priors | None, loss: Loss, columns: int, terms: Sequence[Term]) -> Settled:
     """The prior of every coordinate of x: coefficients, then parameters that all rows share, then those of terms."""
     if shared_prior is not None and not loss.shared:
         raise requirement("shared_prior", f"None for {loss}", repr(shared_prior), "its rows share no parameter")
@@ -143,9 +147,9 @@ def _of_partitions(
     data: Partitions,
     loss: Loss,
     noise_variance: float | None,
-    given: dict[str, Any],
-    prior: Any,
-    shared_prior: Any,
+    given: dict[str, npt.ArrayLike | None],
+    prior: Priors,
+    shared_prior: Priors | None,
     terms: Sequence[Term],
 ) -> GeneralisedLinear:
     """Labels, offsets and weights are columns of the partitions, so that none is given here."""
@@ -164,7 +168,7 @@ def _of_partitions(
 
 
 def logistic(
-    X: Any,
+    X: npt.ArrayLike | CsrMatrix | Partitions,
     y: npt.ArrayLike | None = None,
     prior_precision: float | npt.ArrayLike = 1.0,
     prior_mean: float | npt.ArrayLike = 0.0,
@@ -187,7 +191,7 @@ def logistic(
 
 
 def linear(
-    X: Any,
+    X: npt.ArrayLike | CsrMatrix | Partitions,
     y: npt.ArrayLike | None = None,
     noise_variance: float = 1.0,
     prior_precision: float | npt.ArrayLike = 1.0,
@@ -207,7 +211,7 @@ def linear(
 
 
 def conjugate(
-    X: Any,
+    X: npt.ArrayLike | CsrMatrix,
     y: npt.ArrayLike,
     prior_precision: float | npt.ArrayLike = 1.0,
     prior_mean: float | npt.ArrayLike = 0.0,
@@ -257,12 +261,13 @@ def conjugate(
     return made
 
 
-def _followed(X: Any, root: Array) -> Any:
+def _followed(X: npt.ArrayLike | CsrMatrix, root: Array) -> Matrix:
     """The rows, then a row for each column with this entry in it, then a row of zeros."""
     if hasattr(X, "format"):  # SciPy's
         from scipy.sparse import csr_matrix, diags, vstack
 
-        return csr_matrix(vstack([X, diags(root), csr_matrix((1, len(root)))]))
+        stacked: CsrMatrix = csr_matrix(vstack([X, diags(root), csr_matrix((1, len(root)))]))
+        return stacked
     dense, single = np.asarray(X), np.finfo(np.float32)
     held = dense.dtype == np.float32 and single.tiny <= root.min() and root.max() <= single.max
     kind = np.float32 if held else np.float64
