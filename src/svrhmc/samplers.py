@@ -122,8 +122,8 @@ def _driven(
         if journal.kept and (clock.due() or chains.state.step == end):
             counts = {} if accepted is None else {"accepted": accepted}
             settings = order.sampler.settings() if is_part(order.sampler) else {}
-            told = {"sampler": settings, "seed": order.seed, "engine": chains.engine, "n": order.n}
-            said = {**told, **said_of(chains.state), "seconds": seconds}
+            run = {"sampler": settings, "seed": order.seed, "engine": chains.engine, "n": order.n}
+            said = {**run, **said_of(chains.state), "seconds": seconds}
             journal.put("state", said, {**arrays_of(chains.state), **counts, "chains": order.chains})
     return draws.array(), spent.array()[0], accepted, seconds
 
@@ -144,7 +144,7 @@ def require_room(name: str, draws: int, chains: int, dim: int, checkpoint: objec
     if checkpoint is None or not isinstance(checkpoint, str | os.PathLike):
         return
     place = Path(checkpoint).absolute()
-    folder = next((each for each in (place, *place.parents) if each.is_dir()), None)
+    folder = next((parent for parent in (place, *place.parents) if parent.is_dir()), None)
     if folder is None or is_checkpoint(place):
         return
     disk = shutil.disk_usage(folder)
@@ -495,11 +495,11 @@ def _settled(journal: Journal, setup: Setup, start: Array) -> tuple[Setup, Array
         mode = {"mode": target.mode()} if grid.recipe.reference == "mode" else {}
         return Record({"scheme": grid.scheme.numbers()}, {"start": start, **mode})
 
-    found = journal.once("start", make)
+    record = journal.once("start", make)
     if grid.recipe.reference == "mode":
-        target.recall_mode(found.array("mode", (target.dim,)))
-    scheme = found.value("scheme", lambda _, numbers: Scheme.of(numbers))
-    return replace(setup, sampler=replace(grid, scheme=scheme)), found.array("start", start.shape)
+        target.recall_mode(record.array("mode", (target.dim,)))
+    scheme = record.value("scheme", lambda _, numbers: Scheme.of(numbers))
+    return replace(setup, sampler=replace(grid, scheme=scheme)), record.array("start", start.shape)
 
 
 def _start(start: str | npt.ArrayLike | None, target: FiniteSum, chains: int) -> Array:

@@ -131,16 +131,16 @@ def fit(
         return _fit_partitions(formula, table, family, special, model, missing == "drop", transforms, settings)
     columns = [value for value in special.values() if isinstance(value, str)]
     with stage("making columns of the table", settings.get("progress")):
-        made = designed(formula, table, columns, missing == "drop", transforms)
-    response = response_of(made.design.response, made.y, family)
-    given: dict[str, Any] = {word: _numbers(word, value, made) for word, value in special.items()}
+        designed_table = designed(formula, table, columns, missing == "drop", transforms)
+    response = response_of(designed_table.design.response, designed_table.y, family)
+    given: dict[str, Any] = {word: _numbers(word, value, designed_table) for word, value in special.items()}
     given["offset"] = _with_exposure(given["offset"], given.pop("exposure"))
-    design = _described(made.design, response, special, made.dropped)
-    needed = Columns({name: made.columns[name] for name in design.variables}, made.columns.n)
+    design = _described(designed_table.design, response, special, designed_table.dropped)
+    needed = Columns({name: designed_table.columns[name] for name in design.variables}, designed_table.columns.n)
     counts = [_by_row(given[word], needed.n) for word in ("weights", "trials") if given[word] is not None]
     table_rows = FittedRows.of(needed, _by_row(given["offset"], needed.n), np.prod(counts, axis=0) if counts else None)
-    given |= {**model, "groups": made.groups}
-    return _fitted(made.X, response.coded(made.y), design, response, given, table_rows, settings)
+    given |= {**model, "groups": designed_table.groups}
+    return _fitted(designed_table.X, response.coded(designed_table.y), design, response, given, table_rows, settings)
 
 
 def _fitted(
@@ -273,7 +273,7 @@ def regress(
     """
     require_settings(regress, settings)
     with ARRAYS.speaking(_columns(X, names, intercept and family_of(family).has_intercept)):
-        made = regression(
+        model = regression(
             X,
             y,
             family,
@@ -286,14 +286,14 @@ def regress(
             noise_variance=noise_variance,
             groups=groups,
         )
-        return posterior_of(made, **settings)
+        return posterior_of(model, **settings)
 
 
 def _columns(X: Any, names: Sequence[str] | None, intercept: bool) -> list[str]:
     """Those of the target, by name."""
     given = X.reader.names if isinstance(X, Partitions) else names
-    known = [f"x{j}" for j in range(np.shape(X)[-1])] if given is None and np.ndim(X) == 2 else list(given or ())
-    return [INTERCEPT] * bool(intercept) + [str(name) for name in known]
+    columns = [f"x{j}" for j in range(np.shape(X)[-1])] if given is None and np.ndim(X) == 2 else list(given or ())
+    return [INTERCEPT] * bool(intercept) + [str(name) for name in columns]
 
 
 def require_settings(door: Callable[..., Posterior], settings: Mapping[str, Any]) -> None:
@@ -307,7 +307,7 @@ def require_settings(door: Callable[..., Posterior], settings: Mapping[str, Any]
 
 
 def posterior_of(
-    made: Regression,
+    model: Regression,
     warning: type[Warning] = VerdictWarning,
     advice: Advice = ARRAYS,
     design: Design | None = None,
@@ -317,19 +317,19 @@ def posterior_of(
     """Sample it, with the settings of `svrhmc.sample` (`require_settings`); warning: of a verdict that is open; advice:
     in the words of the door. design, table_rows: of a table.
     """
-    answer, cost = find_answer(made.target, made.units, **{**usual_settings(), **settings})
-    own = answer.trace.draws[..., : made.units.dim]  # without standard deviations and correlations of groups
-    heavy, mean = made.target.heavy, made.units.inward(answer.mean[: made.units.dim])
-    precision = made.precision if heavy is None else heavy.equivalent(mean, made.precision)
+    answer, cost = find_answer(model.target, model.units, **{**usual_settings(), **settings})
+    own = answer.trace.draws[..., : model.units.dim]  # without standard deviations and correlations of groups
+    heavy, mean = model.target.heavy, model.units.inward(answer.mean[: model.units.dim])
+    precision = model.precision if heavy is None else heavy.equivalent(mean, model.precision)
     posterior = build_posterior(
         answer,
         cost,
-        made.target,
-        made.units,
-        made.names,
-        family=made.target.loss.name,
-        prior=Influence.of(made.location, precision, made.units.inward(own), made.prior_words),
-        given=made.given,
+        model.target,
+        model.units,
+        model.names,
+        family=model.target.loss.name,
+        prior=Influence.of(model.location, precision, model.units.inward(own), model.prior_words),
+        given=model.given,
         design=design,
         table_rows=table_rows,
         advice=advice,
@@ -553,16 +553,16 @@ def _by_row(value: npt.ArrayLike | None, n: int) -> Any:
     return None if value is None else np.broadcast_to(np.asarray(value, np.float64), n)
 
 
-def _numbers(word: str, value: Any, made: Designed) -> Any:
+def _numbers(word: str, value: Any, table: Designed) -> Any:
     """A column of the table, or what was given beside it, without the rows that were dropped."""
     if value is None:
         return None
     if isinstance(value, str):
-        if made.extra[value].kind == CATEGORY:
+        if table.extra[value].kind == CATEGORY:
             raise DataError(f"the column {value!r} of {word} must hold numbers; got texts.")
-        return np.asarray(made.extra[value].values, np.float64)
-    array = real_array(word, value, (len(made.kept),)) if np.ndim(value) else value
-    return array[made.kept] if np.ndim(array) else array
+        return np.asarray(table.extra[value].values, np.float64)
+    array = real_array(word, value, (len(table.kept),)) if np.ndim(value) else value
+    return array[table.kept] if np.ndim(array) else array
 
 
 def _names(columns: tuple[str, ...], intercept: bool, loss: Loss, classes: Classes | None) -> tuple[str, ...]:

@@ -44,7 +44,7 @@ def require_size(X: Any, names: Sequence[str], what: str = "column") -> None:
     if not X.shape[1]:
         return
     if hasattr(X, "format"):
-        low, high = (np.asarray(each.todense(), np.float64).ravel() for each in (X.min(axis=0), X.max(axis=0)))
+        low, high = (np.asarray(ends.todense(), np.float64).ravel() for ends in (X.min(axis=0), X.max(axis=0)))
     else:
         low, high = np.asarray(X.min(axis=0), np.float64), np.asarray(X.max(axis=0), np.float64)
     size, differ = np.maximum(np.abs(low), np.abs(high)), high / 2 - low / 2
@@ -98,16 +98,16 @@ def _differences(X: Any, sparse: bool) -> Array:
     n, dim = X.shape
     if sparse:
         ones = np.ones(n)
-        high, low = (np.asarray(each.todense(), np.float64).ravel() for each in (X.max(axis=0), X.min(axis=0)))
+        high, low = (np.asarray(ends.todense(), np.float64).ravel() for ends in (X.max(axis=0), X.min(axis=0)))
         value = np.where(high > 0, high, low)
         sums, squares = (np.asarray(part.T @ ones, np.float64).ravel() for part in (X, X.multiply(X)))
         return np.where(np.abs(squares - value * sums) <= 1e-12 * squares, np.abs(value), np.nan)
-    found = np.full(dim, np.nan)
+    differences = np.full(dim, np.nan)
     for j in np.flatnonzero([len(np.unique(X[:_FEW, j])) <= 2 for j in range(dim)]):
         least, most = float(X[:, j].min()), float(X[:, j].max())
         if all(((X[some, j] == least) | (X[some, j] == most)).all() for some in _blocks(n, 1)):
-            found[j] = most - least
-    return found
+            differences[j] = most - least
+    return differences
 
 
 def _moments(X: Any, weights: Array | None, sparse: bool) -> tuple[Array, Array, Array]:
@@ -170,7 +170,7 @@ def described(reader: Reader, number: int, coding: Coding, x0: Array, y0: float)
         w = np.ones(len(y)) if block.weights is None else block.weights
         X = block.X if isinstance(block.X, np.ndarray) else block.X.toarray()
         away = np.asarray(X, np.float64) - x0
-        least, most = (np.asarray(each, np.float64) for each in (X.min(axis=0), X.max(axis=0)))
+        least, most = (np.asarray(ends, np.float64) for ends in (X.min(axis=0), X.max(axis=0)))
         offset = np.zeros(len(y)) if block.offset is None else block.offset
         two = np.asarray((np.equal(X, least) | np.equal(X, most)).all(axis=0), np.bool_)
         one = Described(

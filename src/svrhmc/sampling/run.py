@@ -103,8 +103,8 @@ def require_draws(draws: int, chains: int, checkpoint: object = None, dim: int =
     are three kinds, in the user's variables, in those of the sampler, and gradients.
     """
     many = whole("chains", chains, 1, 1 << 31)
-    each = max(LEAST, -(-whole("draws", draws, 10, MOST_STEPS) // many))
-    require_room("draws", _KINDS * each, many, dim, checkpoint)
+    by_chain = max(LEAST, -(-whole("draws", draws, 10, MOST_STEPS) // many))
+    require_room("draws", _KINDS * by_chain, many, dim, checkpoint)
 
 
 def _identity(request: Request) -> dict[str, object]:

@@ -150,9 +150,9 @@ class Search:
             return None
 
         def make() -> Record:
-            made = regions(space, modes)
+            around = regions(space, modes)
             self.budget.evaluations += 2.0 * len(modes) * space.n
-            return Record({}, {field.name: getattr(made, field.name) for field in fields(Regions)})
+            return Record({}, {field.name: getattr(around, field.name) for field in fields(Regions)})
 
         record = self.journal.once("regions", make)
         centres, offsets = record.array("centres", (None, dim)), record.array("offsets", (None,))
