@@ -137,7 +137,7 @@ def make_rows(X: npt.ArrayLike | CsrMatrix, empty: bool = False) -> Rows:
     empty: whether rows may have no column, where something else stands beside them.
     """
     if empty and np.ndim(X) == 2 and np.shape(X)[0] and not np.shape(X)[1]:  # type: ignore[arg-type]
-        return DenseRows(np.empty(np.shape(X)))  # type: ignore[arg-type]
+        return DenseRows(np.empty(np.shape(X)))
     if is_sparse(X):
         return SparseRows(checked_csr(X))
     return DenseRows(real_array("X", X, ("n", "dim")))
