@@ -224,10 +224,11 @@ def _require_shared(target: Modelling, coefficients: int, free: int) -> None:
         return
     weight = float(target.n if target.weights is None else target.weights.sum())
     precision = float(target.prior_precision[coefficients:].min())
-    flat = bool((target.prior_strength[coefficients:] == 0).any())
+    flats = (target.prior_strength[coefficients : coefficients + loss.shared] == 0).tolist()
+    flat = any(flats)
     known = loss.mixture and not flat and target.heavy is None  # then the law is known, and its prior holds the spread
     exact = loss.spread and not known and _fitted_exactly(target, weight, precision)
-    if (flat or exact) and (why := loss.unsettled(weight, free, exact)) is not None:
+    if (flat or exact) and (why := loss.unsettled(weight, free, exact, flats, target.y)) is not None:
         raise requirement(
             "shared_prior" if not exact else "y",
             f"one with which the parameter that rows of {loss} share has a posterior" if not exact

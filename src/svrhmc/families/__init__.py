@@ -10,11 +10,22 @@ from svrhmc.core.errors import nearest, requirement
 from svrhmc.families.base import FAMILIES, Loss
 from svrhmc.families.bernoulli import bernoulli as bernoulli
 from svrhmc.families.binomial import binomial as binomial
+from svrhmc.families.beta_binomial import beta_binomial as beta_binomial
+from svrhmc.families.beta import beta as beta
 from svrhmc.families.poisson import poisson as poisson
 from svrhmc.families.gaussian import gaussian as gaussian
 from svrhmc.families.student_t import student_t as student_t
 from svrhmc.families.negative_binomial import negative_binomial as negative_binomial
+from svrhmc.families.hurdle_poisson import hurdle_poisson as hurdle_poisson
+from svrhmc.families.hurdle_negative_binomial import hurdle_negative_binomial as hurdle_negative_binomial
+from svrhmc.families.zero_inflated_poisson import zero_inflated_poisson as zero_inflated_poisson
+from svrhmc.families.zero_inflated_negative_binomial import (
+    zero_inflated_negative_binomial as zero_inflated_negative_binomial,
+)
+from svrhmc.families.geometric import geometric as geometric
 from svrhmc.families.gamma import gamma as gamma
+from svrhmc.families.log_normal import log_normal as log_normal
+from svrhmc.families.inverse_gaussian import inverse_gaussian as inverse_gaussian
 from svrhmc.families.categorical import categorical as categorical
 from svrhmc.families.ordinal import ordinal as ordinal
 
@@ -38,13 +49,18 @@ def family_of(family: object) -> Loss:
     """The loss that a name stands for, or the one given; other names are refused with what to take instead."""
     if isinstance(family, str):
         for name, make in FAMILIES.items():
-            if family.lower() in (name, *make().aliases):
+            if _plain(family) in (name, *make().aliases):
                 return make()
     if hasattr(family, "curvature") and hasattr(family, "observed") and not isinstance(family, type):
         return family  # type: ignore[return-value]
-    name = family.lower().replace("_", "-") if isinstance(family, str) else ""
+    name = _plain(family) if isinstance(family, str) else ""
     allowed = "one of " + ", ".join(map(repr, FAMILIES)) + ", or a family of svrhmc.targets.families"
     raise requirement("family", allowed, repr(family), _instead(name))
+
+
+def _plain(name: str) -> str:
+    """In small letters, with one hyphen where others write a blank, an underscore or a dot."""
+    return "-".join(name.lower().replace("_", " ").replace("-", " ").replace(".", " ").split())
 
 
 def _instead(name: str) -> str:

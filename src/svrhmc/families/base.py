@@ -38,7 +38,8 @@ class Formulas(NamedTuple):
     """The functions of one row that a record's factory makes; the first argument of each is the record, with numbers.
 
     slope, curvature, value: of (record, t, y), where `arguments` is 1: t is a number, or all of a row's (last axis).
-        Where it is 2, of (record, t₀, t₁, y); then a slope is a pair, and a curvature the triple (∂₀₀, ∂₀₁, ∂₁₁).
+        Where it is m, of (record, t₀, …, t_{m−1}, y); then a slope has m parts, and a curvature those of the upper
+        triangle, row by row: (∂₀₀, ∂₀₁, ∂₁₁) of two.
     both: value and slope at once, where they share most of their work; then value may be left out.
     remainder: of (record, t, y, u), ℓ(t + u) − ℓ(t) − ℓ′(t)u − ½ℓ″(t)u² in float64, for subsampled Metropolis.
     energies: the compiled body for many rows of several predictors, of (record, count, t, y, s, valued): a line of t
@@ -96,8 +97,10 @@ class Loss(ABC):
     quadratic: ClassVar[bool] = False  # whether the curvature is constant, so that the posterior is Gaussian
     convex: ClassVar[bool] = False  # whether the curvature is known to be 0 or more for all t and y
     convex_given_shared: ClassVar[bool] = False  # the same in the predictors, at any value of the shared parameters
-    shared_prior: ClassVar[tuple[float, float]] = (0.25, 0.0)  # precision and mean of each of them
+    shared_prior: ClassVar[tuple[Any, Any]] = (0.25, 0.0)  # precision and mean: one for all of them, or one for each
     tried: ClassVar[bool] = False  # whether a row's weight is how many trials its label stands for
+    in_trials: ClassVar[bool] = False  # whether y counts the successes of some trials
+    label_on_link: ClassVar[bool] = False  # whether labels are on the scale of the predictor, as log y with a log link
     mixture: ClassVar[bool] = False  # whether coefficients are Gaussian given the shared parameter (`closed_forms.py`)
     spread: ClassVar[bool] = False  # whether the shared parameter is a spread, which the residuals of labels tell
     without_residuals: ClassVar[str] = "drop columns"  # what helps where some coefficients fit every label exactly
@@ -170,14 +173,21 @@ class Loss(ABC):
         """
         return self, levels
 
-    def weak_shared_prior(self, size: float) -> tuple[float, float]:
-        """Precision and mean of each shared parameter where the size of a large effect on a predictor is known."""
+    @property
+    def scaled_by(self) -> str:
+        """What the size of a large effect on a predictor is the standard deviation of; "" where it is 1."""
+        return "y" if self.identity_link else ""
+
+    def weak_shared_prior(self, size: float, typical: float = 0.0) -> tuple[Any, Any]:
+        """Precision and mean of the shared parameters where the size of a large effect on a predictor, and what is
+        typical of it (`overall`), are known.
+        """
         return self.shared_prior
 
     def weak_shared_words(self, names: Sequence[str]) -> list[str]:
         """The same in words."""
-        precision, mean = self.shared_prior
-        return [f"{name} ~ N({mean:g}, {precision**-0.5:g}²)" for name in names]
+        precision, mean = (np.broadcast_to(part, len(names)) for part in self.shared_prior)
+        return [f"{name} ~ N({m:g}, {p**-0.5:g}²)" for name, p, m in zip(names, precision, mean, strict=True)]
 
     def shared_start(self, y: Array) -> Array:
         """Values of the shared parameters at which the search for the mode starts."""
@@ -220,11 +230,13 @@ class Loss(ABC):
         """The directions in which ℓ stays bounded, for each label (`recession.py`); None where that is not known."""
         return None
 
-    def unsettled(self, weight: float, free: int, exact: bool) -> str | None:
+    def unsettled(
+        self, weight: float, free: int, exact: bool, flat: Sequence[bool] = (), y: Array | None = None
+    ) -> str | None:
         """Why a shared parameter whose prior is flat has no posterior, in words; None where it has one.
 
-        Rows of this weight in all, so many coefficients whose prior is flat too, and whether some coefficients fit all
-        labels without a residual.
+        Rows of this weight in all, so many coefficients whose prior is flat too, whether some coefficients fit all
+        labels without a residual, which shared parameters have a flat prior, and the labels.
         """
         return None
 
@@ -273,6 +285,10 @@ class Loss(ABC):
         """P(Y < y) and P(Y ≤ y) at t, by which the fit of a model is checked; None where a loss does not say."""
         return None
 
+    def trials_of(self, y: Array, weights: Array | None) -> Array | None:
+        """How many trials each label stands for, by the labels and weights of rows; None where there are none."""
+        return weights if self.tried else None
+
     def seen(self, y: Array, trials: Array | None = None) -> Array:
         """Labels as a user knows them, and as `draw` gives new ones."""
         return y
@@ -303,7 +319,7 @@ class Family(Loss):
         """∂ℓ/∂t."""
         formulas = _formulas(self.kernel)
         slopes = self._evaluated(formulas.slope, formulas.arguments, t, y)
-        return slopes if formulas.arguments == 1 else np.stack(slopes, axis=-1)
+        return slopes if formulas.arguments == 1 else np.stack(np.broadcast_arrays(*slopes), axis=-1)
 
     def curvature(self, t: Array, y: Array) -> Array:
         """∂²ℓ/∂t²."""
@@ -311,8 +327,10 @@ class Family(Loss):
         bend = self._evaluated(formulas.curvature, formulas.arguments, t, y)
         if formulas.arguments == 1:
             return bend
-        aa, ab, bb = bend
-        return np.stack([np.stack([aa, ab], axis=-1), np.stack([ab, bb], axis=-1)], axis=-2)
+        m = formulas.arguments
+        place = np.zeros((m, m), np.int64)
+        place[np.triu_indices(m)] = np.arange(len(bend))
+        return np.stack(np.broadcast_arrays(*bend), axis=-1)[..., np.maximum(place, place.T)]
 
     def _evaluated(self, function: Value, arguments: int, t: Array, y: Array) -> Value:
         """With e^t = ∞ where it overflows, from which formulas make the right limit."""

@@ -71,10 +71,8 @@ class BinomialLoss(Family):
     outcome = "events"
     modelled = "the log odds of a success"
     tried = True
-    overdispersed = (
-        "a column for what differs between rows, as the trials of one row are more alike than those of others (there "
-        "is no beta-binomial family)"
-    )
+    in_trials = True
+    overdispersed = "family='beta-binomial', as the trials of one row are more alike than those of others"
     convex = True
     kernel = Binomial
 

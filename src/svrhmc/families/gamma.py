@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.errors import real_array, requirement
 from svrhmc.core.serialise import part
 from svrhmc.families.base import Formulas, Loss, SharedFamily, family, log_rate, spread_unsettled
+from svrhmc.families.labels import logarithms
 from svrhmc.families.primitives import Fields, Primitives, Value
 from svrhmc.families.recession import Faces, sides
 
@@ -91,11 +92,7 @@ class GammaLoss(SharedFamily):
 
     def labels(self, y: npt.ArrayLike, n: int) -> Array:
         """Logarithms of positive numbers."""
-        array = np.asarray(real_array("y", y, (n,)), np.float64)
-        if (array <= 0).any():
-            row = int(np.argmax(array <= 0))
-            raise requirement("y", "positive numbers for the gamma family", f"{array[row]:g} at row {row}")
-        return np.asarray(np.log(array), np.float64)
+        return logarithms(y, n, self.name)
 
     def overall(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
         """The log of the rate of all rows together."""
@@ -105,7 +102,9 @@ class GammaLoss(SharedFamily):
         """At a given α, eʳ − 1 − r grows both ways."""
         return sides(np.ones(np.shape(y), bool), True)
 
-    def unsettled(self, weight: float, free: int, exact: bool) -> str | None:
+    def unsettled(
+        self, weight: float, free: int, exact: bool, flat: Sequence[bool] = (), y: Array | None = None
+    ) -> str | None:
         """∫dβ e^{−f} ~ α^{W − free} as α → 0; where all r are 0, f falls for ever as α → ∞."""
         return spread_unsettled(weight, free, exact)
 
@@ -122,6 +121,10 @@ class GammaLoss(SharedFamily):
     def constant(self, y: Array, trials: Array | None = None) -> Array:
         """log y, which is the label."""
         return y
+
+    def seen(self, y: Array, trials: Array | None = None) -> Array:
+        """y itself."""
+        return np.exp(y)
 
     def draw(self, t: Array, u: Array, trials: Array | None = None) -> Array:
         from scipy.special import gammaincinv

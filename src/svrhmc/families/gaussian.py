@@ -201,14 +201,14 @@ class LocationScale(SharedFamily):
     shared_prior = (0.04, 0.0)
     spread = True
 
-    def weak_shared_prior(self, size: float) -> tuple[float, float]:
+    def weak_shared_prior(self, size: float, typical: float = 0.0) -> tuple[Any, Any]:
         """Around the log of the spread of y."""
         return self.shared_prior[0], math.log(size)
 
     def weak_shared_words(self, names: Sequence[str]) -> list[str]:
         """As what they are logarithms of."""
         sd = self.shared_prior[0] ** -0.5
-        return [f"{name.replace('sigma', 'σ')} ~ N(log sd(y), {sd:g}²)" for name in names]
+        return [f"{name.replace('sigma', 'σ')} ~ N(log sd({self.scaled_by}), {sd:g}²)" for name in names]
 
     def shared_start(self, y: Array) -> Array:
         """The log of the spread of y."""
@@ -222,7 +222,9 @@ class LocationScale(SharedFamily):
         """At a given scale a residual costs more and more, both ways."""
         return sides(np.ones(np.shape(y), bool), True)
 
-    def unsettled(self, weight: float, free: int, exact: bool) -> str | None:
+    def unsettled(
+        self, weight: float, free: int, exact: bool, flat: Sequence[bool] = (), y: Array | None = None
+    ) -> str | None:
         """∫dβ e^{−f} ~ e^{−(W − free)τ} as τ → ∞; where all residuals are 0, f falls for ever as τ → −∞."""
         return spread_unsettled(weight, free, exact)
 

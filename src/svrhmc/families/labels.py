@@ -10,6 +10,7 @@ from svrhmc.core.errors import real_array, require_unmasked, requirement
 from svrhmc.families.primitives import Value
 
 _FEW = 50  # levels that a category of few rows may have
+_ZERO = "fit y > 0 by 'bernoulli', and the rows with y > 0 apart"
 _MOST = 2.0**53  # from here on float64 does not tell one count from the next
 
 
@@ -27,6 +28,16 @@ def counts(name: str, value: npt.ArrayLike, shape: tuple[int | str, ...]) -> Arr
             name, "counts below 2⁵³", first(array, array >= _MOST), "float64 cannot tell larger ones apart"
         )
     return array
+
+
+def logarithms(y: npt.ArrayLike, n: int, family: str) -> Array:
+    """log y of n positive numbers; others are refused, and the first of them is named."""
+    array = np.asarray(real_array("y", y, (n,)), np.float64)
+    if (wrong := array <= 0).any():
+        row = int(np.argmax(wrong))
+        why = _ZERO if array[row] == 0 else "for numbers of either sign use 'gaussian' or 'student-t'"
+        raise requirement("y", f"positive numbers for the {family} family", f"{array[row]:g} at row {row}", why)
+    return np.asarray(np.log(array), np.float64)
 
 
 def first(array: Values, wrong: Values) -> str:

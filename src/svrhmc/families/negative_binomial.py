@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -32,6 +33,21 @@ def negative_binomial() -> Loss:
     return NegativeBinomialLoss()
 
 
+def parts_of_counts(op: Primitives) -> tuple[Value, Value]:
+    """The value and the slopes, from what they have in common."""
+    soft = op.soft
+
+    @op.function
+    def energy(phi: Value, v: Value, y: Value, soft_v: Value, log_rising: Value) -> Value:
+        return phi * soft_v + y * soft(-v)[0] - log_rising
+
+    @op.function
+    def slopes(phi: Value, y: Value, soft_v: Value, p: Value, rest: Value, rate: Value) -> Value:
+        return phi * p - y * rest, phi * (soft_v - p) + y * rest - phi * rate
+
+    return energy, slopes
+
+
 class NegativeBinomial(NamedTuple):
     """φ sp(v) + y sp(−v) − log Γ(y + φ)/Γ(φ)."""
 
@@ -44,14 +60,7 @@ class NegativeBinomial(NamedTuple):
         φ(sp(v) − p) + y(1 − p) − φD; curvatures (φ + y)c, φp − (φ + y)c and φ(sp(v) − 2p − D) + (φ + y)c − φ²D′.
         """
         exp, soft, softplus, sigmoid, rising = op.exp, op.soft, op.softplus, op.sigmoid, op.rising
-
-        @op.function
-        def energy(phi: Value, v: Value, y: Value, soft_v: Value, log_rising: Value) -> Value:
-            return phi * soft_v + y * soft(-v)[0] - log_rising
-
-        @op.function
-        def slopes(phi: Value, y: Value, soft_v: Value, p: Value, rest: Value, rate: Value) -> Value:
-            return phi * p - y * rest, phi * (soft_v - p) + y * rest - phi * rate
+        energy, slopes = parts_of_counts(op)
 
         def value(loss: Fields, a: Value, b: Value, y: Value) -> Value:
             phi = op.exp(b)
@@ -89,6 +98,7 @@ class NegativeBinomialLoss(SharedFamily):
     """Counts of mean μ and variance μ + μ²/φ, t = (log μ, log φ)."""
 
     name = "negative-binomial"
+    aliases = ("negativebinomial", "negbinomial", "nbinom2", "nbinom")
     mistaken = ("negbin", "nb")
     ratio = "ratio of means"
     modelled = "the logarithm of the mean of {response}"
@@ -109,7 +119,9 @@ class NegativeBinomialLoss(SharedFamily):
         """At a given φ, φ sp(v) grows upwards always, and y sp(−v) downwards where there was an event."""
         return sides(True, y > 0)
 
-    def unsettled(self, weight: float, free: int, exact: bool) -> str | None:
+    def unsettled(
+        self, weight: float, free: int, exact: bool, flat: Sequence[bool] = (), y: Array | None = None
+    ) -> str | None:
         """As φ → ∞ the law tends to Poisson's, whose likelihood is above 0."""
         return "as log φ grows the likelihood tends to that of Poisson counts and never to 0"
 

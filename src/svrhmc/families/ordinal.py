@@ -254,7 +254,9 @@ class OrdinalLoss(SharedFamily):
         """At given thresholds it grows upwards but for the last class, and downwards but for the first."""
         return sides(y < self._count - 1, y > 0)
 
-    def unsettled(self, weight: float, free: int, exact: bool) -> str | None:
+    def unsettled(
+        self, weight: float, free: int, exact: bool, flat: Sequence[bool] = (), y: Array | None = None
+    ) -> str | None:
         """Every class is seen, so that rows hold all thresholds, unless coefficients without a prior move them too."""
         return "some coefficients have flat priors too, and may carry the thresholds along" if free else None
 

@@ -64,8 +64,10 @@ def units_and_priors(
     away = scales.left * scales.scale / scales.step
     far = float(np.sqrt(1 + (_EFFECT / _INTERCEPT_SD) ** 2 * (away @ away)))
     middle = _intercept(prior, 0.0 if by_offset or loss.blocks > 1 else typical, size * far, units.response)
-    precision, mean = loss.weak_shared_prior(size)
-    weak = Normal(precision / far**2 if lifted else precision, mean)
+    precision, mean = (np.broadcast_to(part, len(parameters)) for part in loss.weak_shared_prior(size, typical))
+    weak: list[Prior] = [
+        Normal(p / far**2 if lifted else p, m) for p, m in zip(precision.tolist(), mean.tolist(), strict=True)
+    ]
     return units, ([middle] if intercept else []) + slopes, _shared(prior, weak, parameters, names)
 
 
@@ -166,12 +168,12 @@ def _positive(name: str) -> str:
     return name.removeprefix("log ")
 
 
-def _shared(prior: Priors, weak: Prior, parameters: tuple[str, ...], names: tuple[str, ...]) -> list[Prior] | None:
+def _shared(prior: Priors, weak: list[Prior], parameters: tuple[str, ...], names: tuple[str, ...]) -> list[Prior] | None:
     """Of the parameters that all rows share: as given for the parameter or for its logarithm, or else weak ones; None
     where there are none. A column of the parameter's own name comes first, and leaves it that of its logarithm.
     """
     priors: list[Prior] = []
-    for name in parameters:
+    for name, usual in zip(parameters, weak, strict=True):
         bare = _positive(name)
         by_name = prior if isinstance(prior, Mapping) else {}
         given = {key: by_name[key] for key in {name: 0, bare: 0} if key in by_name and key not in names}
@@ -184,7 +186,7 @@ def _shared(prior: Priors, weak: Prior, parameters: tuple[str, ...], names: tupl
             if not one.positive and key == bare != name:
                 allowed, why = "HalfNormal, HalfStudentT, HalfCauchy or Exponential", f"it may be one of {name!r}"
                 raise requirement(f"the prior of {bare!r}", allowed, repr(one), why)
-        priors.append(next(iter(given.values()), weak))
+        priors.append(next(iter(given.values()), usual))
     return priors or None
 
 
@@ -237,10 +239,10 @@ def _normal(mean: float, sd: float) -> str:
 
 
 def _weak(loss: Loss) -> str:
-    if loss.identity_link:
+    if of := loss.scaled_by:
         return (
-            "coefficients ~ N(0, (2.5·sd(y)/sd(x))²), those of categories N(0, (2.5·sd(y))²); the intercept, at the "
-            "means of the columns, ~ N(mean of y, (5·sd(y))²)"
+            f"coefficients ~ N(0, (2.5·sd({of})/sd(x))²), those of categories N(0, (2.5·sd({of}))²); the intercept, at "
+            f"the means of the columns, ~ N(mean of {of}, (5·sd({of}))²)"
         )
     slopes = "coefficients ~ N(0, (2.5/sd(x))²), those of categories N(0, 2.5²)"
     if not loss.has_intercept:

@@ -225,15 +225,16 @@ def _overall(sums: Described, coding: Coding, y0: float) -> tuple[float, float]:
         return loss.overall(values, weights, np.full(2, offset / w))
     mean, sd = y0 + residual / w, np.sqrt(max(square / w - (residual / w) ** 2, 0.0))
     typical, size = loss.overall(np.array([mean - sd, mean + sd]), np.full(2, w / 2), np.zeros(2))
-    return typical if loss.identity_link else math.log((rate or 0.5) / exposure), size
+    return typical if loss.identity_link or loss.label_on_link else math.log((rate or 0.5) / exposure), size
 
 
 def _sums_of_labels(loss: Loss, y: Array, w: Array, offset: Array, y0: float) -> Array:
     """Σwr and Σwr² of r = y − offset − y₀ (y − y₀ where the mean is no sum of both), Σw offset, Σw of the rows with
     y > 0, and the numerator and denominator of a rate, Σwe^{offset} and, of counts, Σwy.
     """
-    residual, exposure, rate = y - y0 - (offset if loss.identity_link else 0.0), 1.0, 1.0
-    if loss.outcome in ("counts", "numbers") and not loss.identity_link:
+    on_link = loss.identity_link or loss.label_on_link
+    residual, exposure, rate = y - y0 - (offset if on_link else 0.0), 1.0, 1.0
+    if loss.outcome in ("counts", "numbers") and not on_link:
         exposure = float(w @ np.exp(offset))
         rate = float(w @ y) if loss.outcome == "counts" else exposure * math.exp(loss.overall(y, w, offset)[0])
     return np.array([w @ residual, w @ residual**2, w @ offset, w @ (y > 0), exposure, rate])

@@ -155,7 +155,7 @@ def _log_density(posterior: Any, inner: Array, draws: Array, wanted: bool | None
 def _of_rows(form: RowsForm, inner: Array, wanted: Wanted, seed: int) -> dict[str, npt.NDArray[Any]]:
     """What there is one number of for each row; found for some rows at a time, and held once."""
     shape = (*inner.shape[:2], form.rows.n)
-    trials = form.weights if form.loss.tried else None
+    trials = form.loss.trials_of(form.y, form.weights)
     y = form.loss.seen(form.y, trials)
     kind = np.int64 if form.loss.outcome != "numbers" and (y == np.floor(y)).all() else np.float64
     groups: dict[str, npt.NDArray[Any]] = {"observed_data": y.astype(kind)}  # ArviZ tells counts by their type

@@ -34,6 +34,7 @@ from typing import Any
 import numpy as np
 
 from svrhmc.core.arrays import Array, Indices
+from svrhmc.families.base import Loss
 from svrhmc.results.advice import Advice
 from svrhmc.results.predict import Predictions, even_rows
 from svrhmc.rows.forms import RowsForm, rows_of
@@ -101,7 +102,7 @@ def _residuals(some: RowsForm, t: Array, weights: Array) -> _Residuals | None:
     """None where the family does not say its law, or it is beyond float64."""
     from scipy.special import ndtri
 
-    law = some.loss.cumulative(t, some.y, some.weights if some.loss.tried else None)
+    law = some.loss.cumulative(t, some.y, some.loss.trials_of(some.y, some.weights))
     if law is None:
         return None
     a, b = (np.clip(probability, 0.0, 1.0) for probability in law)
@@ -122,7 +123,8 @@ def _of_law(some: RowsForm, residuals: _Residuals, columns: _Columns, advice: Ad
     loss, sentences = some.loss, []
     if loss.outcome == "counts":
         sentences.append(_zeros(some, residuals))
-    if loss.outcome == "counts" or (some.weights is not None and loss.tried and bool((some.weights > 1).any())):
+    trials = loss.trials_of(some.y, some.weights)
+    if loss.outcome == "counts" or (trials is not None and bool((trials > 1).any())):
         sentences.append(_dispersion(some, residuals))
     sentences.append(_outliers(some, residuals))
     pattern = _pattern(residuals.t, residuals.mean, residuals.weights)
@@ -184,13 +186,20 @@ def _outliers(some: RowsForm, residuals: _Residuals) -> str:
 def _calibration(some: RowsForm, residuals: _Residuals, pattern: _Pattern, advice: Advice) -> str:
     """Where the share that was seen is furthest from the probability."""
     rows = pattern.worst
-    w = residuals.weights[rows] if not some.loss.tried else some.weights[rows]  # type: ignore[index]
-    model = float(np.average(some.loss.mean(residuals.t[rows]), weights=w))
-    share = float(np.average(np.maximum(some.y[rows], 0.0), weights=w))
+    trials = some.loss.trials_of(some.y, some.weights)
+    w = residuals.weights[rows] if trials is None else trials[rows]
+    model = float(np.average(some.loss.mean(residuals.predictors[rows]), weights=w))
+    share = float(np.average(_shares(some.loss, some.y, trials)[rows], weights=w))
     return (
         f"Calibration: where the model says {model:.2g}, a share of {share:.2g} is seen. Try: {advice.curves}, or "
         f"{advice.link}."
     )
+
+
+def _shares(loss: Loss, y: Array, trials: Array | None) -> Array:
+    """Labels on the scale of the mean: successes of one trial."""
+    seen = loss.seen(y, trials)
+    return seen if trials is None else np.asarray(seen / np.maximum(trials, 1.0), np.float64)
 
 
 def _of_classes(some: RowsForm, t: Array, weights: Array, columns: _Columns, advice: Advice) -> list[str]:
@@ -362,7 +371,7 @@ def check(posterior: Any, seed: int = 0) -> Check | None:
 
 def _compared(target: Any, rows: Any, x: Array, said: str, seed: int) -> Check:
     form, loss = target.share(rows, target.prior_precision).form(), target.loss
-    trials = form.weights if loss.tried else None
+    trials = loss.trials_of(form.y, form.weights)
     means, new = [], []
     for block in Predictions(form, x, seed, trials).blocks():
         means.append(block.mean.mean(axis=0))
@@ -370,9 +379,7 @@ def _compared(target: Any, rows: Any, x: Array, said: str, seed: int) -> Check:
     fitted, weights = np.concatenate(means), np.ones(form.rows.n) if form.weights is None else form.weights
     if trials is not None:
         fitted = fitted / np.maximum(trials, 1.0)
-    seen = np.asarray(form.y, np.float64)
-    if loss.outcome == "events":
-        seen = np.maximum(seen, 0.0)  # signs are 0 and 1 on the scale of the mean, and shares are shares
+    seen = _shares(loss, form.y, trials)
     if loss.outcome == "classes":
         seen = np.asarray(seen[:, None] == np.arange(fitted.shape[1]), np.float64)
     return Check(loss.outcome, fitted, seen, weights, np.concatenate(new, axis=1), said)

@@ -214,7 +214,7 @@ def effects_of(
         contrasts, values = _by_columns(posterior, form.chosen(places), x, names)
         used, weights = len(places), form.weights
     few = f"{used:,} of {n:,} rows, spread evenly" if used < n else f"all {n:,} rows"
-    by = "" if weights is None else ", by their trials" if posterior.model.loss.tried else ", by their weights"
+    by = "" if weights is None else ", by their trials" if posterior.model.loss.in_trials else ", by their weights"
     said = f"Averaged over {few}{by}, under {len(x.inner):,} draws of the posterior."
     if off > _MATTERS:
         said += f" That not every row was seen puts a mean off by up to {off:.2g} of its sd (one standard error)."
@@ -282,7 +282,7 @@ def fitted_rows(posterior: Any, table: Any) -> FittedRows:
 def _changed(design: Any, loss: Loss) -> str:
     """What the effects are on, in words."""
     response = "y" if design is None else design.response
-    if loss.tried:
+    if loss.in_trials:
         of = f" of {design.trials}" if design is not None and design.trials else ""
         return f"the probability of a success in one trial ({response}{of})"
     if design is None:

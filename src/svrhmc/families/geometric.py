@@ -1,0 +1,100 @@
+"""Counts y = 0, 1, 2, … of mean μ = eᵗ and variance μ + μ²: failures before a success, P(success) = 1/(1 + μ).
+
+    ℓ = sp(t) + y sp(−t),     sp(v) = log(1 + eᵛ).
+
+It is the negative binomial law with shape 1, which has no parameter left that rows would share; ℓ is convex.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from svrhmc.core.arrays import Array
+from svrhmc.core.serialise import part
+from svrhmc.families.base import Family, Formulas, Loss, family, log_rate
+from svrhmc.families.labels import counts
+from svrhmc.families.primitives import NUMPY
+from svrhmc.families.recession import Faces, sides
+
+
+@family
+def geometric() -> Loss:
+    """Counts with E y = eᵗ and variance μ + μ²: "negative-binomial" with shape 1.
+
+    >>> float(geometric().mean(np.array(0.0)))
+    1.0
+    """
+    return GeometricLoss()
+
+
+class Geometric(NamedTuple):
+    """sp(t) + y sp(−t)."""
+
+    @staticmethod
+    def formulas(op: Any) -> Formulas:
+        """With p = 1/(1 + e⁻ᵗ): ℓ′ = p − y(1 − p), ℓ″ = (1 + y)p(1 − p)."""
+        softplus, sigmoid = op.softplus, op.sigmoid
+
+        def value(loss: Any, t: Any, y: Any) -> Any:
+            return softplus(t) + y * softplus(-t)
+
+        def slope(loss: Any, t: Any, y: Any) -> Any:
+            return sigmoid(t) - y * sigmoid(-t)
+
+        def curvature(loss: Any, t: Any, y: Any) -> Any:
+            return (1.0 + y) * sigmoid(t) * sigmoid(-t)
+
+        return Formulas(slope, curvature, value, elementary=True)
+
+
+@part
+@dataclass(frozen=True)
+class GeometricLoss(Family):
+    """ℓ(t, y) = sp(t) + y sp(−t): counts of mean eᵗ whose probabilities fall by one factor."""
+
+    name = "geometric"
+    ratio = "ratio of means"
+    modelled = "the logarithm of the mean of {response}"
+    overdispersed = "family='negative-binomial', whose variance has a parameter of its own"
+    outcome = "counts"
+    convex = True
+    nanoseconds = 1.0
+    kernel = Geometric
+
+    def labels(self, y: npt.ArrayLike, n: int) -> Array:
+        return counts("y", y, (n,))
+
+    def start(self, y: Array) -> Array:
+        """log(y + ½)."""
+        return np.asarray(np.log(y + 0.5), np.float64)
+
+    def overall(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
+        """The log of the rate of all rows together."""
+        return log_rate(y, weights, offset), 1.0
+
+    def faces(self, y: Array) -> Faces:
+        """sp(t) grows upwards always, and y sp(−t) downwards where there was an event."""
+        return sides(True, y > 0)
+
+    def link_variance(self, mean: Array, shared: Array) -> Array:
+        """log(2 + 1/μ): that of log y, were y log-normal with its mean and variance."""
+        return np.asarray(np.log(2 + 1 / mean))
+
+    def mean(self, t: Array) -> Array:
+        """eᵗ."""
+        return np.exp(t)
+
+    def draw(self, t: Array, u: Array, trials: Array | None = None) -> Array:
+        """The first y with 1 − p^{y + 1} ≥ u."""
+        with np.errstate(divide="ignore"):
+            steps = np.log1p(-np.asarray(u)) / -NUMPY.softplus(-t)
+        return np.asarray(np.maximum(np.ceil(steps) - 1.0, 0.0), np.float64)
+
+    def cumulative(self, t: Array, y: Array, trials: Array | None = None) -> tuple[Array, Array]:
+        """1 − p^y and 1 − p^{y + 1}, p = 1/(1 + e⁻ᵗ)."""
+        log_p = -NUMPY.softplus(-t)
+        return np.asarray(-np.expm1(y * log_p)), np.asarray(-np.expm1((y + 1.0) * log_p))

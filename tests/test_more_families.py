@@ -1,0 +1,242 @@
+"""Log-normal, geometric, inverse Gaussian, beta and beta-binomial labels, and counts with zeros of their own: formulas
+against mpmath, laws against SciPy, exact samplers against quadrature, long runs of NUTS, and from a formula to a report.
+"""
+
+import mpmath
+import numpy as np
+import pytest
+from scipy import stats
+
+from conftest import LIMIT
+from svrhmc.targets import families, glm
+
+mp = mpmath.mp
+sig, sp = (lambda v: 1 / (1 + mp.exp(-v))), (lambda v: mp.log1p(mp.exp(v)))
+
+
+def count_loss(a, b, y):
+    """−log of the negative binomial law, less log y!."""
+    phi, mu = mp.exp(b), mp.exp(a)
+    return phi * mp.log1p(mu / phi) + y * mp.log1p(phi / mu) - mp.loggamma(y + phi) + mp.loggamma(phi)
+
+
+def hurdle(y, zeta, loss, none):
+    return -mp.log(sig(zeta)) if y == 0 else sp(zeta) + loss + mp.log(-mp.expm1(-none))
+
+
+def inflated(y, zeta, loss, none):
+    return -mp.log(sig(zeta) + sig(-zeta) * mp.exp(-none)) if y == 0 else sp(zeta) + loss
+
+
+def log_beta(a, b):
+    return mp.loggamma(a) + mp.loggamma(b) - mp.loggamma(a + b)
+
+
+def defined_beta(y, eta, tau):
+    """Of a share whose log odds are y."""
+    a, b = mp.exp(tau) * sig(eta), mp.exp(tau) * sig(-eta)
+    return log_beta(a, b) + a * sp(-y) + b * sp(y)
+
+
+def defined_beta_binomial(y, eta, tau):
+    m = mp.floor(y)
+    k, a, b = (y - m) * 2**26, mp.exp(tau) * sig(eta), mp.exp(tau) * sig(-eta)
+    return log_beta(a, b) - log_beta(a + k, b + m - k)
+
+
+# −log p(y | t) up to a constant, of the label y, by its definition
+DEFINED = {
+    "log-normal": lambda y, a, b: b + ((y - a) * mp.exp(-b)) ** 2 / 2,
+    "geometric": lambda y, a: sp(a) + y * sp(-a),
+    "inverse-gaussian": lambda y, a, b: mp.exp(b - 2 * a - y) * (mp.exp(y) - mp.exp(a)) ** 2 / 2 - b / 2,
+    "beta": defined_beta,
+    "beta-binomial": defined_beta_binomial,
+    "hurdle-poisson": lambda y, a, z: hurdle(y, z, mp.exp(a) - y * a, mp.exp(a)),
+    "hurdle-negative-binomial": lambda y, a, b, z: hurdle(
+        y, z, count_loss(a, b, y), mp.exp(b) * mp.log1p(mp.exp(a - b))
+    ),
+    "zero-inflated-poisson": lambda y, a, z: inflated(y, z, mp.exp(a) - y * a, mp.exp(a)),
+    "zero-inflated-negative-binomial": lambda y, a, b, z: inflated(
+        y, z, count_loss(a, b, y), mp.exp(b) * mp.log1p(mp.exp(a - b))
+    ),
+}
+COUNTS = (0.0, 1.0, 3.0, 40.0, 4e5)
+LABELS = {
+    "log-normal": (-30.0, 0.2), "geometric": COUNTS, "inverse-gaussian": (-3.0, 0.0, 5.0), "beta": (-300.0, -1.0, 0.0, 30.0),
+    "beta-binomial": (1.0, 1 + 1 / 2**26, 7 + 3 / 2**26, 900 + 17 / 2**26, 900 + 900 / 2**26),
+    "hurdle-poisson": COUNTS, "hurdle-negative-binomial": COUNTS, "zero-inflated-poisson": COUNTS,
+    "zero-inflated-negative-binomial": COUNTS,
+}  # fmt: skip
+PLACES = {
+    1: [(a,) for a in (0.0, 1e-9, 0.4, -3.0, 12.0, -40.0, 40.0, 600.0, -600.0)],
+    2: [(0.0, 0.0), (1.3, -0.7), (-2.0, 3.0), (4.0, 6.0), (12.0, -4.0), (-40.0, 1.0), (40.0, 2.0), (-300.0, -2.0), (5.0, -60.0), (-9.0, 300.0), (1e-9, 40.0)],
+    3: [(0.0, 0.0, 0.0), (1.3, -0.7, -2.0), (-2.0, 3.0, 1.0), (4.0, 6.0, -9.0), (12.0, -4.0, 3.0), (-40.0, 1.0, 0.5), (40.0, 2.0, -60.0), (-300.0, -2.0, 300.0)],
+}  # fmt: skip
+SHARED_IS_LARGE = {
+    "log-normal": 60.0,
+    "inverse-gaussian": 60.0,
+    "beta": 9.0,
+    "beta-binomial": 9.0,
+}  # beyond, a law is a point
+
+
+def loss_of(name):
+    return families.family_of(name)
+
+
+def sizes(name, t, y):
+    """What terms of a formula are as large as: sums keep digits of these, not of what is left."""
+    a, b = t[0], t[1] if len(t) > 1 else 0.0
+    if name == "beta":
+        return np.exp(b) * (1 + abs(a) + abs(y))
+    if name == "beta-binomial":
+        return np.exp(min(b, 20.0)) + np.floor(y) * (1 + abs(a) + abs(b))
+    if name.endswith("negative-binomial"):
+        return np.exp(b) * (1 + max(a - b, 0)) + y * (1 + abs(a - b))
+    if name in ("log-normal", "inverse-gaussian"):
+        return 0.0
+    return (np.exp(min(a, 700.0)) if "poisson" in name else 0.0) + y * (1 + abs(a))
+
+
+@pytest.mark.parametrize("name", DEFINED)
+def test_formulas_keep_their_digits_far_out(name):
+    from one_row import row_energy
+
+    loss = loss_of(name)
+    m, gammas = 1 + loss.shared, "beta" in name or "negative" in name  # Γ of hundreds of digits takes seconds
+    checked = 0
+    for y in LABELS[name]:
+        for place in PLACES[m]:
+            if m > 1 and (abs(place[1]) > SHARED_IS_LARGE.get(name, np.inf) or (gammas and max(map(abs, place)) > 60)):
+                continue
+            f = lambda *u, y=y: DEFINED[name](mp.mpf(y), *u)  # noqa: E731
+            orders = np.eye(m, dtype=int)
+            with mp.workdps(60 if gammas else 500):
+                point = tuple(map(mp.mpf, place))
+                value = float(f(*point))
+                slope = [float(mp.diff(f, point, tuple(each))) for each in orders]
+                bend = [[float(mp.diff(f, point, tuple(one + other))) for other in orders] for one in orders]
+            if not np.isfinite([value, *slope]).all() or abs(value) > 1e250:
+                continue
+            checked += 1
+            t, label = (np.array(place) if m > 1 else np.array(place[0])), np.array(y)
+            size = sizes(name, place, y)
+            room = 1e-13 * abs(value) + 3e-15 * (size + 1)
+            assert float(loss.value(t, label)) == pytest.approx(value, rel=1e-13, abs=room), (y, place)
+            steep = 1e-13 * max(map(abs, slope)) + 3e-15 * (size + 1)
+            assert np.atleast_1d(loss.slope(t, label)) == pytest.approx(slope, rel=1e-13, abs=steep), (y, place)
+            assert np.reshape(loss.curvature(t, label), (m, m)) == pytest.approx(
+                np.array(bend),
+                rel=1e-12,
+                abs=1e-12 * np.abs(bend).max() + 1e-14 * (size + 1) * (1 + np.exp(min(place[1], 40.0)) if m > 1 else 1),
+            ), (y, place)
+            if m > 1:
+                s = np.empty(m)
+                assert row_energy(loss.record(), t, y, s) == pytest.approx(value, rel=1e-13, abs=room), (y, place)
+                assert s == pytest.approx(slope, rel=1e-13, abs=steep), (y, place)
+    assert checked >= 20
+
+
+NAMES = tuple(DEFINED)
+BINARY = {"beta-binomial": 9.0}  # trials of each row
+
+
+def law_of(name, t):
+    """SciPy's, or one made of SciPy's probabilities, at one t."""
+    a, b = t[0], t[1] if len(t) > 1 else 0.0
+    mu, k = np.exp(a), np.arange(400)
+    if name == "log-normal":
+        return stats.lognorm(np.exp(b), scale=mu)
+    if name == "geometric":
+        return stats.geom(1 / (1 + mu), loc=-1)
+    if name == "inverse-gaussian":
+        return stats.invgauss(mu / np.exp(b), scale=np.exp(b))
+    if name.startswith("beta"):
+        share = np.exp(b) / (1 + np.exp(-a)), np.exp(b) / (1 + np.exp(a))
+        return stats.beta(*share) if name == "beta" else stats.betabinom(9, *share)
+    plain = stats.poisson(mu) if name.endswith("poisson") else stats.nbinom(np.exp(b), np.exp(b) / (mu + np.exp(b)))
+    zero, p = 1 / (1 + np.exp(-t[-1])), plain.pmf(k)
+    if name.startswith("hurdle"):
+        p = np.where(k == 0, zero, (1 - zero) * p / (1 - p[0]))
+    else:
+        p = np.where(k == 0, zero + (1 - zero) * p[0], (1 - zero) * p)
+    return stats.rv_discrete(values=(k, p / p.sum()))
+
+
+POINTS = {1: (0.4,), 2: (0.4, -0.3), 3: (0.4, -0.3, -0.8)}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_family_has_the_law_that_scipy_has(name):
+    loss, trials = loss_of(name), BINARY.get(name)
+    point = np.array(POINTS[1 + loss.shared])
+    law = law_of(name, point)
+    discrete = loss.outcome != "numbers"
+    ys = np.arange(10.0) if discrete else np.linspace(0.05, 0.95, 9) if name == "beta" else np.linspace(0.1, 6, 9)
+    m = None if trials is None else np.full(len(ys), trials)
+    label = loss.observed(ys, len(ys), m).y
+    t = np.tile(point, (len(ys), 1)) if loss.shared else np.full(len(ys), point[0])
+    density = np.exp(-loss.value(t, label) - loss.constant(label, loss.trials_of(label, None)))
+    wanted = law.pmf(ys) if discrete else law.pdf(ys)
+    assert density == pytest.approx(wanted, rel=1e-11)
+    assert density != pytest.approx(
+        law_of(name, point + 0.05).pmf(ys) if discrete else law_of(name, point + 0.05).pdf(ys), rel=1e-3
+    )
+    assert loss.seen(label, m) == pytest.approx(ys, rel=1e-14)
+    below, at_most = loss.cumulative(t, label, m)
+    assert at_most == pytest.approx(law.cdf(ys), rel=1e-9)
+    assert below == pytest.approx(law.cdf(ys - 1) if discrete else law.cdf(ys), rel=1e-9, abs=1e-14)
+    u = (np.arange(300) + 0.5) / 300
+    many = np.tile(point, (300, 1)) if loss.shared else np.full(300, point[0])
+    assert loss.draw(many, u, None if m is None else np.full(300, trials)) == pytest.approx(law.ppf(u), rel=1e-9)
+    assert (trials or 1) * loss.mean(t)[0] == pytest.approx(law.mean(), rel=1e-9)
+
+
+def simulated(name, n=60, columns=1, seed=0):
+    """Rows with an intercept, labels of the family, and trials where it has them."""
+    rng = np.random.default_rng([seed, NAMES.index(name)])
+    X = np.column_stack([np.ones(n), rng.normal(size=(n, columns))])
+    eta = X @ [0.6, 0.5, -0.4, 0.3][: columns + 1]
+    loss = loss_of(name)
+    rest = {0: (), 1: (-0.9 if "poisson" in name else 0.9,), 2: (0.6, -0.9)}[loss.shared]
+    t = np.column_stack([eta, *(np.full(n, each) for each in rest)]) if rest else eta
+    more = {"trials": rng.integers(1, 9, n).astype(float)} if name in BINARY else {}
+    return X, loss.draw(t, rng.random(n), more.get("trials")), more
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_engines_and_derivatives_of_targets(name):
+    import jax
+
+    from svrhmc.engines.jax.rows import slopes
+
+    X, y, more = simulated(name)
+    target = glm(X, y, name, offset=np.linspace(-0.3, 0.3, 60), weights=1.0 + np.arange(60) % 3, **more)
+    x = np.random.default_rng(1).normal(size=target.dim) / 3
+    step = 1e-5 * np.eye(target.dim)
+    numeric = np.array([(target.potential(x + h) - target.potential(x - h)) / 2e-5 for h in step])
+    assert target.gradient(x) == pytest.approx(numeric, rel=1e-7, abs=1e-5)
+    bend = np.array([(target.gradient(x + h) - target.gradient(x - h)) / 2e-5 for h in step])
+    assert target.hessian(x) == pytest.approx(bend, rel=1e-6, abs=1e-4)
+    t = np.random.default_rng(2).normal(size=(60, 1 + target.loss.shared))
+    with jax.enable_x64(True):
+        on_jax = slopes(target.loss.record(), jax.numpy.asarray(t), jax.numpy.asarray(target.y))
+    own = target.loss.slope(t if target.loss.tail else t[:, 0], target.y).reshape(60, -1)
+    assert np.asarray(on_jax) == pytest.approx(own, rel=1e-11, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_split_hmc_has_the_law_of_quadrature(name):
+    """One column, few rows: the trapezoid rule on a grid against SciPy's own densities."""
+    from quadrature import around_the_mode
+    from svrhmc.exact import SplitHMC
+
+    X, y, more = simulated(name, 24)
+    target = glm(X[:, :1], y, name, **more)
+    draws = SplitHMC().run(target, 300, chains=100, seed=4, burn_in=60).draws
+    points, weight = around_the_mode(target, 9.0, {1: 2001, 2: 301, 3: 81}[target.dim])
+    mean = weight @ points
+    for moment, shift in ((lambda x: x, 0.0), (lambda x: (x - mean) ** 2, 0.0), (lambda x: x, 0.1)):
+        by_chain = moment(draws).mean(axis=1)
+        z = np.abs(by_chain.mean(axis=0) - weight @ moment(points) - shift) / (by_chain.std(axis=0) / 10)
+        assert (z < LIMIT).all() if shift == 0 else (z > LIMIT).any(), z
