@@ -137,11 +137,11 @@ DOORS = [
         lambda: table("y ~ x", "student-t"),
     ),
     advised(
-        lambda: table("count ~ x", "zero-inflated-poisson"),
-        "try 'negative-binomial', or fit y > 0 by 'bernoulli' and the rows with y > 0 apart",
-        lambda: table("count ~ x", "negative-binomial"),
+        lambda: table("count ~ x", "tweedie"),
+        "fit y > 0 by 'bernoulli', and the rows with y > 0 by 'gamma' or 'log-normal'",
         lambda: table("positive ~ x", "bernoulli", {"positive": (TABLE["count"] > 0).astype(int)}),
-        lambda: fit("count ~ x", {k: v[TABLE["count"] > 0] for k, v in TABLE.items()}, "poisson", draws=10),
+        lambda: fit("count ~ x", {k: v[TABLE["count"] > 0] for k, v in TABLE.items()}, "gamma", draws=10),
+        lambda: fit("count ~ x", {k: v[TABLE["count"] > 0] for k, v in TABLE.items()}, "log-normal", draws=10),
     ),
     advised(
         lambda: table("class ~ x", "ordinal"),

@@ -117,7 +117,7 @@ def interacting():
 WRONG = {
     "overdispersed counts": (overdispersed, "Dispersion: y varies", "family='negative-binomial'"),
     "zeros under Poisson": (lambda: zero_inflated("poisson"), "Zeros: 1,3", "family='negative-binomial'"),
-    "zeros under negative binomial": (lambda: zero_inflated("negative-binomial"), "Zeros: ", "a zero-inflated or hurdle family is not available: fit y > 0 by 'bernoulli'"),
+    "zeros under negative binomial": (lambda: zero_inflated("negative-binomial"), "Zeros: ", "family='hurdle-negative-binomial', which has a probability of its own for zeros"),
     "heavy tails": (heavy_tailed, "rows are beyond 3 standard deviations", "family='student-t'"),
     "an outlier": (outlier, "Outliers: row 17 is more than 8 standard deviations", "family='student-t'"),
     "a curve under gaussian": (lambda: curved("gaussian"), "Pattern: along x0", "splines beside x0"),
@@ -125,7 +125,7 @@ WRONG = {
     "a curve under gamma": (lambda: curved("gamma"), "Pattern: along x0", "splines beside x0"),
     "a curve under bernoulli": (lambda: curved("bernoulli"), "Pattern: along x0", "splines beside x0"),
     "a wrong link": (wrong_link, "Calibration: where the model says", "bernoulli('probit')"),
-    "clustered trials": (clustered, "Dispersion: y varies", "no beta-binomial family"),
+    "clustered trials": (clustered, "Dispersion: y varies", "family='beta-binomial'"),
     "a curve of classes": (interacting, "Pattern: along x0", "splines beside x0"),
 }  # fmt: skip
 

@@ -4,9 +4,11 @@ against mpmath, laws against SciPy, exact samplers against quadrature, long runs
 
 import mpmath
 import numpy as np
+import pandas
 import pytest
 from scipy import stats
 
+import svrhmc
 from conftest import LIMIT
 from svrhmc.targets import families, glm
 
@@ -240,3 +242,71 @@ def test_split_hmc_has_the_law_of_quadrature(name):
         by_chain = moment(draws).mean(axis=1)
         z = np.abs(by_chain.mean(axis=0) - weight @ moment(points) - shift) / (by_chain.std(axis=0) / 10)
         assert (z < LIMIT).all() if shift == 0 else (z > LIMIT).any(), z
+
+
+def table_of(name, n=400):
+    """A numeric column, one of categories, a grouping factor, and a response of the family."""
+    rng = np.random.default_rng([9, NAMES.index(name)])
+    x, plan, school = rng.normal(size=n), rng.choice(["a", "b"], n), rng.integers(0, 12, n)
+    eta = 0.5 + 0.4 * x - 0.5 * (plan == "b") + 0.4 * rng.normal(size=12)[school]
+    loss = loss_of(name)
+    rest = {0: (), 1: (-0.9 if "poisson" in name else 0.9,), 2: (0.6, -0.9)}[loss.shared]
+    t = np.column_stack([eta, *(np.full(n, each) for each in rest)]) if rest else eta
+    table = {"x": x, "plan": plan, "school": school.astype(str), "m": rng.integers(1, 9, n)}
+    table["y"] = loss.draw(t, rng.random(n), table["m"].astype(float))
+    return pandas.DataFrame(table), ({"trials": "m"} if name in BINARY else {})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_from_formula_to_report(name, tmp_path):
+    table, more = table_of(name)
+    found = svrhmc.fit("y ~ x + plan", table, name, seed=1, **more)
+    loss = loss_of(name)
+    assert found.names == ("Intercept", "x", "plan[b]", *loss.shared_names)
+    assert found.family == name
+    assert found.certificate.verdict in ("exact", "certified", "local"), str(found.certificate)
+    assert found.misfits == ()
+    assert found.checked_rows == 400
+    assert abs(found.mean[1] - 0.4) < LIMIT * found.sd[1]
+    summary = str(found.summary())
+    assert loss.shared_names == () or loss.shared_names[0] in summary
+    p = found.predict(table, levels=(0.05, 0.95))
+    mean = table["y"].mean() / (1 if not more else table["m"].mean())
+    fitted = p.mean.mean() / (1 if not more else table["m"].mean())
+    assert fitted == pytest.approx(mean, rel=0.15)
+    inside = (table["y"] >= p.new_quantiles[:, 0]) & (table["y"] <= p.new_quantiles[:, 1])
+    assert 0.82 < inside.mean() <= 1.0
+    assert np.isfinite(found.effects().mean).all()
+    text = found.report(tmp_path / "report.html").read_text()
+    assert loss.modelled.split("{")[0].strip() in text
+    found.save(tmp_path / "kept.npz")
+    again = svrhmc.Posterior.load(tmp_path / "kept.npz")
+    assert np.array_equal(again.predict(table).mean, p.mean)
+
+
+def test_log_normal_is_the_gaussian_of_the_logarithm():
+    table, _ = table_of("log-normal")
+    one = svrhmc.fit("y ~ x + plan", table, "log-normal", seed=1)
+    other = svrhmc.fit("np.log(y) ~ x + plan", table, "gaussian", seed=1)
+    assert one.mean == pytest.approx(other.mean, rel=1e-9)
+    assert one.sd == pytest.approx(other.sd, rel=1e-9)
+    assert one.ratios() is not None
+    assert "sd(log y)" in one.prior.said
+
+
+def test_the_unit_of_y_does_not_matter():
+    """A gamma, log-normal or inverse Gaussian response in grams or in tonnes has the same slopes."""
+    for name in ("log-normal", "inverse-gaussian"):
+        table, _ = table_of(name, 200)
+        one = svrhmc.fit("y ~ x", table, name, seed=1)
+        other = svrhmc.fit("y ~ x", table.assign(y=1e6 * table["y"]), name, seed=1)
+        assert other.mean[1] == pytest.approx(one.mean[1], rel=1e-6)
+        assert other.mean[0] - one.mean[0] == pytest.approx(np.log(1e6), rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["beta", "hurdle-poisson", "beta-binomial", "log-normal"])
+def test_groups(name):
+    table, more = table_of(name)
+    found = svrhmc.fit("y ~ x + (1 | school)", table, name, seed=1, draws=400, **more)
+    assert found.names[-1] == "sd(1 | school)"
+    assert abs(found.mean[1] - 0.4) < 5 * found.sd[1]

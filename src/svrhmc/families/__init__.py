@@ -32,15 +32,39 @@ from svrhmc.families.ordinal import ordinal as ordinal
 __all__ = ["FAMILIES", "family_of", *(family.__name__ for family in FAMILIES.values())]
 
 _INSTEAD = {
-    "zero|zip|zinb|hurdle|inflated": "there is no zero-inflated or hurdle family: try 'negative-binomial', or fit "
-    "y > 0 by 'bernoulli' and the rows with y > 0 apart",
-    "beta-binomial|betabinomial": "there is none for trials that vary more than 'binomial' has it",
-    "beta": "there is none for shares: take 'gaussian' for their log odds, or 'binomial' with trials=… where they are "
-    "counts of trials",
-    "surv|weibull|cox|hazard": "there is none for censored times: 'gamma' takes times that all ended",
-    "tweedie|inverse-gaussian|lognormal|log-normal": "take 'gamma', or 'gaussian' for the logarithm of y",
-    "probit": "it is a link: take svrhmc.families.bernoulli('probit')",
-    "quasi": "take 'negative-binomial' for counts that vary more than 'poisson' has it",
+    "zero-one|zero-and-one|zoib|one-inflated|ordbeta|ordered-beta": "fit whether y is 0 or 1 by 'bernoulli' (which of "
+    "them by another), and the rows between by 'beta'",
+    "hurdle-gamma|hurdle-lognormal|zero-inflated-gamma|ziln": "fit y > 0 by 'bernoulli', and the rows with y > 0 by "
+    "'gamma' or 'log-normal'",
+    "hurdle-cumulative|hurdle-ordinal": "give the class that is set apart as the lowest level of 'ordinal'",
+    "zero-inflated-binomial|zero-inflated-beta|zero-altered": "fit y > 0 by 'bernoulli', and the rows with y > 0 by "
+    "'beta' for shares; 'beta-binomial' has more zeros than 'binomial'",
+    "inflated|hurdle": "there are 'hurdle-poisson', 'hurdle-negative-binomial', 'zero-inflated-poisson' and "
+    "'zero-inflated-negative-binomial'",
+    "tweedie|compound-poisson": "fit y > 0 by 'bernoulli', and the rows with y > 0 by 'gamma' or 'log-normal'; the "
+    "product of both means is that of y",
+    "cox|hazard": "there is none for censored times: count the events of each stretch of time by 'poisson', with "
+    "exposure=… for its length, which has the likelihood of a piecewise constant hazard",
+    "surv|weibull|loglogistic|log-logistic|gompertz": "there is none for censored times: 'gamma' and 'log-normal' "
+    "take times that all ended",
+    "exponential": "'gamma' with prior={'log shape': svrhmc.targets.priors.Normal(1e8)} has shape 1, for times that "
+    "all ended",
+    "quantile|asymmetric-laplace|asymlaplace": "take 'student-t' for the centre of y where rows are far off; "
+    "posterior.predict(…).new_quantiles are quantiles of y under any family",
+    "gp|gaussian-process|spline": "it is no family: write s(x) in the formula for a smooth function of x",
+    "von-mises|vonmises|circular": "there is none for angles: 'gaussian' takes those that lie far from the cut",
+    "dirichlet|logistic-normal": "there is none for several shares: take 'beta' for one of them, or 'gaussian' for "
+    "logs of their ratios",
+    "multinomial": "take 'categorical', with a row for each class and its count as weights=…",
+    "skew|exgaussian|shifted|gen-extreme|frechet|gumbel": "take 'log-normal' or 'gamma' for positive y, 'student-t' "
+    "for heavy tails",
+    "mixture": "there is none: svrhmc.targets.Model takes a density of your own, written in JAX",
+    "poisson-lognormal|poisson-normal|poisson-log-normal|com-poisson|compois|conway|genpois": "take "
+    "'negative-binomial', or 'poisson' with (1 | row) in the formula, where row is a column with a value for each row",
+    "nbinom1|nb1|quasi": "take 'negative-binomial' for counts that vary more than 'poisson' has it, and "
+    "'beta-binomial' for successes",
+    "truncated|censored|tobit": "there is none for labels that are cut off",
+    "probit|cloglog|logit": "it is a link: take svrhmc.families.bernoulli('probit')",
     "laplace|cauchy|robust|huber": "take 'student-t', which rows that are far off pull less",
 }  # by parts of names that other programs have
 

@@ -105,6 +105,7 @@ class Loss(ABC):
     spread: ClassVar[bool] = False  # whether the shared parameter is a spread, which the residuals of labels tell
     without_residuals: ClassVar[str] = "drop columns"  # what helps where some coefficients fit every label exactly
     overdispersed: ClassVar[str] = ""  # what to try where y varies more than the family has it
+    other_zeros: ClassVar[str] = "family='hurdle-negative-binomial'"  # to try where counts have other numbers of zeros
     far_off: ClassVar[str] = ""  # what to try where some y are further off than the family has them
     modelled: ClassVar[str] = "the linear predictor"  # in words, with {response}, {event} and {first}, the first class
     most_classes: ClassVar[float] = 0  # that labels may have, where they are classes, texts among them

@@ -46,9 +46,9 @@ class HurdleNegativeBinomial(NamedTuple):
 
     @staticmethod
     def formulas(op: Any) -> Formulas:
-        """With p = σ(v) and ρ = p/sp(v), so that ∂g/∂a = gρ and ∂g/∂b = g(1 − ρ): log(1 − e^{−g}) has slopes (1 − u)ρ and
-        (1 − u)(1 − ρ), and curvatures (1 − u)(g_xy/g − (1 + g − u) g_x g_y/g²), g_aa/g = ρ(1 − p), g_ab/g = ρp,
-        g_bb/g = 1 − ρ − ρp.
+        """With p = σ(v) and ρ = p/sp(v), so that ∂g/∂a = gρ and ∂g/∂b = g(1 − ρ): log(1 − e^{−g}) has slopes
+        (1 − u)ρ and (1 − u)(1 − ρ), and curvatures (1 − u)(g_xy/g − (1 + g − u) g_x g_y/g²), g_aa/g = ρ(1 − p),
+        g_ab/g = ρp, g_bb/g = 1 − ρ − ρp.
         """
         exp, log, log1p, where, maximum = op.exp, op.log, op.log1p, op.where, op.maximum
         soft, sigmoid, softplus, rising = op.soft, op.sigmoid, op.softplus, op.rising

@@ -41,7 +41,9 @@ class InverseGaussian(NamedTuple):
 
     @staticmethod
     def formulas(op: Any) -> Formulas:
-        """With s = λ/μ and h = ½s(eʳ − 1)(1 − e⁻ʳ): slopes s(1 − eʳ) and h − ½; curvatures s(2eʳ − 1), s(1 − eʳ) and h."""
+        """With s = λ/μ and h = ½s(eʳ − 1)(1 − e⁻ʳ): slopes s(1 − eʳ) and h − ½; curvatures s(2eʳ − 1), s(1 − eʳ)
+        and h.
+        """
         exp, expm1 = op.exp, op.expm1
 
         @op.function

@@ -80,6 +80,7 @@ class PoissonLoss(Family):
     ratio = "ratio of means"
     modelled = "the logarithm of the mean of {response}"
     overdispersed = "family='negative-binomial', whose variance is larger than its mean"
+    other_zeros = "family='hurdle-poisson'"
     outcome = "counts"
     convex = True
     kernel = Poisson

@@ -47,10 +47,8 @@ def zero_inflated_poisson() -> Loss:
 
 def mixed_zero(op: Any) -> Any:
     """Value and slopes, by g and ζ, of a count of 0."""
-    exp, expm1, log1p, log, where, maximum, minimum = (
-        op.exp, op.expm1, op.log1p, op.log, op.where, op.maximum, op.minimum
-    )  # fmt: skip
-    sigmoid, softplus = op.sigmoid, op.softplus
+    exp, expm1, log1p, where, sigmoid, softplus = op.exp, op.expm1, op.log1p, op.where, op.sigmoid, op.softplus
+    maximum, minimum = op.maximum, op.minimum
 
     def zero(g: Any, zeta: Any) -> Any:
         lost = -expm1(-minimum(g, 1e6))

@@ -15,6 +15,7 @@ from svrhmc.tables.columns import CATEGORY, NUMBER, TRUTH, Column
 
 _EVENTS = ([0.0, 1.0], [-1.0, 1.0])  # numbers that stand for no and yes
 _CLASSES, _COUNT = 50, 1000  # most classes of texts that are taken for classes, and largest number taken for a count
+_SCALE = 10  # largest number that may be a step of a scale from 1 on
 Ends = tuple[float, float, bool]  # of numbers: the least, the largest, and whether all are whole
 
 
@@ -95,6 +96,9 @@ def _guess(column: Column, ends: Ends | None) -> tuple[str, str]:
         return "bernoulli", f"the response is {two[0]:g} or {two[1]:g}"
     if low == 0 and high <= _COUNT and whole:
         return "poisson", "the response holds counts from 0 on"
+    if whole and low == 1 and 2 < high <= _SCALE:
+        steps = f"whole numbers from 1 to {high:g}; if they are steps of a scale, name the family 'ordinal'"
+        return "gaussian", f"the response holds {steps}"
     classes = f"; if {two[0]:g} and {two[1]:g} are classes, name the family 'bernoulli'" if len(two) == 2 else ""
     return "gaussian", f"the response holds numbers{classes}"
 

@@ -148,7 +148,7 @@ def _zeros(some: RowsForm, residuals: _Residuals) -> str:
     if abs(count - expected) < _MORE * min(expected, residuals.total - expected):
         return ""
     remedy = f"{loss.overdispersed}; " if count > expected and loss.overdispersed else ""
-    apart = "a zero-inflated or hurdle family is not available: fit y > 0 by 'bernoulli', and the rows with y > 0 apart"
+    apart = f"{loss.other_zeros}, which has a probability of its own for zeros"
     counted = f"{count:,.0f} of {residuals.total:,.0f} are 0, where the model expects {expected:,.0f}"
     return f"Zeros: {counted}. Try: {remedy}{apart}."
 
