@@ -274,7 +274,7 @@ def test_from_formula_to_report(name, tmp_path):
     mean = table["y"].mean() / (1 if not more else table["m"].mean())
     fitted = p.mean.mean() / (1 if not more else table["m"].mean())
     assert fitted == pytest.approx(mean, rel=0.15)
-    inside = (table["y"] >= p.new_quantiles[:, 0]) & (table["y"] <= p.new_quantiles[:, 1])
+    inside = (table["y"] >= p.new_quantiles[0]) & (table["y"] <= p.new_quantiles[1])
     assert 0.82 < inside.mean() <= 1.0
     assert np.isfinite(found.effects().mean).all()
     text = found.report(tmp_path / "report.html").read_text()

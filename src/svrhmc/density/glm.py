@@ -50,14 +50,15 @@ def glm(
     """A generalised linear model: y has the distribution `family` at the predictor t = offset + aᵀx, and x the prior.
 
     X: an array (n, columns), dense or scipy CSR, float32 or float64. No intercept is added.
-    family: "bernoulli", "binomial", "poisson", "gaussian", "student-t", "negative-binomial", "gamma",
-        "categorical" or "ordinal"; or one of `svrhmc.targets.families`, such as `families.bernoulli("probit")`; or a
+    family: "bernoulli", "binomial", "poisson", "gaussian", "student-t", "negative-binomial", "geometric",
+        "hurdle-poisson", "hurdle-negative-binomial", "zero-inflated-poisson", "zero-inflated-negative-binomial",
+        "gamma", "log-normal", "inverse-gaussian", "beta", "beta-binomial", "categorical" or "ordinal"; or one of `svrhmc.targets.families`, such as `families.bernoulli("probit")`; or a
         `Loss` of your own.
     y: n labels; for "binomial" the number of successes. "bernoulli" takes 0 and 1, −1 and 1, truth values, or two
         texts, of which the one that comes last in their order is 1. Classes of "categorical" may be any labels (texts,
         whole numbers, truth values): in their order the first is the baseline, and `target.classes` has them. Those of
         "ordinal" have an order: numbers, or an ordered category of a data frame.
-    trials: for "binomial" the number of trials, one for all rows or one for each.
+    trials: for "binomial" and "beta-binomial" the number of trials, one for all rows or one for each.
     noise_variance: the variance of the noise of "gaussian", if it is known; None: log σ is the last coordinate of x.
     offset: n numbers to add to the predictors, such as log exposures.
     weights: n numbers, 0 or more. A row of weight w counts as w such rows, so that an aggregated table has the same

@@ -10,7 +10,7 @@ that trials are no weight here, and a label holds both in one number: m + y/2²�
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -168,17 +168,38 @@ class BetaBinomialLoss(SharedFamily):
         return _counts(y)[1]
 
     def draw(self, t: Array, u: Array, trials: Array | None = None) -> Array:
-        """The binomial quantile where m is 1, else that of the whole law, summed from 0 on."""
-        from scipy.stats import betabinom
-
-        phi = np.exp(t[..., 1])
-        shares = NUMPY.sigmoid(t[..., 0]) * phi, NUMPY.sigmoid(-t[..., 0]) * phi
-        return np.asarray(betabinom.ppf(u, 1 if trials is None else np.asarray(trials, np.int64), *shares), np.float64)
+        """The number of k < m with P(Y ≤ k) < u."""
+        m = np.ones(np.shape(u)) if trials is None else np.asarray(trials, np.float64)
+        y = np.zeros(np.broadcast_shapes(np.shape(t)[:-1], np.shape(u), m.shape))
+        for total, _ in _sums(t, m):
+            if not (below := total < u).any():
+                break
+            y += below
+        return np.minimum(y, m)
 
     def cumulative(self, t: Array, y: Array, trials: Array | None = None) -> tuple[Array, Array]:
         """Of the number of successes."""
-        from scipy.stats import betabinom
+        m, successes = _counts(y)
+        at_most = below = np.zeros(np.broadcast_shapes(np.shape(t)[:-1], y.shape))
+        for k, (total, p) in enumerate(_sums(t, m)):
+            if k > successes.max():
+                break
+            at_most = np.where(k == successes, total, at_most)
+            below = np.where(k == successes, total - p, below)
+        return np.maximum(below, 0.0), np.minimum(at_most, 1.0)
 
-        (m, k), phi = _counts(y), np.exp(t[..., 1])
-        law = betabinom(m.astype(np.int64), NUMPY.sigmoid(t[..., 0]) * phi, NUMPY.sigmoid(-t[..., 0]) * phi)
-        return np.where(k > 0, law.cdf(k - 1), 0.0), np.asarray(law.cdf(k), np.float64)
+
+def _sums(t: Array, m: Array) -> Iterator[tuple[Array, Array]]:
+    """P(Y ≤ k) and P(Y = k) for k = 0, 1, … up to the most trials.
+
+    P(k + 1)/P(k) = (m − k)(a + k)/((k + 1)(b + m − k − 1)).
+    """
+    phi = np.exp(t[..., 1])
+    a, b = NUMPY.sigmoid(t[..., 0]) * phi, NUMPY.sigmoid(-t[..., 0]) * phi
+    p = np.exp(NUMPY.log_rising(b, m) - NUMPY.log_rising(phi, m))
+    total = p
+    for k in range(int(m.max(initial=0.0)) + 1):
+        yield total, p
+        left = np.maximum(m - k, 0.0)
+        p = p * (left * (a + k) / ((k + 1) * np.maximum(b + left - 1, 1e-300)))
+        total = total + p

@@ -68,6 +68,8 @@ def units_and_priors(
     weak: list[Prior] = [
         Normal(p / far**2 if lifted else p, m) for p, m in zip(precision.tolist(), mean.tolist(), strict=True)
     ]
+    if lifted and isinstance(prior, Flat):  # thresholds stand in the place of an intercept
+        weak = [prior for _ in parameters]
     return units, ([middle] if intercept else []) + slopes, _shared(prior, weak, parameters, names)
 
 

@@ -96,8 +96,10 @@ def fit(
         standard deviations and correlations that are estimated too.
     table: a pandas, polars or pyarrow table, or a dictionary of columns; or a table in partitions
         (`svrhmc.data.from_parquet`, `from_csv`, `from_dask`), whose rows are read in passes.
-    family: "gaussian" (the noise is unknown), "bernoulli", "binomial", "poisson", "negative-binomial", "gamma",
-        "student-t", "categorical", "ordinal", or one of `svrhmc.targets.families`; None chooses by the response, and
+    family: "gaussian" (the noise is unknown), "bernoulli", "binomial", "beta-binomial", "poisson",
+        "negative-binomial", "geometric", "hurdle-poisson", "hurdle-negative-binomial", "zero-inflated-poisson",
+        "zero-inflated-negative-binomial", "gamma", "log-normal", "inverse-gaussian", "beta", "student-t",
+        "categorical", "ordinal", or one of `svrhmc.targets.families`; None chooses by the response, and
         `posterior.design.guessed` says why.
     weights, offset, exposure, trials: a column's name, or one number for each row (of a table in memory). Weights count
         rows; an exposure (for counts: months observed, say) is an offset of its logarithm.

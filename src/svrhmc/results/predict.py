@@ -315,7 +315,7 @@ def predictions_at(
     form = model.at(X, offset, posterior.units)
     counts = None
     if trials is not None:
-        counts = model.loss.observed(np.zeros(form.rows.n), form.rows.n, trials).counts
+        counts = model.loss.trials_of(*model.loss.observed(np.zeros(form.rows.n), form.rows.n, trials))
     groups = _groups_at(posterior, table, form.rows.n, draws, seed, grouping or Grouping())
     return Predictions(form, posterior.without_groups(draws), seed, counts, groups)
 
