@@ -244,11 +244,11 @@ def test_split_hmc_has_the_law_of_quadrature(name):
         assert (z < LIMIT).all() if shift == 0 else (z > LIMIT).any(), z
 
 
-def table_of(name, n=400):
+def table_of(name, n=400, between=0.0):
     """A numeric column, one of categories, a grouping factor, and a response of the family."""
     rng = np.random.default_rng([9, NAMES.index(name)])
     x, plan, school = rng.normal(size=n), rng.choice(["a", "b"], n), rng.integers(0, 12, n)
-    eta = 0.5 + 0.4 * x - 0.5 * (plan == "b") + 0.4 * rng.normal(size=12)[school]
+    eta = (2.0 if name.startswith("zero") else 0.5) + 0.4 * x - 0.5 * (plan == "b") + between * rng.normal(size=12)[school]
     loss = loss_of(name)
     rest = {0: (), 1: (-0.9 if "poisson" in name else 0.9,), 2: (0.6, -0.9)}[loss.shared]
     t = np.column_stack([eta, *(np.full(n, each) for each in rest)]) if rest else eta
@@ -306,7 +306,118 @@ def test_the_unit_of_y_does_not_matter():
 
 @pytest.mark.parametrize("name", ["beta", "hurdle-poisson", "beta-binomial", "log-normal"])
 def test_groups(name):
-    table, more = table_of(name)
+    table, more = table_of(name, between=0.4)
     found = svrhmc.fit("y ~ x + (1 | school)", table, name, seed=1, draws=400, **more)
     assert found.names[-1] == "sd(1 | school)"
     assert abs(found.mean[1] - 0.4) < 5 * found.sd[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "y", "message"),
+    [
+        ("log-normal", [1.0, 2.0, 0.0, 3.0], "positive numbers for the log-normal family; got 0 at row 2: fit y > 0 by"),
+        ("inverse-gaussian", [1.0, -2.0, 1.0, 3.0], "positive numbers for the inverse-gaussian family; got -2 at row 1"),
+        ("beta", [0.5, 0.0, 0.2, 0.9], "shares above 0 and below 1 for the beta family; got 0 at row 1: it has no"),
+        ("beta", [0.5, 0.4, 1.0, 0.9], "got 1 at row 2"),
+        ("beta", [50.0, 40.0, 30.0, 90.0], "percentages have to be divided by 100"),
+        ("beta-binomial", [0, 1, 2, 0], "y must be 0 or 1 where trials is None; got 2 at row 2"),
+        ("geometric", [0, 1, 2.5, 0], "not a whole number"),
+        ("hurdle-poisson", [0, 0, 0, 0], "counts of which some are above 0 for the family 'hurdle-poisson'; got 0 everywhere"),
+        ("hurdle-negative-binomial", [0, 0, -1, 0], "a negative count"),
+        ("zero-inflated-poisson", [0, 0, 0, 0], "counts of which some are above 0"),
+    ],
+)  # fmt: skip
+def test_labels_are_checked_at_the_door(name, y, message):
+    with pytest.raises(ValueError, match="must be") as caught:
+        glm(np.ones((4, 1)), y, name)
+    assert message in str(caught.value)
+
+
+def test_trials_are_counted_with_successes():
+    target = glm(np.ones((3, 1)), [3, 0, 7], "beta-binomial", trials=[5, 2, 7])
+    assert target.loss.trials_of(target.y, None).tolist() == [5, 2, 7]
+    assert target.loss.seen(target.y).tolist() == [3, 0, 7]
+    with pytest.raises(ValueError, match="trials must be at least the successes"):
+        glm(np.ones((2, 1)), [3, 0], "beta-binomial", trials=2)
+    with pytest.raises(ValueError, match="below 2²⁶ for the beta-binomial family"):
+        glm(np.ones((2, 1)), [3, 0], "beta-binomial", trials=2**26)
+    posterior = svrhmc.sample(target, 200)
+    with pytest.raises(ValueError, match="trials"):
+        posterior.predict(np.ones((1, 1)), trials=-1)
+
+
+@pytest.mark.parametrize(
+    ("asked", "name"),
+    [
+        ("lognormal", "log-normal"), ("Beta", "beta"), ("wald", "inverse-gaussian"), ("inverse.gaussian", "inverse-gaussian"),
+        ("InverseGaussian", "inverse-gaussian"), ("negativebinomial", "negative-binomial"), ("nbinom2", "negative-binomial"),
+        ("negbinomial", "negative-binomial"), ("beta_binomial", "beta-binomial"), ("hurdle_poisson", "hurdle-poisson"),
+        ("hurdle_negativebinomial", "hurdle-negative-binomial"), ("hurdle_negbinomial", "hurdle-negative-binomial"),
+        ("zero_inflated_poisson", "zero-inflated-poisson"), ("ZIP", "zero-inflated-poisson"),
+        ("zero_inflated_negativebinomial", "zero-inflated-negative-binomial"),
+        ("zero_inflated_negbinomial", "zero-inflated-negative-binomial"), ("zero inflated poisson", "zero-inflated-poisson"),
+        ("cumulative", "ordinal"), ("geometric", "geometric"),
+    ],
+)  # fmt: skip
+def test_other_libraries_names(asked, name):
+    assert families.family_of(asked).name == name
+
+
+@pytest.mark.parametrize(
+    ("asked", "advice"),
+    [
+        ("quantile", "new_quantiles"), ("asym_laplace", "student-t"), ("cox", "piecewise constant hazard"), ("gp", "s(x)"),
+        ("gaussian_process", "s(x)"), ("zero_one_inflated_beta", "'beta'"), ("weibull", "'gamma' and 'log-normal'"),
+        ("surv", "that all ended"), ("von_mises", "angles"), ("dirichlet", "'beta' for one of them"),
+        ("multinomial_counts", "weights="), ("skew_normal", "'student-t' for heavy tails"), ("exponential", "has shape 1"),
+        ("mixture", "a density of your own"), ("poisson-lognormal", "(1 | row)"), ("tweedie", "'gamma' or 'log-normal'"),
+        ("nbinom1", "'negative-binomial'"), ("quasibinomial", "'beta-binomial' for successes"), ("hurdle_gamma", "'gamma'"),
+        ("betar", "did you mean 'beta'"), ("zero_inflated_negbin", "zero-inflated-negative-binomial"),
+    ],
+)  # fmt: skip
+def test_names_of_families_that_are_not_here_are_answered(asked, advice):
+    with pytest.raises(ValueError, match="family must be one of") as caught:
+        families.family_of(asked)
+    assert advice in str(caught.value)
+
+
+def test_advice_works():
+    """What the answers tell to do runs."""
+    rng = np.random.default_rng(2)
+    table = pandas.DataFrame({"x": rng.normal(size=60), "y": rng.exponential(2.0, 60), "count": rng.poisson(2.0, 60)})
+    table["row"] = np.arange(60).astype(str)
+    fixed = svrhmc.fit("y ~ x", table, "gamma", prior={"log shape": svrhmc.targets.priors.Normal(1e8)}, draws=100)
+    assert abs(fixed.mean[-1]) < 1e-3
+    svrhmc.fit("count ~ x + (1 | row)", table, "poisson", draws=50)
+    svrhmc.fit("y ~ s(x)", table, "gaussian", draws=50)
+    assert svrhmc.targets.Model is not None
+
+
+def test_a_scale_from_1_on_is_told_of_ordinal():
+    rng = np.random.default_rng(0)
+    table = {"x": rng.normal(size=90), "rating": 1 + np.arange(90) % 5}
+    found = svrhmc.fit("rating ~ x", table, draws=100)
+    assert found.family == "gaussian"
+    assert "steps of a scale, name the family 'ordinal'" in found.design.guessed
+    assert "ordinal" in str(found.summary())
+    assert (
+        "ordinal" not in svrhmc.fit("rating ~ x", {**table, "rating": table["rating"] + 0.5}, draws=100).design.guessed
+    )
+
+
+def test_flat_priors_are_judged():
+    X, y, _ = simulated("hurdle-poisson")
+    flat, normal = svrhmc.targets.priors.Flat(), svrhmc.targets.priors.Normal(1.0)
+    assert np.isfinite(glm(X, y, "hurdle-poisson", prior=flat, shared_prior=flat).mode()).all()
+    with pytest.raises(ValueError, match="no row is 0, and as the log odds of a zero fall"):
+        glm(X, y + 1, "hurdle-poisson", shared_prior=flat)
+    with pytest.raises(ValueError, match="never to 0"):
+        glm(X, y, "zero-inflated-poisson", shared_prior=flat)
+    assert glm(X, y, "hurdle-negative-binomial", shared_prior=[normal, flat]).dim == 4
+    with pytest.raises(ValueError, match="Poisson counts and never to 0"):
+        glm(X, y, "hurdle-negative-binomial", shared_prior=[flat, normal])
+    X, y, _ = simulated("inverse-gaussian")
+    with pytest.raises(ValueError, match="improper"):
+        glm(X[:, :1], y, "inverse-gaussian", prior=flat)
+    X, y, _ = simulated("beta")
+    assert np.isfinite(glm(X, y, "beta", prior=flat, shared_prior=flat).mode()).all()

@@ -50,10 +50,10 @@ def glm(
     """A generalised linear model: y has the distribution `family` at the predictor t = offset + aᵀx, and x the prior.
 
     X: an array (n, columns), dense or scipy CSR, float32 or float64. No intercept is added.
-    family: "bernoulli", "binomial", "poisson", "gaussian", "student-t", "negative-binomial", "geometric",
-        "hurdle-poisson", "hurdle-negative-binomial", "zero-inflated-poisson", "zero-inflated-negative-binomial",
-        "gamma", "log-normal", "inverse-gaussian", "beta", "beta-binomial", "categorical" or "ordinal"; or one of `svrhmc.targets.families`, such as `families.bernoulli("probit")`; or a
-        `Loss` of your own.
+    family: "bernoulli", "binomial", "beta-binomial", "poisson", "negative-binomial", "geometric", "hurdle-poisson",
+        "hurdle-negative-binomial", "zero-inflated-poisson", "zero-inflated-negative-binomial", "gaussian",
+        "student-t", "gamma", "log-normal", "inverse-gaussian", "beta", "categorical" or "ordinal"; or one of
+        `svrhmc.targets.families`, such as `families.bernoulli("probit")`; or a `Loss` of your own.
     y: n labels; for "binomial" the number of successes. "bernoulli" takes 0 and 1, −1 and 1, truth values, or two
         texts, of which the one that comes last in their order is 1. Classes of "categorical" may be any labels (texts,
         whole numbers, truth values): in their order the first is the baseline, and `target.classes` has them. Those of

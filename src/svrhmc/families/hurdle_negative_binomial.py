@@ -55,10 +55,9 @@ class HurdleNegativeBinomial(NamedTuple):
         lacking, (energy, slopes) = truncation(op), parts_of_counts(op)
 
         @op.function
-        def parts(a: Any, b: Any, zeta: Any, y: Any, phi: Any) -> Any:
+        def parts(a: Any, b: Any, zeta: Any, y: Any, phi: Any, log_rising: Any, rate: Any) -> Any:
             v, some, at_least = a - b, y > 0.0, maximum(y, 1.0)
             soft_v, p, rest = soft(v)
-            log_rising, rate = rising(phi, at_least)
             g, size = phi * soft_v, maximum(soft_v, 1e-300)
             u, share = lacking(g), where(v < _FAR, 1.0, p / size)
             log_g = b + where(v < _FAR, v, log(size))
@@ -72,10 +71,12 @@ class HurdleNegativeBinomial(NamedTuple):
             )
 
         def value(loss: Any, a: Any, b: Any, zeta: Any, y: Any) -> Any:
-            return parts(a, b, zeta, y, op.exp(b))[0]
+            phi = op.exp(b)
+            return parts(a, b, zeta, y, phi, op.log_rising(phi, y), 0.0)[0]
 
         def slope(loss: Any, a: Any, b: Any, zeta: Any, y: Any) -> Any:
-            return parts(a, b, zeta, y, op.exp(b))[1:]
+            phi = op.exp(b)
+            return parts(a, b, zeta, y, phi, 0.0, op.rising_rate(phi, y))[1:]
 
         def curvature(loss: Any, a: Any, b: Any, zeta: Any, y: Any) -> Any:
             v, phi = a - b, op.exp(b)
@@ -96,7 +97,8 @@ class HurdleNegativeBinomial(NamedTuple):
             for i in range(count):
                 if i == 0 or t[1, i] != t[1, i - 1]:
                     phi = exp(t[1, i])
-                t[3, i], s[0, i], s[1, i], s[2, i] = parts(t[0, i], t[1, i], t[2, i], y[i], phi)
+                log_rising, rate = rising(phi, y[i])
+                t[3, i], s[0, i], s[1, i], s[2, i] = parts(t[0, i], t[1, i], t[2, i], y[i], phi, log_rising, rate)
 
         return Formulas(slope, curvature, value, energies=energies, arguments=3)
 

@@ -45,10 +45,9 @@ class ZeroInflatedNegativeBinomial(NamedTuple):
         zero, (energy, slopes) = mixed_zero(op), parts_of_counts(op)
 
         @op.function
-        def parts(a: Any, b: Any, zeta: Any, y: Any, phi: Any) -> Any:
+        def parts(a: Any, b: Any, zeta: Any, y: Any, phi: Any, log_rising: Any, rate: Any) -> Any:
             v, some = a - b, y > 0.0
             soft_v, p, rest = soft(v)
-            log_rising, rate = rising(phi, y)
             by_a, by_b = slopes(phi, y, soft_v, p, rest, rate)
             value, by_g, by_zeta = zero(phi * soft_v, zeta)
             return (
@@ -59,10 +58,12 @@ class ZeroInflatedNegativeBinomial(NamedTuple):
             )
 
         def value(loss: Any, a: Any, b: Any, zeta: Any, y: Any) -> Any:
-            return parts(a, b, zeta, y, op.exp(b))[0]
+            phi = op.exp(b)
+            return parts(a, b, zeta, y, phi, op.log_rising(phi, y), 0.0)[0]
 
         def slope(loss: Any, a: Any, b: Any, zeta: Any, y: Any) -> Any:
-            return parts(a, b, zeta, y, op.exp(b))[1:]
+            phi = op.exp(b)
+            return parts(a, b, zeta, y, phi, 0.0, op.rising_rate(phi, y))[1:]
 
         def curvature(loss: Any, a: Any, b: Any, zeta: Any, y: Any) -> Any:
             some, phi = y > 0, op.exp(b)
@@ -85,7 +86,8 @@ class ZeroInflatedNegativeBinomial(NamedTuple):
             for i in range(count):
                 if i == 0 or t[1, i] != t[1, i - 1]:
                     phi = exp(t[1, i])
-                t[3, i], s[0, i], s[1, i], s[2, i] = parts(t[0, i], t[1, i], t[2, i], y[i], phi)
+                log_rising, rate = rising(phi, y[i])
+                t[3, i], s[0, i], s[1, i], s[2, i] = parts(t[0, i], t[1, i], t[2, i], y[i], phi, log_rising, rate)
 
         return Formulas(slope, curvature, value, energies=energies, arguments=3)
 
