@@ -248,7 +248,12 @@ def table_of(name, n=400, between=0.0):
     """A numeric column, one of categories, a grouping factor, and a response of the family."""
     rng = np.random.default_rng([9, NAMES.index(name)])
     x, plan, school = rng.normal(size=n), rng.choice(["a", "b"], n), rng.integers(0, 12, n)
-    eta = (2.0 if name.startswith("zero") else 0.5) + 0.4 * x - 0.5 * (plan == "b") + between * rng.normal(size=12)[school]
+    eta = (
+        (2.0 if name.startswith("zero") else 0.5)
+        + 0.4 * x
+        - 0.5 * (plan == "b")
+        + between * rng.normal(size=12)[school]
+    )
     loss = loss_of(name)
     rest = {0: (), 1: (-0.9 if "poisson" in name else 0.9,), 2: (0.6, -0.9)}[loss.shared]
     t = np.column_stack([eta, *(np.full(n, each) for each in rest)]) if rest else eta
@@ -421,3 +426,79 @@ def test_flat_priors_are_judged():
         glm(X[:, :1], y, "inverse-gaussian", prior=flat)
     X, y, _ = simulated("beta")
     assert np.isfinite(glm(X, y, "beta", prior=flat, shared_prior=flat).mode()).all()
+
+
+def columns(*values):
+    """An intercept, and these with mean 0 and deviation 1."""
+    X = np.column_stack(values)
+    return np.column_stack([np.ones(len(X)), (X - X.mean(axis=0)) / X.std(axis=0)])
+
+
+def digits():
+    """Every fifth digit of scikit-learn: 64 blocks of 16 pixels each, with how many of these are dark."""
+    from sklearn.datasets import load_digits
+
+    return load_digits().data[::5]
+
+
+def pixels():
+    """The dark pixels of one block, of which many have none, by those of the upper and the lower half."""
+    blocks = digits()
+    return columns(blocks[:, :32].sum(axis=1), blocks[:, 32:].sum(axis=1)), blocks[:, 42], {}
+
+
+def blocks_in_use():
+    """How many of the 64 blocks have a dark pixel, by the number of dark pixels in the left half."""
+    blocks = digits()
+    left = blocks.reshape(-1, 8, 8)[:, :, :4].sum(axis=(1, 2))
+    return columns(left, left**2), (blocks > 0).sum(axis=1).astype(float), {"trials": np.full(len(blocks), 64.0)}
+
+
+def smoothness():
+    """Of 114 tumours (scikit-learn), a number between 0 and 1, by their radius and texture."""
+    from sklearn.datasets import load_breast_cancer
+
+    X = load_breast_cancer().data[::5]
+    return columns(X[:, 0], X[:, 1]), X[:, 4], {}
+
+
+def progression():
+    """How far the disease of 148 patients went in a year (scikit-learn)."""
+    from sklearn.datasets import load_diabetes
+
+    table = load_diabetes()
+    return columns(*table.data[::3, [2, 3, 8]].T), table.target[::3] / 100, {}
+
+
+REFERENCE_DATA = {
+    "log-normal": progression, "inverse-gaussian": progression, "geometric": pixels, "beta": smoothness, "beta-binomial": blocks_in_use,
+    "hurdle-poisson": pixels, "hurdle-negative-binomial": pixels, "zero-inflated-poisson": pixels,
+    "zero-inflated-negative-binomial": pixels,
+}  # fmt: skip
+
+
+# Means, standard deviations and effective draws by `benchmarks/more_references.py`: NumPyro, NUTS, two chains of 5,000.
+REFERENCES = {
+    "log-normal": ([0.28777, 0.2045, 0.09932, 0.22177, -0.83109], [0.03621, 0.03997, 0.04006, 0.04335, 0.06006], 3987),
+    "inverse-gaussian": ([0.38657, 0.22915, 0.08431, 0.19353, 1.74453], [0.04428, 0.04865, 0.04755, 0.04608, 0.11902], 4088),
+    "geometric": ([1.64089, -0.13604, 0.75154], [0.05849, 0.0631, 0.071], 5258),
+    "beta": ([-2.2221, 0.03298, -0.03939, 6.20466], [0.01437, 0.01541, 0.01587, 0.13762], 4663),
+    "beta-binomial": ([0.05573, 0.34018, -0.27972, 8.04665], [0.01332, 0.09319, 0.09313, 0.7353], 3639),
+    "hurdle-poisson": ([2.24219, -0.04362, 0.24897, -0.47653], [0.02471, 0.02155, 0.02389, 0.11086], 3949),
+    "hurdle-negative-binomial": ([2.22627, -0.04647, 0.27202, 1.87029, -0.47684], [0.03872, 0.03545, 0.04117, 0.19235, 0.10872], 3958),
+    "zero-inflated-poisson": ([2.24109, -0.04365, 0.2502, -0.47706], [0.02468, 0.02156, 0.0237, 0.11053], 4183),
+    "zero-inflated-negative-binomial": ([2.21391, -0.04792, 0.28567, 1.81328, -0.50267], [0.04043, 0.03599, 0.04352, 0.19705, 0.11145], 3795),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_means_and_deviations_are_those_of_a_long_run_of_nuts(name):
+    """On real tables; a twin with every row counted 1.3 times is found out."""
+    X, y, more = REFERENCE_DATA[name]()
+    mean, sd, ess = REFERENCES[name]
+    error = np.array(sd) * np.sqrt(1 / ess + 1 / 4000)
+    for weights, right in ((None, True), (np.full(len(y), 1.3), False)):
+        posterior = svrhmc.sample(glm(X, y, name, weights=weights, **more), 4000, seed=2)
+        assert posterior.certificate.verdict in ("exact", "certified", "local")
+        z = np.abs(np.concatenate([posterior.mean - mean, posterior.sd - sd])) / np.tile(error, 2)
+        assert (z < LIMIT).all() if right else (z > LIMIT).any(), z.round(1)

@@ -37,7 +37,7 @@ class LogNormalLoss(GaussianLoss):
 
     name = "log-normal"
     aliases = ("lognormal",)
-    mistaken = ("loggaussian", "log-gaussian", "galton")
+    mistaken = ("log-gaussian", "galton")
     identity_link = False
     label_on_link = True
     ratio = "ratio of means"
