@@ -344,6 +344,16 @@ def test_priors_of_thresholds_and_of_no_intercept():
             svrhmc.fit(formula, table, family=family, prior={"Intercept": law})
 
 
+def test_flat_priors_do_not_stop_at_thresholds_in_silence():
+    table, _ = rated(200)
+    with pytest.raises(
+        ValueError, match=r"a dictionary by column, for 'ordinal'; got Flat\(\): .*\{'year': Flat\(\)\}"
+    ):
+        svrhmc.fit("rating ~ year", table, family="ordinal", prior=priors.Flat())
+    kept = svrhmc.fit("rating ~ year", table, family="ordinal", prior={"year": priors.Flat()}, draws=50)
+    assert "thresholds, at the means of the columns, ~ N(0, 5²)" in kept.prior.said
+
+
 def test_a_model_without_columns_and_too_many_classes_are_refused_in_words():
     table, _ = rated(200)
     with pytest.raises(DataError, match="the family 'ordinal' needs a column that may"):

@@ -68,8 +68,10 @@ def units_and_priors(
     weak: list[Prior] = [
         Normal(p / far**2 if lifted else p, m) for p, m in zip(precision.tolist(), mean.tolist(), strict=True)
     ]
-    if lifted and isinstance(prior, Flat):  # thresholds stand in the place of an intercept
-        weak = [prior for _ in parameters]
+    if lifted and isinstance(prior, Flat):
+        why = "nothing would show that the thresholds have a posterior; with it by column, as in "
+        why += f"prior={{{names[0]!r}: Flat()}}, they keep their weak priors"
+        raise requirement("prior", f"a proper one, or a dictionary by column, for {loss.name!r}", repr(prior), why)
     return units, ([middle] if intercept else []) + slopes, _shared(prior, weak, parameters, names)
 
 
