@@ -164,7 +164,7 @@ class BetaBinomialLoss(SharedFamily):
         return np.floor(y)
 
     def seen(self, y: Array, trials: Array | None = None) -> Array:
-        """Successes."""
+        """The number of successes, as users give it."""
         return _counts(y)[1]
 
     def draw(self, t: Array, u: Array, trials: Array | None = None) -> Array:
