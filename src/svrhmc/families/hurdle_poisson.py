@@ -39,8 +39,8 @@ ZERO = "log odds of zero"
 def hurdle_poisson() -> Loss:
     """Counts whose zeros have a probability of their own; log odds of a zero are the last coordinate of x.
 
-    >>> hurdle_poisson().mean(np.array([0.0, -50.0])).round(3)  # of counts that are never 0
-    array(1.582)
+    >>> round(float(hurdle_poisson().mean(np.array([0.0, -50.0]))), 3)  # of counts that are never 0
+    1.582
     """
     return HurdlePoissonLoss()
 
@@ -155,7 +155,9 @@ class HurdleLoss(SharedFamily):
         none, left = NUMPY.sigmoid(t[..., -1]), NUMPY.sigmoid(-t[..., -1])
         zero = np.exp(-self._log_none(t))
         rank = np.clip((u - none) / np.maximum(left, 1e-300), 0.0, 1.0)
-        y = np.maximum(self._quantile(t, zero + (1.0 - zero) * rank), 1.0)
+        p = zero + (1.0 - zero) * rank
+        many = p > self._below(t, np.full(np.shape(p), 2.0))  # others need no search for their quantile
+        y = np.where(many, np.maximum(self._quantile(t, np.where(many, p, 0.5)), 2.0), 1.0)
         return np.where(u <= none, 0.0, y)
 
     def cumulative(self, t: Array, y: Array, trials: Array | None = None) -> tuple[Array, Array]:
