@@ -150,9 +150,10 @@ DOORS = [
         lambda: table("class ~ x", svrhmc.targets.families.ordinal(levels=["w", "u", "v"])),
     ),
     advised(
-        lambda: table("share ~ x", "beta", {"share": 0.5 + 0 * NUMBERS}),
-        "'gaussian' for their log odds",
-        lambda: table("y ~ x", "gaussian"),
+        lambda: table("share ~ x", "beta", {"share": np.resize([0.0, 0.2, 0.5], 40)}),
+        "fit whether y is 0 or 1 by 'bernoulli' and the other rows by 'beta'",
+        lambda: table("edge ~ x", "bernoulli", {"edge": np.resize([1, 0, 0], 40)}),
+        lambda: table("share ~ x", "beta", {"share": np.resize([0.3, 0.2, 0.5], 40)}),
     ),
     advised(lambda: table("y ~ x", "cauchy"), "take 'student-t'", lambda: table("y ~ x", "student-t")),
     advised(lambda: table("y ~ x + one", change={"one": np.ones(40)}), "leave it out", lambda: table("y ~ x")),
