@@ -201,7 +201,7 @@ class LocationScale(SharedFamily):
     shared_prior = (0.04, 0.0)
     spread = True
 
-    def weak_shared_prior(self, size: float, typical: float = 0.0) -> tuple[Any, Any]:
+    def weak_shared_prior(self, size: float, typical: float = 0.0) -> tuple[Value, Value]:
         """Around the log of the spread of y."""
         return self.shared_prior[0], math.log(size)
 

@@ -172,7 +172,9 @@ def _positive(name: str) -> str:
     return name.removeprefix("log ")
 
 
-def _shared(prior: Priors, weak: list[Prior], parameters: tuple[str, ...], names: tuple[str, ...]) -> list[Prior] | None:
+def _shared(
+    prior: Priors, weak: list[Prior], parameters: tuple[str, ...], names: tuple[str, ...]
+) -> list[Prior] | None:
     """Of the parameters that all rows share: as given for the parameter or for its logarithm, or else weak ones; None
     where there are none. A column of the parameter's own name comes first, and leaves it that of its logarithm.
     """
