@@ -295,3 +295,11 @@ def test_a_large_core_keeps_split_hmc(monkeypatch):
     monkeypatch.setattr(gaussian_scales, "MOST_CORE", 2500)
     monkeypatch.setattr(gaussian_scales, "MOST_PAIRS", 100)
     assert "pairs of effects" in refusal(model_of("crossed"))
+
+
+def test_laplace_s_approximation_has_a_spread_of_every_parameter():
+    answer, _ = find_answer(model_of("single"), None, **{**usual_settings(), "draws": 200})
+    assert answer.method == "marginal-mh"
+    ratio = answer.laplace.sd / answer.sd
+    assert (ratio > 0.4).all()  # that of log σ was 0
+    assert (ratio < 2.5).all()

@@ -192,7 +192,7 @@ class GroupSearch:
             space = ScaleVariables(model, density, bend, record.array("mixing", (dim, dim)))
             start, mode = record.array("start", (len(request.chains), model.dim)), record.array("mode", (dim,))
             sds = record.array("sds", (dim,))
-        w, displace = displacement(density, mode)
+        w, displace = displacement(density, mode, sds)
         return _Variables(space, start, mode[: model.theta_dim], w, sds[: model.theta_dim], MarginalMH(), displace)
 
     def _joint_variables(self) -> _Variables:

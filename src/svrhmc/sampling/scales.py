@@ -66,11 +66,18 @@ def find_scales(model: MixedModel, density: GaussianScales, start: Array, seed: 
     return Scales(space, np.array(states), mode, sds)
 
 
-def displacement(density: GaussianScales, mode: Array) -> tuple[Array, Callable[[Array], Array]]:
-    """The mean of w given φ̂, and w less that from standard normal numbers (states, dim of w)."""
+def displacement(density: GaussianScales, mode: Array, sds: Array) -> tuple[Array, Callable[[Array], Array]]:
+    """The mean of w given φ̂, and w less that from standard normal numbers (states, dim of w), log σ with its sd."""
     given = density.given(mode[None])
     centre = density.draw(given, 0, np.zeros(density.model.inner_dim))
-    return centre, lambda normals: np.array([density.draw(given, 0, own) - centre for own in normals])
+
+    def displace(normals: Array) -> Array:
+        w = np.array([density.draw(given, 0, own) - centre for own in normals])
+        if density.known_noise is None:
+            w[:, -1] = sds[-1] * normals[:, -1]
+        return w
+
+    return centre, displace
 
 
 def _with_noise(model: MixedModel, density: GaussianScales, theta: Array) -> Array:
