@@ -48,7 +48,7 @@ class MarginalMH(ExactSampler):
     kind = "marginal"
     defined, in_numpy = True, "always"
     method = "marginal-mh"
-    freedom: float = 12.0
+    freedom: float = 20.0
 
     def __post_init__(self) -> None:
         settle(self, freedom=positive("freedom", self.freedom))

@@ -3,7 +3,9 @@ independent normals.
 
 Nothing here decides what is right: `svrhmc.exact.marginal.MarginalMH` is exact whatever its proposals are. From the
 mode and the curvature there come first proposals; draws of these, chosen in proportion to their weights, say the
-quantiles and the correlations by which the next ones are made.
+quantiles by which g is bent, and where the density is in t, φ = g(t): log p is known there without noise, so that a
+quadratic fitted to it by least squares says the mean and the covariance of t better than moments of the draws do. Of
+the two that is taken for which log ω, the logarithm of the weights, varies less.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from svrhmc.density.mixed import MixedModel
 from svrhmc.exact.marginal import MarginalMH, ScaleVariables, log_weights, student
 from svrhmc.whitening.groups import Bend
 
-_ROUNDS = (64, 384)  # proposals by which variables are found, one after another
+_ROUNDS = (64, 192)  # proposals by which variables are found, one after another
 _FIRST_FREEDOM = 4.0  # of the t law of the first ones, whose tails are to be long
 _WORTH = 0.3  # of the proposals of a round: effective ones, for which weights are flattened where need be
 _CHOSEN = 512  # of them that are chosen by their weights
@@ -29,6 +31,7 @@ _WIDE = 0.02  # the same, for curvatures; a standard deviation is at most 1
 _FAR = 25.0  # from the start that a mode is looked for
 _NEAR = 1e-3  # of a log density, by which the last step of the search may raise it
 _SPREAD = 1.0
+_LEAST_PRECISION = 0.05  # of a quadratic fitted in variables of a spread of about 1
 
 
 class Scales(NamedTuple):
@@ -52,10 +55,11 @@ def find_scales(model: MixedModel, density: GaussianScales, start: Array, seed: 
         stream = Stream(seed + number, np.zeros(1, np.int64))
         freedom = MarginalMH().freedom if number else _FIRST_FREEDOM
         s = student(stream, np.arange(count), density.dim, freedom)[0]
-        phi, weights = space.phi(s)[0], log_weights(space, s, freedom)
-        chosen = phi[_chosen(weights, _CHOSEN)]
-        bend = Bend.of_draws(chosen, scales)
-        space = ScaleVariables(model, density, bend, _root_of_correlations(bend.into(chosen)))
+        phi = space.phi(s)[0]
+        log_density = density.log_density(phi)
+        places = _chosen(log_weights(space, s, freedom, log_density), _CHOSEN)
+        chosen = phi[places]
+        space = _following(model, density, Bend.of_draws(chosen, scales), chosen, log_density[places])
     some = chosen[(np.arange(chains) * 131) % len(chosen)]
     normals = Stream(seed + len(_ROUNDS), np.arange(chains)).normals(
         0, model.inner_dim, Purpose.START, Purpose.START_FINE
@@ -64,6 +68,44 @@ def find_scales(model: MixedModel, density: GaussianScales, start: Array, seed: 
         space.state(density.draw(density.given(phi[None]), 0, own), phi) for phi, own in zip(some, normals, strict=True)
     ]
     return Scales(space, np.array(states), mode, sds)
+
+
+def _following(
+    model: MixedModel, density: GaussianScales, bend: Bend, draws: Array, log_density: Array
+) -> ScaleVariables:
+    """Variables by the moments of some draws, or by a quadratic fitted to log p, for which log ω varies less."""
+    freedom, t = MarginalMH().freedom, bend.into(draws)
+    candidates = [ScaleVariables(model, density, bend, _root_of_correlations(t))]
+    law = _quadratic_law(t, log_density + np.log(bend(t)[1]).sum(axis=1))
+    if law is not None:
+        candidates.append(ScaleVariables(model, density, bend.shifted(law.mean), law.root))
+    spreads = [float(np.std(log_weights(space, space.s(draws), freedom, log_density))) for space in candidates]
+    return candidates[int(np.argmin(spreads))]
+
+
+class _Law(NamedTuple):
+    """N(mean, root rootᵀ)."""
+
+    mean: Array
+    root: Array
+
+
+def _quadratic_law(t: Array, log_density: Array) -> _Law | None:
+    """That whose logarithm is nearest to a log density at some places; None where they are too few, or it bends up."""
+    d = t.shape[1]
+    lower = np.tril_indices(d)
+    features = np.concatenate([np.ones((len(t), 1)), t, t[:, lower[0]] * t[:, lower[1]]], axis=1)
+    if len(np.unique(t[:, 0])) < 2 * features.shape[1]:
+        return None
+    fitted = np.linalg.lstsq(features, log_density - log_density.max(), rcond=None)[0]
+    half = np.zeros((d, d))
+    half[lower] = fitted[1 + d :]
+    precision = -(half + half.T)
+    values, vectors = np.linalg.eigh(precision)
+    if values[0] <= _LEAST_PRECISION:
+        return None
+    covariance = (vectors / values) @ vectors.T
+    return _Law(covariance @ fitted[1 : 1 + d], np.asarray(np.linalg.cholesky(covariance), np.float64))
 
 
 def displacement(density: GaussianScales, mode: Array, sds: Array) -> tuple[Array, Callable[[Array], Array]]:

@@ -75,6 +75,10 @@ class Bend:
         first = self.slope + self.bend * 0.5 * (v + root)
         return self.centre + self.slope * t - self.bend * H, first, -self.bend * 0.5 * (1 + v / root)
 
+    def shifted(self, by: Array) -> Bend:
+        """g(by + t)."""
+        return Bend(self.centre + self.slope * by, self.slope, self.knee - by, self.bend)
+
     def into(self, theta: Array) -> Array:
         """t with g(t) = θ, by Newton's method, as g is concave and rises."""
         t = (theta - self.centre) / np.maximum(self.slope, _LEAST_SLOPE)
