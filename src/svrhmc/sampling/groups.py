@@ -66,6 +66,7 @@ _WHY = {
     MarginalMH.method: "exact: the scales by their own density, in which effects and coefficients are integrated out, "
     "and these by their Gaussian law given the scales.",
 }
+_SCANNED = {SplitHMC.method: "Laplace's approximation", MarginalMH.method: "the density of the scales"}
 _SPREAD_OUT = 0.25  # of log τ: a standard deviation from which a scale may be near 0
 _MISSED = 0.08  # of the mass, below the draws' first percentile, that Laplace's approximation may see
 _SCAN = np.array([-6.0, -4.0, -3.0, -2.0, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0])
@@ -414,7 +415,7 @@ class GroupSearch:
                     low = float(np.quantile(draws[:, place], 0.01))
                     below = _mass_below(centre[place] + grid, density, low)
                     if below > _MISSED:
-                        return _Scan(_unvisited(term.group.parameter_names()[a], below), None)
+                        return _Scan(_unvisited(self._method, term.group.parameter_names()[a], below), None)
         loss = model.loss
         convex = bool(loss.convex or (loss.shared and loss.convex_given_shared))
         known = "it is log-concave given the scales of the groups, whose density, scanned along each, has one maximum"
@@ -530,8 +531,8 @@ def _mass_below(places: Array, log_density: Array, low: float) -> float:
     return float(p[fine < low].sum() / p.sum())
 
 
-def _unvisited(name: str, below: float) -> str:
+def _unvisited(method: str, name: str, below: float) -> str:
     return (
-        f"Laplace's approximation puts {below:.0%} of {name} below what 99 in 100 draws have: the chains may not have "
+        f"{_SCANNED[method]} puts {below:.0%} of {name} below what 99 in 100 draws have: the chains may not have "
         "been where this scale is near 0 often enough; more draws would tell"
     )
