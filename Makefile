@@ -6,7 +6,7 @@ BIN := .venv/bin
 
 run: .venv/run.done
 	$(BIN)/svrhmc fit
-	$(BIN)/svrhmc compare --plot compare.png
+	$(BIN)/svrhmc compare-samplers --plot compare.png
 
 # Two processes, so one thread of linear algebra in each: more would wait for each other
 test: lint

@@ -6,6 +6,7 @@ from typing import Any
 from svrhmc.core import processes as _processes  # noqa: F401 - first of all: from here on the command may be interrupted
 
 # isort: on
+from svrhmc import compare as _former_compare  # before the function of that name, which it would hide
 from svrhmc import data, distances, dynamics, exact, gradients, targets, theory, whitening
 from svrhmc.core.errors import (
     BudgetError,
@@ -24,6 +25,8 @@ from svrhmc.core.version import VERSION
 from svrhmc.fitting import fit
 from svrhmc.posterior import Posterior, sample
 from svrhmc.reporting import report
+from svrhmc.results.comparison import compare
+from svrhmc.sampler_comparison import compare_samplers
 from svrhmc.samplers import (
     Sampler,
     cv_hmc,
@@ -58,6 +61,8 @@ __all__ = [
     "UnstableStepError",
     "VerdictWarning",
     "WorkersError",
+    "compare",
+    "compare_samplers",
     "cv_hmc",
     "data",
     "distances",
@@ -82,6 +87,8 @@ __all__ = [
     "vr_sgld",
     "whitening",
 ]
+
+vars(compare).update(compare=_former_compare.compare, Curve=_former_compare.Curve)  # former names, deprecated
 
 _ESTIMATORS = (  # of `svrhmc.estimators`, which needs scikit-learn and is loaded where one is asked for
     "BayesianLogisticRegression",

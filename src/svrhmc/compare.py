@@ -1,43 +1,20 @@
-"""Samplers side by side: W₂ to the target against data passes, from chains and from the exact law."""
+"""The former place of `svrhmc.compare_samplers`, which was `svrhmc.compare.compare`.
+
+The package loads this module before it gives the name to its function `svrhmc.compare`, which compares models: so no
+later import of the module hides the function.
+"""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-import numpy as np
-
-from svrhmc.core.arrays import Array
-from svrhmc.core.errors import requirement
 from svrhmc.core.progress import Progress
 from svrhmc.density.base import FiniteSum
-from svrhmc.distances import plug_in_floor, plug_in_w2
+from svrhmc.sampler_comparison import Curve, compare_samplers
 from svrhmc.samplers import Sampler
-from svrhmc.theory import laws
 
-_POINTS = 48
-
-
-@dataclass(frozen=True, eq=False)
-class Curve:
-    """W₂ along a run, at `passes`: `sampled`, the Gaussian plug-in from the chains; `exact`, from the exact moments.
-
-    `floor` is what the plug-in would show for exact draws, so `sampled` tends to √(exact² + floor²).
-    """
-
-    name: str
-    sampler: Sampler
-    steps: int
-    seconds: float
-    passes: Array
-    sampled: Array
-    exact: Array
-    floor: float
-
-    def at(self, passes: float) -> int | None:
-        """The last point that cost no more than so many passes."""
-        affordable = np.flatnonzero(self.passes <= passes * (1 + 1e-12))
-        return int(affordable[-1]) if len(affordable) else None
+__all__ = ["Curve", "compare"]
 
 
 def compare(
@@ -49,26 +26,7 @@ def compare(
     engine: str = "auto",
     progress: Progress = None,
 ) -> list[Curve]:
-    """Run each named sampler for as many steps as `passes` pay for, on a target whose law is known.
-
-    >>> from svrhmc import svr_hmc, targets
-    >>> [curve] = compare(targets.synthetic(20, 2), [("SVR-HMC", svr_hmc(0.1))], passes=5, chains=100)
-    >>> bool(curve.exact[-1] < curve.exact[0])
-    True
-    """
-    if target.closed_form is None:
-        raise requirement("target", "one with a closed form", repr(target))
-    curves = []
-    for name, sampler in samplers:
-        steps = sampler.steps_for(target, passes)
-        thin = max(1, steps // _POINTS)
-        trace = sampler.run(target, steps, chains=chains, seed=seed, thin=thin, engine=engine, progress=progress)
-        shown = [law for law in laws(sampler, target, steps) if law.step and law.step % thin == 0]
-        law = shown[0].target  # e^{−f/T} at the sampler's temperature
-        exact = np.array([at.w2 for at in shown])
-        sampled = np.array(
-            [plug_in_w2(draws, law.mean, law.covariance).value for draws in np.moveaxis(trace.draws, 1, 0)]
-        )
-        floor = plug_in_floor(law.covariance, chains)
-        curves.append(Curve(name, sampler, steps, trace.seconds, trace.passes, sampled, exact, floor))
-    return curves
+    """Deprecated: `svrhmc.compare_samplers` with the same parameters."""
+    sentence = "use svrhmc.compare_samplers for svrhmc.compare.compare; svrhmc.compare compares models"
+    warnings.warn(sentence, DeprecationWarning, stacklevel=2)
+    return compare_samplers(target, samplers, passes, chains, seed, engine, progress)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from svrhmc.compare import Curve
 from svrhmc.core.figures import COLOURS, STYLE, matplotlib, written
+from svrhmc.sampler_comparison import Curve
 from svrhmc.samplers import LABELS
 from svrhmc.theory.complexity import Comparison, boundaries, cost, crossings
 

@@ -267,6 +267,10 @@ class Loss(ABC):
     def mean(self, t: Array) -> Array:
         """E y at t: the inverse link."""
 
+    def variance(self, t: Array) -> Array | None:
+        """The variance of one y at t, for R² on the scale of y; None where a loss does not say, or there is none."""
+        return None
+
     def link_variance(self, mean: Array, shared: Array) -> Array | None:
         """The variance of one y about its mean, on the scale of the predictor, for shares of variance and R².
 

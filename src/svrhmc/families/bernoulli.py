@@ -113,6 +113,11 @@ class EventLoss(Family):
     def cumulative(self, t: Array, y: Array, trials: Array | None = None) -> tuple[Array, Array]:
         return two_values(self.mean(-t), np.greater(y, 0))
 
+    def variance(self, t: Array) -> Array:
+        """p(1 − p)."""
+        p = self.mean(t)
+        return p * (1 - p)
+
     def seen(self, y: Array, trials: Array | None = None) -> Array:
         """0 and 1 for the signs."""
         return np.asarray(y > 0, np.float64)

@@ -118,6 +118,10 @@ class BinomialLoss(Family):
         """π²/3 for one trial, that of the logistic law."""
         return np.full(len(mean), np.pi**2 / 3)
 
+    def variance(self, t: Array) -> Array:
+        """p(1 − p), of one trial."""
+        return _TRIAL.variance(t)
+
     def mean(self, t: Array) -> Array:
         """P(success) = 1/(1 + e⁻ᵗ)."""
         return _TRIAL.mean(t)

@@ -114,6 +114,10 @@ class GammaLoss(SharedFamily):
 
         return np.asarray(polygamma(1, np.exp(shared[:, 0])), np.float64)
 
+    def variance(self, t: Array) -> Array:
+        """μ²/α."""
+        return self.mean(t) ** 2 * np.exp(-t[..., 1])
+
     def mean(self, t: Array) -> Array:
         """μ."""
         return np.exp(t[..., 0])

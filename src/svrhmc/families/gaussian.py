@@ -107,6 +107,10 @@ class SquaredLoss(Family):
         """σ²."""
         return np.full(len(mean), self.known_noise**2)
 
+    def variance(self, t: Array) -> Array:
+        """σ²."""
+        return np.full(np.shape(t), self.known_noise**2)
+
     def mean(self, t: Array) -> Array:
         """t."""
         return t
@@ -265,6 +269,10 @@ class GaussianLoss(LocationScale):
     def link_variance(self, mean: Array, shared: Array) -> Array:
         """σ²."""
         return np.asarray(np.exp(2 * shared[:, 0]))
+
+    def variance(self, t: Array) -> Array:
+        """σ²."""
+        return np.exp(2 * t[..., 1])
 
     def draw(self, t: Array, u: Array, trials: Array | None = None) -> Array:
         """μ + σΦ⁻¹(u)."""

@@ -129,6 +129,11 @@ class NegativeBinomialLoss(SharedFamily):
         """log(1 + 1/μ + 1/φ): that of log y, were y log-normal with its mean and variance."""
         return np.asarray(np.log1p(1 / mean + np.exp(-shared[:, 0])))
 
+    def variance(self, t: Array) -> Array:
+        """μ + μ²/φ."""
+        mean = self.mean(t)
+        return mean + mean**2 * np.exp(-t[..., 1])
+
     def mean(self, t: Array) -> Array:
         """μ."""
         return np.exp(t[..., 0])

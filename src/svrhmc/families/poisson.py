@@ -109,6 +109,10 @@ class PoissonLoss(Family):
         """log(1 + 1/λ): that of log y, were y log-normal with its mean and variance."""
         return np.asarray(np.log1p(1 / mean))
 
+    def variance(self, t: Array) -> Array:
+        """eᵗ, as the mean."""
+        return np.exp(t)
+
     def mean(self, t: Array) -> Array:
         """eᵗ."""
         return np.exp(t)

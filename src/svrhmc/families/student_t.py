@@ -93,6 +93,10 @@ class StudentLoss(LocationScale):
         """scale²ν/(ν − 2); None for ν ≤ 2, where it is infinite."""
         return np.exp(2 * shared[:, 0]) * self.df / (self.df - 2) if self.df > 2 else None
 
+    def variance(self, t: Array) -> Array | None:
+        """scale²ν/(ν − 2); None for ν ≤ 2, where it is infinite."""
+        return np.exp(2 * t[..., 1]) * self.df / (self.df - 2) if self.df > 2 else None
+
     def draw(self, t: Array, u: Array, trials: Array | None = None) -> Array:
         """μ + s times the quantile of Student's t."""
         from scipy.special import stdtrit

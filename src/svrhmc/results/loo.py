@@ -21,21 +21,56 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from svrhmc.core.arrays import Array, Indices
-from svrhmc.core.errors import missing, requirement, whole
+from svrhmc.core import serialise
+from svrhmc.core.arrays import Array, Indices, digest
+from svrhmc.core.errors import DataError, StorageError, missing, requirement, whole
 from svrhmc.core.summaries import Summary
 from svrhmc.results.groups import effects_kept, factor_named
 from svrhmc.results.integrated import GroupedRows
 from svrhmc.results.predict import covariance_factors, log_likelihoods
 from svrhmc.results.psis import LeftOut, good_shape, leave_out
+from svrhmc.rows.forms import RowsForm
 from svrhmc.sampling.effects import GroupEffects
 
 _HELD = 1 << 21  # rows × draws of a block of groups
+_FILE, _VERSION = "cross-validation", 1  # of its files
 _MANY = 0.05  # share of k that are too large, from which on it is said of all
+
+
+@dataclass(frozen=True)
+class Observations:
+    """What was predicted: by this, results of several models are known to be of the same observations.
+
+    response: as the formula has it; "" where there is no formula. density: whether predictions are densities of a
+    number, and not probabilities of events, counts or classes. rows: how many. dropped: rows of the table with missing
+    values, that were left out. y, weights: digests of them.
+    """
+
+    response: str
+    density: bool
+    rows: int
+    dropped: int
+    y: str
+    weights: str
+
+    @staticmethod
+    def of(posterior: Any, form: RowsForm) -> Observations:
+        """Those of a `Posterior`, from the rows that were fitted."""
+        loss, design, w = form.loss, posterior.design, form.weights
+        y = np.asarray(loss.seen(form.y, w if loss.tried else None), np.float64)
+        return Observations(
+            response="" if design is None else design.response,
+            density=loss.outcome == "numbers",
+            rows=len(y),
+            dropped=0 if design is None else design.dropped,
+            y=digest(y),
+            weights=digest(np.ones(len(y)) if w is None else np.asarray(w, np.float64)),
+        )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -44,8 +79,9 @@ class Loo:
 
     by: the grouping factor whose groups are left out; "": rows. names: of the groups; (): rows, which have numbers.
     pointwise: log p(yᵢ | y₋ᵢ). p: p_loo of each. k: the shape of the tail of its weights, above `good_k` unreliable.
-    rows: how many rows each is. draws: of the posterior, that were used. error: the relative standard error of
-    pointwise densities where an integral over effects was estimated from draws; 0 where it was not.
+    rows: how many rows each is. draws: of the posterior, that were used. observations: what was predicted. error: the
+    relative standard error of pointwise densities where an integral over effects was estimated from draws; 0 where it
+    was not.
     """
 
     by: str
@@ -55,6 +91,7 @@ class Loo:
     k: Array
     rows: Indices
     draws: int
+    observations: Observations
     error: float = 0.0
 
     @property
@@ -131,6 +168,26 @@ class Loo:
     def _repr_html_(self) -> str:
         return self.summary()._repr_html_()
 
+    def save(self, path: str | Path) -> None:
+        """Write it to a file, whole or not at all, for `Loo.load`."""
+        serialise.save(Path(path), self, _FILE, _VERSION)
+
+    @staticmethod
+    def load(path: str | Path) -> Loo:
+        """Read a file that `save` wrote; other files raise `DataError`."""
+        try:
+            return serialise.load(Path(path), Loo, _FILE, _VERSION)
+        except StorageError as error:
+            raise DataError(str(error)) from error
+
+    def require_sound(self) -> None:
+        """Raise an error unless shapes are such as `loo` returns; used when a file is read."""
+        n = len(self.pointwise)
+        if any(array.shape != (n,) for array in (self.pointwise, self.p, self.k, self.rows)) or not n:
+            raise requirement("pointwise, p, k and rows", "arrays of one length", "others")
+        if len(self.names) != (n if self.by else 0):
+            raise requirement("names", f"those of {n} groups", len(self.names))
+
     def to_frame(self) -> Any:
         """As a pandas data frame, a line for each row or group that is left out: elpd, p_loo, pareto_k and rows."""
         try:
@@ -147,10 +204,7 @@ def loo_of(posterior: Any, by: str | None, draws: int | None) -> Loo:
     """That of a `Posterior`, by rows (None) or by a grouping factor."""
     total = posterior.trace.draws.shape[0] * posterior.trace.draws.shape[1]
     most = total if draws is None else whole("draws", draws, 20)
-    form = posterior.fitted()
-    if posterior._target.at_hand < posterior.rows:
-        why = "read the table into memory, or take some of its rows"
-        raise requirement("the rows", "in memory, to be left out one by one", "rows in partitions", why)
+    form = rows_in_memory(posterior)
     kept = None if by is None else effects_kept(posterior)
     factor = "" if kept is None else factor_named(kept, by)
     x = posterior.inner(most)
@@ -158,8 +212,19 @@ def loo_of(posterior: Any, by: str | None, draws: int | None) -> Loo:
     if kept is None:
         parts = [leave_out(each, efficiency) for _, each in log_likelihoods(form, x)]
         pointwise, k, lpd = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-        return Loo("", (), pointwise, lpd - pointwise, k, np.ones(len(k), np.int64), len(x))
+        return Loo(
+            "", (), pointwise, lpd - pointwise, k, np.ones(len(k), np.int64), len(x), Observations.of(posterior, form)
+        )
     return _by_group(posterior, kept, factor, x, efficiency)
+
+
+def rows_in_memory(posterior: Any) -> RowsForm:
+    """All rows that were fitted; refuses those that are elsewhere."""
+    form: RowsForm = posterior.fitted()
+    if posterior._target.at_hand < posterior.rows:
+        why = "read the table into memory, or take some of its rows"
+        raise requirement("the rows", "in memory, to be left out one by one", "rows in partitions", why)
+    return form
 
 
 def _by_group(posterior: Any, kept: GroupEffects, factor: str, x: Array, efficiency: float) -> Loo:
@@ -186,7 +251,8 @@ def _by_group(posterior: Any, kept: GroupEffects, factor: str, x: Array, efficie
         error, begin = max(error, float(integral.error.max())), end
     left = LeftOut(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
     names = tuple(kept.levels[terms[0]][level] for level in levels)
-    return Loo(factor, names, left.elpd, left.lpd - left.elpd, left.k, counts[levels], len(x), error)
+    observations = Observations.of(posterior, form)
+    return Loo(factor, names, left.elpd, left.lpd - left.elpd, left.k, counts[levels], len(x), observations, error)
 
 
 def _joined(factors: list[Array]) -> Array:

@@ -35,7 +35,9 @@ from svrhmc.results.plots import forest
 from svrhmc.results.predict import Block, Grouping, Model, Prediction, log_likelihoods, no_rows, predictions_at, thinned
 from svrhmc.results.prior import Influence, clashes, prior_in_words, under_wider_priors
 from svrhmc.results.probability import moved, probability, quantiles
+from svrhmc.results.r2 import r2_of
 from svrhmc.results.smooths import Curves, curves_of
+from svrhmc.results.waic import Waic, waic_of
 from svrhmc.rows.forms import RowsForm, rows_of
 from svrhmc.sampling.answer import Answer, Cost, standard_errors
 from svrhmc.sampling.certificate import Certificate
@@ -353,6 +355,22 @@ class Posterior:
         -3...
         """
         return loo_of(self, by, draws)
+
+    def waic(self, *, draws: int | None = None) -> Waic:
+        """The widely applicable information criterion (`svrhmc.results.waic`), for comparison with what others report;
+        `loo` is to be preferred, as it is right more often and says where it is not.
+
+        draws: use at most this many draws, taken evenly from every chain; None for all of them.
+        """
+        return waic_of(self, draws)
+
+    def r2(self, level: float = 0.9, *, draws: int = 1000) -> Quantities:
+        """Bayesian R²: the share of the variance of y that its mean explains, with an interval, on the scale of y and
+        with the effects of groups (`svrhmc.results.r2`). `variances` has shares on the scale of the linear predictor.
+
+        level: of the interval. draws: at most so many are used.
+        """
+        return r2_of(self, level, draws)
 
     def without_groups(self, most: int) -> Array:
         """At most so many draws of coefficients and shared parameters, in the variables of the target."""

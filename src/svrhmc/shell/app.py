@@ -1,11 +1,13 @@
-"""The shell: `svrhmc fit`, `svrhmc predict`, `svrhmc compare`, `svrhmc plan`, `svrhmc reproduce`, `svrhmc warm`."""
+"""The shell: `svrhmc fit`, `svrhmc predict`, `svrhmc compare`, `svrhmc compare-samplers`, `svrhmc plan`,
+`svrhmc reproduce`, `svrhmc warm`.
+"""
 
 from __future__ import annotations
 
 import math
 from inspect import signature
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -15,13 +17,15 @@ from rich.table import Table
 
 import svrhmc
 from svrhmc import theory
-from svrhmc.compare import Curve, compare
 from svrhmc.core import code_cache, processes
 from svrhmc.core.errors import one_of, requirement
 from svrhmc.plots import look, plot_comparison, plot_complexity, require_matplotlib
+from svrhmc.results.comparison import compare
+from svrhmc.sampler_comparison import Curve, compare_samplers
 from svrhmc.samplers import LABELS, METHODS
 from svrhmc.shell.errors import CODES, Shell, interrupted, require_folder, require_place, say, show, writing
 from svrhmc.shell.fit import fit_command
+from svrhmc.shell.outputs import loo_in
 from svrhmc.shell.predict import predict_command
 from svrhmc.shell.warming import KINDS, MODELS, warm
 from svrhmc.tables.numbers import read_table
@@ -30,15 +34,18 @@ from svrhmc.theory.planning import TABLED
 app = typer.Typer(
     name="svrhmc",
     cls=Shell,
-    help=f"Fit regressions to tables with a verdict on the numbers; sample, plan and compare samplers.\n\n{CODES}",
+    help=f"Fit regressions to tables with a verdict on the numbers, and compare fits; plan and compare samplers.\n\n"
+    f"{CODES}",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
 
+_DEPRECATED = "svrhmc compare A B compares fits. To compare samplers, write svrhmc compare-samplers."
 _COLUMNS = 8
 _DEFAULT_STEP = "0.1"
+_FORMER, _FORMER_COUNT = typer.Option(hidden=True), typer.Option(hidden=True, min=1)  # of compare-samplers
 
 
 def _version(wanted: bool) -> None:
@@ -62,6 +69,51 @@ app.command("predict")(predict_command)
 
 @app.command("compare")
 def compare_command(
+    fits: Annotated[
+        list[Path] | None, typer.Argument(help="The folders of two fits or more, of the same rows.", show_default=False)
+    ] = None,
+    samplers: Annotated[str | None, _FORMER] = None,
+    n: Annotated[int | None, _FORMER_COUNT] = None,
+    dim: Annotated[int | None, _FORMER_COUNT] = None,
+    chains: Annotated[int | None, typer.Option(hidden=True, min=2)] = None,
+    passes: Annotated[float | None, _FORMER] = None,
+    step_size: Annotated[list[str] | None, _FORMER] = None,
+    batch_size: Annotated[int | None, _FORMER_COUNT] = None,
+    epoch_length: Annotated[int | None, _FORMER] = None,
+    seed: Annotated[int | None, typer.Option(hidden=True, min=0)] = None,
+    plot: Annotated[Path | None, _FORMER] = None,
+) -> None:
+    """Compare fits of the same rows by how well they predict rows that they have not seen.
+
+    A line for each fit, the best first: the expected log predictive density
+    (elpd) by leave-one-out cross-validation, how far it is below the best with
+    the standard error of that difference, the effective number of parameters
+    (p_loo), the weight in the mixture of the fits that would predict best, and
+    for how many rows all this is not reliable (bad_k). Sentences say what to
+    think of it. svrhmc fit has written what is needed to the folders.
+
+    [bold]Example[/bold]: svrhmc compare churn-fit churn-by-region-fit
+    """
+    former: dict[str, Any] = {
+        "samplers": samplers, "n": n, "dim": dim, "chains": chains, "passes": passes, "step_size": step_size or None,
+        "batch_size": batch_size, "epoch_length": epoch_length, "seed": seed, "plot": plot,
+    }  # fmt: skip
+    given = {name: value for name, value in former.items() if value is not None}
+    if fits and given:
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise requirement("svrhmc compare", "given folders of fits alone", options, "these are of compare-samplers")
+    if fits:
+        named = {str(place): loo_in(place) for place in fits}
+        if len(named) < len(fits):
+            raise requirement("the fits", "different folders", ", ".join(map(str, fits)))
+        show(str(compare(named)))
+    else:
+        say(f"[yellow]deprecated:[/yellow] {_DEPRECATED}")
+        compare_samplers_command(**given)
+
+
+@app.command("compare-samplers")
+def compare_samplers_command(
     samplers: Annotated[
         str, typer.Option(help="Samplers to compare, separated by commas: " + ", ".join(METHODS) + "; or all.")
     ] = "hmc,sg-hmc,svr-hmc",
@@ -93,14 +145,14 @@ def compare_command(
     that step. The floor is what the estimate would show on average (in the root
     mean square) for exact draws from the target.
 
-    [bold]Example[/bold]: svrhmc compare --samplers sg-hmc,svr-hmc --n 1000 --passes 5 --step-size sg-hmc=0.05
+    [bold]Example[/bold]: svrhmc compare-samplers --samplers sg-hmc,svr-hmc --n 1000 --passes 5 --step-size sg-hmc=0.05
     """
     chosen = list(METHODS) if samplers == "all" else [name.strip().replace("_", "-") for name in samplers.split(",")]
     sizes = _step_sizes(step_size or [_DEFAULT_STEP], chosen)
     target = svrhmc.targets.synthetic(n, dim, seed=seed)
     built = [(LABELS[name], _sampler(name, sizes[name], batch_size, epoch_length)) for name in chosen]
     _check_figure(plot)
-    curves = compare(target, built, passes, chains, seed)
+    curves = compare_samplers(target, built, passes, chains, seed)
     console = Console()
     console.print(_table(curves, passes, f"W₂ to N(x*, S⁻¹), n = {n}, d = {dim}, {chains} chains, seed {seed}"))
     for curve in curves:

@@ -23,6 +23,7 @@ from svrhmc.core.progress import Progress, stage
 from svrhmc.fitting.labels import Response, response_of
 from svrhmc.fitting.regression import fit, posterior_of, regression, require_settings
 from svrhmc.reporting import Coefficient, coefficients
+from svrhmc.results.loo import Loo
 from svrhmc.results.posterior import Posterior
 from svrhmc.results.report import misfit, scale, verdict
 from svrhmc.results.summary import entangled, number, scale_notes
@@ -33,6 +34,7 @@ from svrhmc.tables.columns import Column, columns_of
 from svrhmc.tables.csv import Reading
 from svrhmc.tables.files import Read, read
 
+_QUICK = 1 << 26  # rows times draws up to which a cross-validation takes seconds
 _SHOWN = 60  # coefficients of the table on the screen
 _EXAMPLE = "titanic.csv"
 _SOURCE = (
@@ -69,6 +71,14 @@ def fit_command(
     decimal: Annotated[str, typer.Option(help="The decimal sign of numbers.")] = ".",
     na: Annotated[list[str] | None, typer.Option(help="A word for a missing value; may be repeated.")] = None,
     text: Annotated[list[str] | None, typer.Option(help="A column of categories with numbers for names.")] = None,
+    loo: Annotated[
+        bool | None,
+        typer.Option(
+            "--loo/--no-loo",
+            help="Cross-validate, for svrhmc compare; if not set, where it takes seconds.",
+            show_default=False,
+        ),
+    ] = None,
     progress: Annotated[bool, typer.Option("--progress", help="Show progress without a terminal, too.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
@@ -78,8 +88,8 @@ def fit_command(
     The target is explained by the other columns, or by those of --formula.
     Coefficients are in the units of the data, a verdict says how far they are
     computed correctly, and failures of the model to fit are named. The folder
-    gets report.html, coefficients.csv, model.posterior (for svrhmc predict) and
-    posterior.nc (for ArviZ).
+    gets report.html, coefficients.csv, model.posterior (for svrhmc predict),
+    model.loo (for svrhmc compare) and posterior.nc (for ArviZ).
 
     Started again after an interrupt, it goes on where it stopped. Without FILE
     it fits who was saved from the Titanic.
@@ -97,12 +107,12 @@ def fit_command(
     if file is None:
         arguments = replace(arguments, target=target or "survived", weights=weights or "persons")
         with as_file(files("svrhmc").joinpath("data", _EXAMPLE)) as example:
-            _fit(arguments, example, shown, as_json, quiet)
+            _fit(arguments, example, loo, shown, as_json, quiet)
     else:
-        _fit(arguments, file, shown, as_json, quiet)
+        _fit(arguments, file, loo, shown, as_json, quiet)
 
 
-def _fit(arguments: FitArguments, file: Path, progress: Progress, as_json: bool, quiet: bool) -> None:
+def _fit(arguments: FitArguments, file: Path, loo: bool | None, progress: Progress, as_json: bool, quiet: bool) -> None:
     began = time.perf_counter()
     unfinished = arguments.out / outputs.UNFINISHED
     require_settings(fit, {**arguments.sampling(), "checkpoint": unfinished})
@@ -117,12 +127,14 @@ def _fit(arguments: FitArguments, file: Path, progress: Progress, as_json: bool,
             rows = coefficients(posterior)
             if not (as_json or quiet):
                 _show(arguments, data, posterior, rows, notes, time.perf_counter() - began)
+            with stage("cross-validation", progress):
+                left_out = _cross_validated(posterior, loo)
             with stage("report", progress):
                 about = {
                     "source": str(arguments.file or _EXAMPLE), "command": arguments.command(),
                     "python": arguments.python(formula) if formula else "", "notes": notes,
                 }  # fmt: skip
-                written = outputs.write_all(arguments.out, posterior, rows, about)
+                written = outputs.write_all(arguments.out, posterior, left_out, rows, about)
         except KeyboardInterrupt:
             if unfinished.exists():
                 raise interrupted(interruption) from None
@@ -192,6 +204,14 @@ def _fitted(arguments: FitArguments, data: Read, formula: str, settings: dict[st
         missing=arguments.missing,
         **settings,
     )
+
+
+def _cross_validated(posterior: Posterior, wanted: bool | None) -> Loo | None:
+    """Leave-one-out cross-validation, by default where rows are in memory and it takes seconds."""
+    chains, draws, _ = posterior.trace.draws.shape
+    in_memory = posterior._target is not None and posterior._target.at_hand == posterior.rows
+    quick = in_memory and posterior.rows * chains * draws <= _QUICK
+    return posterior.loo() if wanted or (wanted is None and quick) else None
 
 
 def _read_folder(folder: Path, arguments: FitArguments) -> Read:

@@ -12,11 +12,12 @@ from typing import Any
 from svrhmc.core.errors import DataError
 from svrhmc.core.storage import require_free, write_text
 from svrhmc.reporting import Coefficient, coefficients_csv, report
+from svrhmc.results.loo import Loo
 from svrhmc.results.posterior import Posterior
 from svrhmc.shell.errors import require_folder, require_place
 
-MODEL, TABLE, REPORT, NETCDF, UNFINISHED = (
-    "model.posterior", "coefficients.csv", "report.html", "posterior.nc", "unfinished",
+MODEL, LOO, TABLE, REPORT, NETCDF, UNFINISHED = (
+    "model.posterior", "model.loo", "coefficients.csv", "report.html", "posterior.nc", "unfinished",
 )  # fmt: skip
 _GROWTH, _OVERHEAD = 2, 1 << 20  # of a file of HDF5: bytes for each byte in it, and for its own lists
 
@@ -27,7 +28,7 @@ def folder(out: Path) -> Iterator[None]:
     is_new = not out.exists()
     require_folder("--out", out)
     try:
-        for name in (MODEL, TABLE, REPORT, NETCDF):
+        for name in (MODEL, LOO, TABLE, REPORT, NETCDF):
             require_place("--out", out / name)
         yield
     finally:
@@ -45,14 +46,20 @@ class Outputs:
     errors: tuple[str, ...]
 
 
-def write_all(out: Path, posterior: Posterior, rows: tuple[Coefficient, ...], about: dict[str, Any]) -> Outputs:
-    """Write all files, each whatever became of the others."""
+def write_all(
+    out: Path, posterior: Posterior, loo: Loo | None, rows: tuple[Coefficient, ...], about: dict[str, Any]
+) -> Outputs:
+    """Write all files, each whatever became of the others; a cross-validation of an earlier fit is removed."""
     writers: dict[str, tuple[str, Callable[[Path], object]]] = {
         "model": (MODEL, posterior.save),
         "coefficients": (TABLE, lambda path: write_text(path, coefficients_csv(rows))),
         "report": (REPORT, lambda path: report(posterior, path, **about)),
         "netcdf": (NETCDF, lambda path: _netcdf(posterior, path)),
     }
+    if loo is None:
+        (out / LOO).unlink(missing_ok=True)
+    else:
+        writers["loo"] = (LOO, loo.save)
     files, notes, errors = dict[str, str](), list[str](), list[str]()
     for what, (name, write) in writers.items():
         try:
@@ -87,3 +94,14 @@ def model_in(place: Path) -> Posterior:
         unfinished = " The fit was interrupted: the same command goes on." if (place / UNFINISHED).exists() else ""
         raise DataError(f"{place} holds no fit: it has no {MODEL}.{unfinished}")
     return Posterior.load(file)
+
+
+def loo_in(place: Path) -> Loo:
+    """The cross-validation of a fit, by its folder or by the model.posterior in it."""
+    folder = place.parent if place.name == MODEL else place
+    if not (folder / MODEL).exists():
+        raise DataError(f"{place} is no folder of a fit: it has no {MODEL}, with {LOO} beside it.")
+    if not (folder / LOO).exists():
+        why = "the fit is large, or by an earlier svrhmc: run svrhmc fit again, with --loo"
+        raise DataError(f"{place} has no cross-validation to compare ({LOO}): {why}.")
+    return Loo.load(folder / LOO)

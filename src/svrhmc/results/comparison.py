@@ -1,0 +1,263 @@
+"""Models of the same observations side by side, by how well they predict what they have not seen.
+
+With eᵢₖ = log p(yᵢ | y₋ᵢ) under model k (`svrhmc.results.loo`), i being a row or a group, and b the model whose elpd is
+the largest,
+
+    elpdₖ = Σᵢ eᵢₖ,        diffₖ = Σᵢ dᵢₖ,        se(diffₖ) = √(n var dᵢₖ),        dᵢₖ = eᵢ_b − eᵢₖ.
+
+Models find the same rows hard to predict, so that the dᵢₖ vary much less than the eᵢₖ, and the standard error of a
+difference is much smaller than those of the two elpd.
+
+**How far to trust a difference.** Below 4 it is too small for its error to be known, and se is too small with fewer
+than 100 observations, or where both models fit badly (Sivula, Magnusson, Matamoros & Vehtari, Uncertainty in Bayesian
+leave-one-out cross-validation based model comparison, 2020).
+
+**Weights** are those of stacking: of all mixtures of the predictive laws, the one with the best log score,
+
+    w = argmax Σᵢ log Σₖ wₖ e^{eᵢₖ}        over w ≥ 0, Σ w = 1,
+
+a concave function (Yao, Vehtari, Simpson & Gelman, Bayesian Analysis 13, 2018). A model of large elpd may have a weight
+of 0, where a mixture of others predicts no worse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from svrhmc.core.arrays import Array
+from svrhmc.core.errors import requirement
+from svrhmc.core.summaries import Summary
+from svrhmc.results.loo import Loo
+from svrhmc.results.posterior import Posterior
+
+_SMALL, _ERRORS = 4.0, 2.0  # differences below, and in standard errors, that are no evidence
+_FEW = 100  # observations, below which standard errors are too small
+_TINY, _ROUNDING = np.finfo(np.float64).tiny, 1e-12  # of densities, and of weights
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ModelComparison:
+    """Models by their elpd, the best first; print it, or take `to_frame()`.
+
+    names: of the models. loo: the cross-validation of each. about: what each is, in words, or "".
+    """
+
+    names: tuple[str, ...]
+    loo: tuple[Loo, ...]
+    about: tuple[str, ...]
+
+    @cached_property
+    def _away(self) -> Array:
+        """dᵢₖ, (models, observations)."""
+        return np.stack([self.loo[0].pointwise - one.pointwise for one in self.loo])
+
+    @property
+    def elpd(self) -> Array:
+        """Of each model."""
+        return np.array([one.elpd for one in self.loo])
+
+    @property
+    def elpd_diff(self) -> Array:
+        """By how much the elpd of each is below that of the best."""
+        return np.asarray(self._away.sum(axis=1))
+
+    @property
+    def diff_se(self) -> Array:
+        """The standard errors of these differences."""
+        return np.sqrt(self._away.shape[1] * self._away.var(axis=1))
+
+    @cached_property
+    def weights(self) -> Array:
+        """Of stacking."""
+        return stacking_weights(np.stack([one.pointwise for one in self.loo], axis=1))
+
+    @property
+    def decided(self) -> tuple[bool, ...]:
+        """Of each model, whether there is evidence that the best one predicts better."""
+        pairs = zip(self.elpd_diff, self.diff_se, strict=True)
+        return tuple(bool(diff >= _SMALL and diff >= _ERRORS * se) for diff, se in pairs)
+
+    def summary(self) -> Summary:
+        """A line for each model, and what to think of them."""
+        columns = {
+            "elpd": self.elpd,
+            "se": np.array([one.se for one in self.loo]),
+            "elpd_diff": self.elpd_diff,
+            "diff_se": self.diff_se,
+            "p_loo": np.array([one.p_loo for one in self.loo]),
+            "weight": self.weights,
+            "bad_k": np.array([float(len(one.bad)) for one in self.loo]),
+        }
+        return Summary(self.names, columns, f"Models by leave-one-out cross-validation, {self._units}.", self.notes)
+
+    @property
+    def _units(self) -> str:
+        n, by = len(self.loo[0].pointwise), self.loo[0].by
+        return f"{n:,} groups of {by}" if by else f"{n:,} rows"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What to think of it, in sentences."""
+        return tuple(self._sentences())
+
+    def _sentences(self) -> Iterator[str]:
+        listed = [f"{name}: {words}" for name, words in zip(self.names, self.about, strict=True) if words]
+        if listed:
+            yield "; ".join(listed) + "."
+        best, diff, se = self.names[0], self.elpd_diff, self.diff_se
+        open_ones = [k for k, decided in enumerate(self.decided) if k and not decided]
+        if open_ones:
+            ahead = "; ".join(f"{self.names[k]} is behind by {diff[k]:.1f} ± {se[k]:.1f}" for k in open_ones)
+            yield f"{best} has the largest elpd, but there is no evidence that it predicts better than all: {ahead}."
+        else:
+            yield f"{best} predicts better than {self.names[1]} by {diff[1]:.1f} ± {se[1]:.1f}."
+        yield (
+            f"Differences below {_SMALL:g}, or below {_ERRORS:g} of their standard errors, are no evidence. Weights "
+            "are those of the mixture of the models that would predict best (stacking)."
+        )
+        if len(self.loo[0].pointwise) < _FEW:
+            what = f"groups of {self.loo[0].by}" if self.loo[0].by else "rows"
+            yield f"With fewer than {_FEW} {what} the standard errors of differences are rough, and mostly too small."
+        bad = [name for name, one in zip(self.names, self.loo, strict=True) if len(one.bad)]
+        if bad:
+            yield (
+                f"Some Pareto k of {' and '.join(bad)} are too large (bad_k says how many): their terms of elpd are not "
+                "reliable, and usually too high. loo() of the posterior says which they are and what to do."
+            )
+
+    def __repr__(self) -> str:
+        return str(self.summary())
+
+    def _repr_html_(self) -> str:
+        return self.summary()._repr_html_()
+
+    def to_frame(self) -> Any:
+        """As a pandas data frame, a line for each model, the best first."""
+        frame = self.summary().to_frame()
+        return frame.astype({"bad_k": np.int64})
+
+
+def compare(*models: Any, by: str | None = None, draws: int | None = None) -> ModelComparison:
+    """Compare models of the same observations by how well they predict what they have not seen: leave-one-out
+    cross-validation of each, differences to the best with their standard errors, and weights of stacking
+    (`svrhmc.results.comparison`). Print it, or take `to_frame()`.
+
+    models: posteriors of `fit` or `sample`, or what their `loo()` gave; or one dictionary of these by name.
+    by, draws: as for `Posterior.loo`: a grouping factor whose groups are left out whole, and how many draws are used.
+
+    Samplers are compared by `svrhmc.compare_samplers`.
+
+    >>> import numpy as np
+    >>> from svrhmc import compare, fit
+    >>> x = np.linspace(-1, 1, 200)
+    >>> table = {"y": x + 0.5 * np.sin(9.0 * np.arange(200)), "x": x}
+    >>> found = compare({"line": fit("y ~ x", table), "constant": fit("y ~ 1", table)})
+    >>> found.names, found.decided
+    (('line', 'constant'), (False, True))
+    """
+    named = _named(models)
+    loo = {name: _cross_validated(name, model, by, draws) for name, model in named.items()}
+    first, *others = loo
+    for other in others:
+        _require_same(first, loo[first], other, loo[other])
+    aligned = {name: _ordered(one, loo[first].names) for name, one in loo.items()}
+    names = sorted(named, key=lambda name: -aligned[name].elpd)
+    about = tuple(_formula(named[name]) for name in names)
+    return ModelComparison(tuple(names), tuple(aligned[name] for name in names), about)
+
+
+def stacking_weights(log_density: Array) -> Array:
+    """w from eᵢₖ, (observations, models).
+
+    >>> stacking_weights(np.log([[0.9, 0.1], [0.2, 0.8], [0.9, 0.1]])).round(4)
+    array([0.7381, 0.2619])
+    """
+    from scipy.optimize import minimize
+
+    p = np.exp(log_density - log_density.max(axis=1, keepdims=True))
+    models = p.shape[1]
+
+    def loss_and_slope(w: Array) -> tuple[float, Array]:
+        mixture = np.maximum(p @ w, _TINY)
+        return -float(np.log(mixture).mean()), -(p / mixture[:, None]).mean(axis=0)
+
+    simplex = {"type": "eq", "fun": lambda w: w.sum() - 1, "jac": lambda w: np.ones(models)}
+    start = np.full(models, 1 / models)
+    best = minimize(
+        loss_and_slope, start, jac=True, method="SLSQP", bounds=[(0, 1)] * models, constraints=simplex,
+        options={"ftol": 1e-15, "maxiter": 1000},
+    )  # fmt: skip
+    w = np.where(best.x > _ROUNDING, best.x, 0.0)
+    return np.asarray(w / w.sum())
+
+
+def _named(models: tuple[Any, ...]) -> dict[str, Any]:
+    """The models by name: as a dictionary has them, or numbered."""
+    if len(models) == 1 and isinstance(models[0], Mapping):
+        named = {str(name): model for name, model in models[0].items()}
+    else:
+        named = {f"model {k + 1}": model for k, model in enumerate(models)}
+    if len(named) < 2:
+        raise requirement("models", "two posteriors or more, or a dictionary of them by name", f"{len(named)}")
+    return named
+
+
+def _cross_validated(name: str, model: Any, by: str | None, draws: int | None) -> Loo:
+    """That of a posterior, or one that is given."""
+    if isinstance(model, Posterior):
+        return model.loo(by, draws=draws)
+    if not isinstance(model, Loo):
+        why = "samplers are compared by svrhmc.compare_samplers(target, samplers, …)"
+        raise requirement(name, "a posterior, as fit and sample give it, or its loo()", type(model).__name__, why)
+    if by is not None and by != model.by:
+        left = f"groups of {model.by}" if model.by else "single rows"
+        raise requirement(name, f"a cross-validation by {by!r}", f"one that leaves out {left}")
+    return model
+
+
+def _formula(model: Any) -> str:
+    """What a posterior is of, in words, where it has a formula."""
+    if not isinstance(model, Posterior) or model.design is None:
+        return ""
+    return f"{model.design.formula} ({model.family})"
+
+
+def _require_same(first: str, a: Loo, second: str, b: Loo) -> None:
+    """Refuse two that do not predict the same observations."""
+    one, two, both = a.observations, b.observations, f"{first} and {second}"
+    if a.by != b.by:
+        units = [f"groups of {loo.by}" if loo.by else "single rows" for loo in (a, b)]
+        raise requirement(both, "cross-validated alike", " and ".join(units))
+    if one.rows != two.rows:
+        dropped = [f" ({data.dropped:,} left out for missing values)" if data.dropped else "" for data in (one, two)]
+        sizes = f"{one.rows:,} rows{dropped[0]} and {two.rows:,}{dropped[1]}"
+        raise requirement(both, "fitted to the same rows", sizes, "fit both to the rows that both can use")
+    if one.density != two.density:
+        kinds = ["densities of a number" if data.density else "probabilities" for data in (one, two)]
+        why = "densities and probabilities have different units; take families of the same kind"
+        raise requirement(both, "models of one kind of response", " and ".join(kinds), why)
+    if one.y != two.y:
+        if one.response != two.response:
+            why = "densities of one are not those of the other; fit both to one of them"
+            raise requirement(both, "models of the same response", f"{one.response!r} and {two.response!r}", why)
+        why = "fit both to the same rows in the same order"
+        raise requirement(both, "models of the same responses", "other values of y", why)
+    if one.weights != two.weights:
+        raise requirement(both, "fitted with the same weights or trials of rows", "other weights or trials")
+    if set(a.names) != set(b.names):
+        raise requirement(both, f"models with the same groups of {a.by}", "other groups")
+
+
+def _ordered(loo: Loo, names: tuple[str, ...]) -> Loo:
+    """With its groups in this order."""
+    if loo.names == names:
+        return loo
+    place = {name: j for j, name in enumerate(loo.names)}
+    order = [place[name] for name in names]
+    arrays = {key: getattr(loo, key)[order] for key in ("pointwise", "p", "k", "rows")}
+    return replace(loo, names=names, **arrays)
