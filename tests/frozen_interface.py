@@ -23,11 +23,11 @@ COMMANDS = Path(__file__).parent / "stored" / "frozen-commands.json"
 MODULES = (
     "svrhmc", "svrhmc.compare", "svrhmc.data", "svrhmc.diagnostics", "svrhmc.distances", "svrhmc.dynamics",
     "svrhmc.engines", "svrhmc.estimators", "svrhmc.exact", "svrhmc.fitting", "svrhmc.gradients", "svrhmc.plots",
-    "svrhmc.posterior", "svrhmc.reporting", "svrhmc.samplers", "svrhmc.scheme", "svrhmc.tables", "svrhmc.targets",
+    "svrhmc.posterior", "svrhmc.reporting", "svrhmc.sampler_comparison", "svrhmc.samplers", "svrhmc.scheme", "svrhmc.tables", "svrhmc.targets",
     "svrhmc.targets.families", "svrhmc.targets.libraries", "svrhmc.targets.priors", "svrhmc.theory", "svrhmc.trace",
     "svrhmc.whitening",
 )  # fmt: skip
-SHELL = ((), ("fit",), ("predict",), ("compare",), ("plan",), ("reproduce",), ("warm",))
+SHELL = ((), ("fit",), ("predict",), ("compare",), ("compare-samplers",), ("plan",), ("reproduce",), ("warm",))
 PLANNED = ("--n", "100000", "--dim", "50", "--smoothness", "10", "--convexity", "1", "--accuracy", "0.1")
 WIDTH = 100
 

@@ -7,11 +7,11 @@ from typer.testing import CliRunner
 
 import svrhmc
 from svrhmc import __main__
-from svrhmc.compare import compare
+from svrhmc.sampler_comparison import compare_samplers
 from svrhmc.shell.app import app
 from svrhmc.tables.numbers import read_table
 
-SMALL = ["compare", "--n", "20", "--dim", "2", "--chains", "200", "--passes", "5"]
+SMALL = ["compare-samplers", "--n", "20", "--dim", "2", "--chains", "200", "--passes", "5"]
 
 
 def shell(*arguments):
@@ -42,7 +42,9 @@ def test_compare_is_the_same_twice(tmp_path):
 
 def test_curves_carry_the_exact_value_and_the_chains_agree():
     target = svrhmc.targets.synthetic(30, 3)
-    curves = compare(target, [("HMC", svrhmc.hmc(0.3)), ("SG-HMC", svrhmc.sg_hmc(0.1))], passes=20, chains=4000)
+    curves = compare_samplers(
+        target, [("HMC", svrhmc.hmc(0.3)), ("SG-HMC", svrhmc.sg_hmc(0.1))], passes=20, chains=4000
+    )
     for curve in curves:
         expected = (curve.exact**2 + curve.floor**2) ** 0.5
         assert curve.sampled == pytest.approx(expected, rel=0.35)  # of one run; on the average far closer
@@ -54,7 +56,7 @@ def test_curves_carry_the_exact_value_and_the_chains_agree():
 def test_compare_needs_a_closed_form():
     target = svrhmc.targets.logistic([[1.0], [-1.0]], [0, 1])
     with pytest.raises(ValueError, match="target must be one with a closed form"):
-        compare(target, [("HMC", svrhmc.hmc(0.1))], passes=2, chains=2)
+        compare_samplers(target, [("HMC", svrhmc.hmc(0.1))], passes=2, chains=2)
 
 
 @pytest.mark.parametrize(
@@ -79,8 +81,8 @@ def test_errors_are_one_line_and_end_with_2(arguments, message):
 
 
 def test_help_reads_and_has_an_example():
-    assert "compare" in shell("--help").output
-    text = " ".join(shell("compare", "--help").output.split())
+    assert "compare-samplers" in shell("--help").output
+    text = " ".join(shell("compare-samplers", "--help").output.split())
     assert "how many passes over the data" in text
     assert "Example" in text
     assert shell("--version").output.strip() == f"svrhmc {svrhmc.__version__}"

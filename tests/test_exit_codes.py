@@ -13,7 +13,7 @@ from svrhmc.shell import outputs
 from svrhmc.shell import predict as predicting
 
 PLAN = ("plan", "--n", "1000", "--dim", "10", "--smoothness", "4", "--convexity", "1", "--accuracy", "0.1")
-COMPARE = ("compare", "--n", "20", "--dim", "2", "--chains", "50", "--passes", "5")
+COMPARE = ("compare-samplers", "--n", "20", "--dim", "2", "--chains", "50", "--passes", "5")
 FIT = ("fit", "{here}/a.csv", "--target", "y", "--draws", "50")
 PREDICT = ("predict", "{here}/fitted", "{here}/a.csv")
 REPRODUCE = ("reproduce", "table1", "--quick")
@@ -36,8 +36,12 @@ NOT_BEGUN = {
     "plan: no constants": ("plan", "--accuracy", "0.1"),
     "plan: no file": ("plan", "--accuracy", "0.1", "--data", "{here}/none.csv"),
     "plan: an impossible place": (*PLAN, "--plot", "/dev/null/x.png"),
-    "compare: no such sampler": (*COMPARE, "--samplers", "guess"),
-    "compare: an impossible place": (*COMPARE, "--plot", "/dev/null/x.png"),
+    "compare: no fit": ("compare", "{here}/fitted", "{here}/none"),
+    "compare: one fit": ("compare", "{here}/fitted"),
+    "compare: a fit twice": ("compare", "{here}/fitted", "{here}/fitted"),
+    "compare: options of another command": ("compare", "{here}/fitted", "{here}/other", "--n", "3"),
+    "compare-samplers: no such sampler": (*COMPARE, "--samplers", "guess"),
+    "compare-samplers: an impossible place": (*COMPARE, "--plot", "/dev/null/x.png"),
     "reproduce: no such part": ("reproduce", "figure9"),
     "reproduce: an impossible place": (*REPRODUCE, "--out", "/dev/null/x"),
     "reproduce: a file for a folder": (*REPRODUCE, "--out", "{here}/empty"),
@@ -49,14 +53,15 @@ WORK = {  # what does the work of a command, and where the command looks for it
     "fit": (fitting, "_posterior", (*FIT, "--out", "{here}/o")),
     "predict": (predicting, "_predicted", (*PREDICT, "--out", "{here}/p.csv")),
     "plan": (cli.theory, "compare", PLAN),
-    "compare": (cli, "compare", (*COMPARE, "--plot", "{here}/c.png")),
+    "compare": (cli, "compare", ("compare", "{here}/fitted", "{here}/other")),
+    "compare-samplers": (cli, "compare_samplers", (*COMPARE, "--plot", "{here}/c.png")),
     "reproduce": (run, "reproduce", (*REPRODUCE, "--out", "{here}/r")),
     "warm": (cli, "warm", ("warm",)),
 }
 WRITES = {
     "predict": (predicting, "write_text", WORK["predict"][2]),
     "plan": (cli, "plot_complexity", (*PLAN, "--plot", "{here}/c.png")),
-    "compare": (cli, "plot_comparison", WORK["compare"][2]),
+    "compare-samplers": (cli, "plot_comparison", WORK["compare-samplers"][2]),
     "fit": (outputs, "report", (*FIT, "--out", "{here}/o", "--quiet")),
 }
 
@@ -69,7 +74,8 @@ def here(tmp_path_factory):
     (folder / "empty").touch()
     (folder / "spoilt").mkdir()
     (folder / "spoilt" / run.WORK).touch()
-    assert invoke(folder, *FIT, "--out", "{here}/fitted", "--quiet").exit_code == 0
+    for name in ("fitted", "other"):
+        assert invoke(folder, *FIT, "--out", f"{{here}}/{name}", "--quiet").exit_code == 0
     return folder
 
 

@@ -44,7 +44,7 @@ def test_a_disk_that_is_full_while_netcdf_is_written(tmp_path):
     last = told.stderr.splitlines()[-1]
     assert last == f"error: {tmp_path / 'a' / 'posterior.nc'} is not written: File too large."
     kept = {path.name for path in (tmp_path / "a").iterdir()}
-    assert kept == {"model.posterior", "coefficients.csv", "report.html", "unfinished"}
+    assert kept == {"model.posterior", "model.loo", "coefficients.csv", "report.html", "unfinished"}
     again = shell("fit", "--draws", "200", "--out", str(tmp_path / "a"))
     assert again.returncode == 0
     assert {path.name for path in (tmp_path / "a").iterdir()} == kept - {"unfinished"} | {"posterior.nc"}
@@ -76,7 +76,7 @@ def test_each_file_is_written_whatever_became_of_the_others(table, monkeypatch):
     result = CliRunner().invoke(app, ["fit", "rows.csv", "--target", "y", "--draws", "50", "--json"])
     assert result.exit_code == 1
     said = json.loads(result.stdout)
-    assert set(said["files"]) == {"model", "coefficients", "netcdf"}
+    assert set(said["files"]) == {"model", "loo", "coefficients", "netcdf"}
     assert said["notes"][-1] == "rows-fit/report.html is not written: Read-only file system."
     assert "error: rows-fit/report.html is not written: Read-only file system." in result.stderr
 

@@ -19,7 +19,7 @@ from svrhmc.shell.arguments import quoted
 RNG = np.random.default_rng(0)
 AGE, PLAN = RNG.uniform(20, 70, 60), RNG.choice(["basic", "pro"], 60)
 PRICE = 20 + 0.1 * AGE + 2 * (PLAN == "pro") + RNG.normal(size=60)
-FILES = {"model.posterior", "coefficients.csv", "report.html", "posterior.nc"}
+FILES = {"model.posterior", "model.loo", "coefficients.csv", "report.html", "posterior.nc"}
 
 
 def invoke(*arguments, **options):

@@ -19,7 +19,7 @@ from svrhmc.shell import errors as shell
 from svrhmc.tables import numbers as files
 
 PLAN = ["plan", "--n", "1000", "--dim", "10", "--smoothness", "4", "--convexity", "1", "--accuracy", "0.1"]
-COMPARE = ["compare", "--n", "20", "--dim", "2", "--chains", "50", "--passes", "5"]
+COMPARE = ["compare-samplers", "--n", "20", "--dim", "2", "--chains", "50", "--passes", "5"]
 
 
 def invoke(*arguments):
@@ -95,7 +95,7 @@ def test_a_table_with_a_field_too_long_names_its_line(tmp_path):
 
 @pytest.mark.parametrize("command", [COMPARE, PLAN])
 def test_where_a_figure_goes_is_looked_at_before_the_work(tmp_path, monkeypatch, command):
-    monkeypatch.setattr(cli, "compare", None)  # would fail, if it came to it
+    monkeypatch.setattr(cli, "compare_samplers", None)  # would fail, if it came to it
     monkeypatch.setattr(cli.theory, "plan", None)
     (tmp_path / "folder.png").mkdir()
     one_line(
@@ -132,8 +132,8 @@ def test_a_disk_that_fills_up_is_one_line_and_leaves_the_old_figure(tmp_path, mo
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["compare", "--n", "many"], "Invalid value for '--n'"),
-        (["compare", "--chains", "1"], "Invalid value for '--chains'"),
+        (["compare-samplers", "--n", "many"], "Invalid value for '--n'"),
+        (["compare-samplers", "--chains", "1"], "Invalid value for '--chains'"),
         (["nothing"], "No such command"),
         (["plan"], "Missing option"),
         (["--nothing"], "No such option"),

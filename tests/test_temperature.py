@@ -9,7 +9,6 @@ import hand_written_laws as hand
 import svrhmc
 from conftest import LIMIT, every_dynamics, every_engine
 from svrhmc import theory
-from svrhmc.compare import compare
 from svrhmc.core.serialise import from_settings, to_settings
 from svrhmc.dynamics import UBU, Anchored, EulerMaruyama, Exponential, NoiseFactor, Overdamped, Scheme, Underdamped
 from svrhmc.gradients import SAGA, SVRG, ControlVariate, Full, Minibatch
@@ -166,7 +165,9 @@ def test_temperatures_are_kept_in_files_and_in_the_identity_of_a_run(tmp_path):
 
 def test_curves_are_measured_to_the_law_of_the_temperature():
     target = svrhmc.targets.synthetic(20, 2)
-    [curve] = compare(target, [("hot", svrhmc.Sampler(Underdamped(0.1, temperature=HOT), Full()))], 300, 2000)
+    [curve] = svrhmc.compare_samplers(
+        target, [("hot", svrhmc.Sampler(Underdamped(0.1, temperature=HOT), Full()))], 300, 2000
+    )
     assert curve.exact[-1] < 0.1
     assert curve.sampled[-1] < 0.3
 

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import svrhmc
-from svrhmc import compare as comparing
-from svrhmc import diagnostics, estimators, fitting, posterior
+from svrhmc import diagnostics, estimators, fitting, posterior, sampler_comparison
 from svrhmc.tables import numbers as files
 
 from . import judge
@@ -27,7 +26,7 @@ OPEN = [
     svrhmc.targets.priors,
     files,
     diagnostics,
-    comparing,
+    sampler_comparison,
 ]
 METHODS_OF = (
     "svrhmc.Trace", "svrhmc.Posterior", "svrhmc.Sampler", "svrhmc.Summary", "svrhmc.targets.FiniteSum",
@@ -36,7 +35,7 @@ METHODS_OF = (
     "svrhmc.estimators.BayesianLogisticRegression", "svrhmc.estimators.BayesianRegression",
     "svrhmc.estimators.BayesianPoissonRegression", "svrhmc.estimators.BayesianNegativeBinomialRegression",
 )  # fmt: skip
-COMMANDS = ("fit", "predict", "compare", "plan", "reproduce", "warm")
+COMMANDS = ("fit", "predict", "compare", "compare-samplers", "plan", "reproduce", "warm")
 CASES: dict[str, Case] = {}
 _PARTS = (
     "targets", "dynamics", "gradients", "samplers", "theory", "distances", "whitening", "exact", "posteriors", "tables",

@@ -32,10 +32,11 @@ import numpy as np
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import requirement
 from svrhmc.core.summaries import Summary
-from svrhmc.results.loo import Loo
+from svrhmc.results.loo import Loo, RowGroups, loo_of
 from svrhmc.results.posterior import Posterior
 
 _SMALL, _ERRORS = 4.0, 2.0  # differences below, and in standard errors, that are no evidence
+_POLISH = 20
 _FEW = 100  # observations, below which standard errors are too small
 _TINY, _ROUNDING = np.finfo(np.float64).tiny, 1e-12  # of densities, and of weights
 
@@ -58,7 +59,7 @@ class ModelComparison:
 
     @property
     def elpd(self) -> Array:
-        """Of each model."""
+        """The elpd of each model, the largest first."""
         return np.array([one.elpd for one in self.loo])
 
     @property
@@ -69,11 +70,11 @@ class ModelComparison:
     @property
     def diff_se(self) -> Array:
         """The standard errors of these differences."""
-        return np.sqrt(self._away.shape[1] * self._away.var(axis=1))
+        return np.asarray(np.sqrt(self._away.shape[1] * self._away.var(axis=1)))
 
     @cached_property
     def weights(self) -> Array:
-        """Of stacking."""
+        """The weight of each model in the mixture that predicts best, by stacking."""
         return stacking_weights(np.stack([one.pointwise for one in self.loo], axis=1))
 
     @property
@@ -126,7 +127,7 @@ class ModelComparison:
         bad = [name for name, one in zip(self.names, self.loo, strict=True) if len(one.bad)]
         if bad:
             yield (
-                f"Some Pareto k of {' and '.join(bad)} are too large (bad_k says how many): their terms of elpd are not "
+                f"Some Pareto k of {' and '.join(bad)} are too large (bad_k says how many): such terms of elpd are not "
                 "reliable, and usually too high. loo() of the posterior says which they are and what to do."
             )
 
@@ -148,7 +149,9 @@ def compare(*models: Any, by: str | None = None, draws: int | None = None) -> Mo
     (`svrhmc.results.comparison`). Print it, or take `to_frame()`.
 
     models: posteriors of `fit` or `sample`, or what their `loo()` gave; or one dictionary of these by name.
-    by, draws: as for `Posterior.loo`: a grouping factor whose groups are left out whole, and how many draws are used.
+    by: a grouping factor, such as "school", whose groups are left out whole, as for `Posterior.loo`. One of the models
+        must have effects of it; the others, whether they have or not, are asked for the same groups.
+    draws: use at most so many of each.
 
     Samplers are compared by `svrhmc.compare_samplers`.
 
@@ -161,7 +164,8 @@ def compare(*models: Any, by: str | None = None, draws: int | None = None) -> Mo
     (('line', 'constant'), (False, True))
     """
     named = _named(models)
-    loo = {name: _cross_validated(name, model, by, draws) for name, model in named.items()}
+    groups = None if by is None else _row_groups(named, by)
+    loo = {name: _cross_validated(name, model, by, draws, groups) for name, model in named.items()}
     first, *others = loo
     for other in others:
         _require_same(first, loo[first], other, loo[other])
@@ -193,6 +197,9 @@ def stacking_weights(log_density: Array) -> Array:
         options={"ftol": 1e-15, "maxiter": 1000},
     )  # fmt: skip
     w = np.where(best.x > _ROUNDING, best.x, 0.0)
+    w = w / w.sum()
+    for _ in range(_POLISH):  # steps of EM, which are exact at once where models are good at different rows
+        w = -w * loss_and_slope(w)[1]
     return np.asarray(w / w.sum())
 
 
@@ -207,10 +214,17 @@ def _named(models: tuple[Any, ...]) -> dict[str, Any]:
     return named
 
 
-def _cross_validated(name: str, model: Any, by: str | None, draws: int | None) -> Loo:
+def _row_groups(named: Mapping[str, Any], by: str) -> RowGroups | None:
+    """The groups of the rows, from the first model that has effects of them; None where none is a posterior."""
+    posteriors = [model for model in named.values() if isinstance(model, Posterior)]
+    having = [model for model in posteriors if model.group_effects is not None and by in model.group_effects.factors]
+    return RowGroups.of(having[0] if having else posteriors[0], by) if posteriors else None
+
+
+def _cross_validated(name: str, model: Any, by: str | None, draws: int | None, groups: RowGroups | None) -> Loo:
     """That of a posterior, or one that is given."""
     if isinstance(model, Posterior):
-        return model.loo(by, draws=draws)
+        return loo_of(model, by, draws, groups)
     if not isinstance(model, Loo):
         why = "samplers are compared by svrhmc.compare_samplers(target, samplers, …)"
         raise requirement(name, "a posterior, as fit and sample give it, or its loo()", type(model).__name__, why)

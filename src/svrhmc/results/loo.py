@@ -10,7 +10,8 @@ that the data decide. A row of weight w, or with m trials, is left out as a whol
 **A group left out** is one whose effects nobody has seen: its likelihood under a draw is that with its effects
 integrated (`svrhmc.results.integrated`), not the likelihood given the effects that were drawn with its rows at hand,
 which would say how well rows of known groups are predicted. All terms of the grouping factor are integrated; effects
-of other terms, and smooths, are kept as they were drawn.
+of other terms, and smooths, are kept as they were drawn. Under a model that has no effects of these groups the
+likelihood of one is the product over its rows.
 
 Rows and groups are taken in blocks: what is held at once is a block of rows times the draws, and three numbers of each
 row or group.
@@ -22,7 +23,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,7 +32,7 @@ from svrhmc.core.arrays import Array, Indices, digest
 from svrhmc.core.errors import DataError, StorageError, missing, requirement, whole
 from svrhmc.core.summaries import Summary
 from svrhmc.results.groups import effects_kept, factor_named
-from svrhmc.results.integrated import GroupedRows
+from svrhmc.results.integrated import GroupedRows, Integral
 from svrhmc.results.predict import covariance_factors, log_likelihoods
 from svrhmc.results.psis import LeftOut, good_shape, leave_out
 from svrhmc.rows.forms import RowsForm
@@ -200,22 +201,65 @@ class Loo:
         return pandas.DataFrame({**columns, "rows": self.rows}, index=pandas.Index(self.names, name=self.by))
 
 
-def loo_of(posterior: Any, by: str | None, draws: int | None) -> Loo:
-    """That of a `Posterior`, by rows (None) or by a grouping factor."""
+class RowGroups(NamedTuple):
+    """A grouping factor: its name, the level of each row by number, and the names of the levels."""
+
+    factor: str
+    index: Indices
+    names: tuple[str, ...]
+
+    @staticmethod
+    def of(posterior: Any, by: str) -> RowGroups:
+        """A grouping factor of a `Posterior`; refuses one that it has not."""
+        kept = effects_kept(posterior)
+        factor = factor_named(kept, by)
+        term = next(k for k in kept.groups if kept.names[k] == factor)
+        rows_in_memory(posterior)
+        return RowGroups(factor, posterior._target.group_terms[term].group.index, kept.levels[term])
+
+    def blocks(self, most: int) -> Iterator[tuple[Indices, Indices]]:
+        """At most so many rows at a time, or those of one level, sorted by level: and where each level begins."""
+        order, counts = np.argsort(self.index, kind="stable"), self.counts()
+        ends = np.cumsum(counts[counts > 0])
+        begin = 0
+        while begin < len(ends):
+            low = int(ends[begin - 1]) if begin else 0
+            end = max(begin + 1, int(np.searchsorted(ends, low + most, side="right")))
+            yield order[low : ends[end - 1]], np.concatenate([[low], ends[begin : end - 1]]) - low
+            begin = end
+
+    def counts(self) -> Indices:
+        """How many rows each level has."""
+        return np.bincount(self.index, minlength=len(self.names))
+
+
+def loo_of(posterior: Any, by: str | None, draws: int | None, groups: RowGroups | None = None) -> Loo:
+    """That of a `Posterior`, by rows (by=None) or by a grouping factor: its own, or the `groups` of another model of
+    the same rows.
+    """
     total = posterior.trace.draws.shape[0] * posterior.trace.draws.shape[1]
     most = total if draws is None else whole("draws", draws, 20)
     form = rows_in_memory(posterior)
-    kept = None if by is None else effects_kept(posterior)
-    factor = "" if kept is None else factor_named(kept, by)
+    groups = RowGroups.of(posterior, by) if by is not None and groups is None else groups
     x = posterior.inner(most)
     efficiency = min(1.0, float(np.mean(posterior.ess)) / len(x))
-    if kept is None:
-        parts = [leave_out(each, efficiency) for _, each in log_likelihoods(form, x)]
-        pointwise, k, lpd = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-        return Loo(
-            "", (), pointwise, lpd - pointwise, k, np.ones(len(k), np.int64), len(x), Observations.of(posterior, form)
-        )
-    return _by_group(posterior, kept, factor, x, efficiency)
+    observations = Observations.of(posterior, form)
+    if groups is None:
+        parts = [leave_out(log_likelihood, efficiency) for _, log_likelihood in log_likelihoods(form, x)]
+        left = LeftOut(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+        ones = np.ones(len(left.k), np.int64)
+        return Loo("", (), left.elpd, left.lpd - left.elpd, left.k, ones, len(x), observations)
+    if len(groups.index) != form.rows.n:
+        allowed = f"of the {len(groups.index):,} rows whose {groups.factor} is known"
+        raise requirement("the posterior", allowed, f"one of {form.rows.n:,} rows")
+    parts, error = [], 0.0
+    for integral in _integrals(posterior, form, x, groups):
+        parts.append(leave_out(integral.log_likelihood, efficiency))
+        error = max(error, float(integral.error.max()))
+    left, counts = LeftOut(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True))), groups.counts()
+    names = tuple(groups.names[level] for level in np.flatnonzero(counts))
+    p, rows = left.lpd - left.elpd, counts[counts > 0]
+    return Loo(groups.factor, names, left.elpd, p, left.k, rows, len(x), observations, error)
 
 
 def rows_in_memory(posterior: Any) -> RowsForm:
@@ -227,32 +271,27 @@ def rows_in_memory(posterior: Any) -> RowsForm:
     return form
 
 
-def _by_group(posterior: Any, kept: GroupEffects, factor: str, x: Array, efficiency: float) -> Loo:
-    """Some groups at a time."""
-    form, terms = posterior.fitted(), [k for k in kept.groups if kept.names[k] == factor]
+def _integrals(posterior: Any, form: RowsForm, x: Array, groups: RowGroups) -> Iterator[Integral]:
+    """log p(y_g | x) of some groups at a time: with their effects integrated, or the sum over their rows where the
+    model has no effects of them.
+    """
+    kept: GroupEffects | None = posterior.group_effects
+    terms = [] if kept is None else [k for k in kept.groups if kept.names[k] == groups.factor]
+    blocks = groups.blocks(_HELD // len(x))
+    if kept is None or not terms:
+        for rows, starts in blocks:
+            some = form.chosen(rows)
+            of_rows = -some.values(some.predictors(x)) - some.constants()
+            log_likelihood = np.add.reduceat(of_rows, starts, axis=1)
+            yield Integral(log_likelihood, np.zeros(log_likelihood.shape))
+        return
     first = form.rows.columns - kept.draws.shape[2]
     for k in terms:
         x[:, first + kept.slices()[k].start : first + kept.slices()[k].stop] = 0.0
-    groups = [posterior._target.group_terms[k].group for k in terms]
-    columns = np.concatenate([group.columns for group in groups], axis=1)
+    columns = np.concatenate([posterior._target.group_terms[k].group.columns for k in terms], axis=1)
     factors = _joined([covariance_factors(posterior, k, len(x)) for k in terms])
-    index = groups[0].index
-    order, counts = np.argsort(index, kind="stable"), groups[0].row_counts()
-    levels = np.flatnonzero(counts)
-    ends = np.cumsum(counts[levels])
-    parts, error, begin = [], 0.0, 0
-    while begin < len(levels):
-        low = int(ends[begin - 1]) if begin else 0
-        end = max(begin + 1, int(np.searchsorted(ends, low + _HELD // len(x), side="right")))
-        rows = order[low : ends[end - 1]]
-        starts = np.concatenate([[low], ends[begin : end - 1]]) - low
-        integral = GroupedRows(form.chosen(rows), x, starts, columns[rows], factors).integral()
-        parts.append(leave_out(integral.log_likelihood, efficiency))
-        error, begin = max(error, float(integral.error.max())), end
-    left = LeftOut(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
-    names = tuple(kept.levels[terms[0]][level] for level in levels)
-    observations = Observations.of(posterior, form)
-    return Loo(factor, names, left.elpd, left.lpd - left.elpd, left.k, counts[levels], len(x), observations, error)
+    for rows, starts in blocks:
+        yield GroupedRows(form.chosen(rows), x, starts, columns[rows], factors).integral()
 
 
 def _joined(factors: list[Array]) -> Array:

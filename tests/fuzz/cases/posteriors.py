@@ -227,6 +227,9 @@ def probabilities(given):
     "svrhmc.Posterior.effects",
     "svrhmc.Posterior.log_likelihood",
     "svrhmc.Posterior.loo",
+    "svrhmc.Posterior.waic",
+    "svrhmc.Posterior.r2",
+    "svrhmc.compare",
     "svrhmc.Posterior.inner",
     "svrhmc.Posterior.about",
     "svrhmc.Posterior.fitted",
@@ -266,6 +269,13 @@ def asked(given):
             left = ask(found.loo, **words)
             holds(len(left.pointwise) == found.rows and not np.isnan(left.elpd), "rows left out")
             ask(left.to_frame)
+    for call, words in ((found.waic, {"draws": two}), (found.r2, {"draws": two}), (found.r2, {"level": one})):
+        with suppress(RefusedError):
+            ask(ask(call, **words).to_frame)
+    for several in ((found, one), (two,), ({"a": found, one if isinstance(one, str) else "b": found},)):
+        with suppress(RefusedError):
+            together = ask(svrhmc.compare, *several, draws=20)
+            holds(not together.elpd_diff.any(), "a model differs from itself")
     if isinstance(two, int) and not isinstance(two, bool) and 0 < two < 100:
         holds(len(ask(found.inner, two)) <= two, "more draws than asked for")
     ask(found.about, found._target)

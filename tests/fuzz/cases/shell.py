@@ -69,16 +69,42 @@ def plan(given):
 
 
 @case(options(n=NUMBER, dim=NUMBER, passes=NUMBER, step_size=st.one_of(NUMBER, st.sampled_from(["hmc=0.1", "x=1", "hmc=x"])), batch_size=NUMBER, epoch_length=NUMBER, seed=NUMBER, samplers=st.sampled_from(["hmc", "sgld", "all", "x", "", "hmc,hmc"]), plot=st.sampled_from(["a.svg", "a", "/none/a.svg"])),
-      "svrhmc compare", cost=0.3, numba=True)  # fmt: skip
-def compare(given):
-    """svrhmc compare."""
+      "svrhmc compare-samplers", cost=0.3, numba=True)  # fmt: skip
+def compare_samplers(given):
+    """svrhmc compare-samplers."""
     said = {"--n": "6", "--dim": "2", "--passes": "2", "--samplers": "hmc", "--plot": "c.svg", **dict(given)}
     for name in ("--n", "--dim"):
         if len(said[name]) > 5 and said[name].isdigit():
             said[name] = "1000"
     with tempfile.TemporaryDirectory() as folder:
-        result = invoke(["compare", "--chains", "20", *(word for pair in said.items() for word in pair)], folder)
+        result = invoke(
+            ["compare-samplers", "--chains", "20", *(word for pair in said.items() for word in pair)], folder
+        )
     holds(result.exit_code or " nan" not in result.output, f"nan in {result.output}")
+
+
+@case(
+    st.tuples(st.lists(st.sampled_from(["a", "b", "none", "damaged", ".", ""]), min_size=1, max_size=4), st.booleans()),
+    "svrhmc compare",
+    cost=0.05,
+)
+def compare(given):
+    """svrhmc compare of folders, some of which are none or damaged."""
+    from .posteriors import kinds
+
+    places, older = given
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("a", "b", "damaged"):
+            Path(folder, name).mkdir()
+            kinds()["fit"].save(f"{folder}/{name}/model.posterior")
+            if not older:
+                kinds()["fit"].loo().save(f"{folder}/{name}/model.loo")
+        path = Path(folder, "damaged/model.loo")
+        path.write_bytes(path.read_bytes()[:-30] if path.exists() else b"")
+        result = invoke(["compare", *places], folder)
+    fine = len(set(places)) == len(places) > 1 and {*places} <= {"a", "b"} and not older
+    holds((result.exit_code == 0) == fine, f"ends with {result.exit_code}")
+    holds("nan" not in result.output, f"nan in {result.output}")
 
 
 FIT = options(target=st.sampled_from(["y", "a", "b", "c", "zz", ""]), formula=st.sampled_from(["a", "a + b", "y ~ a", "(", "C(a)", "z", "1", "0"]), family=st.sampled_from(["gaussian", "x"]), weights=st.sampled_from(["a", "zz"]), offset=st.sampled_from(["a", "zz"]),
@@ -147,11 +173,11 @@ def predict(given):
             holds("nan" not in out, f"nan in {out}")
 
 
-@case(st.lists(st.one_of(st.sampled_from(["fit", "predict", "compare", "plan", "reproduce", "warm", "--help", "--version", "-x", "", "figure1", "table1", "--quick", "--jobs", "0", "--model", "x", "--data", "none", "--out", "a\x00b", "\ud800", "ä"]), st.text(max_size=5)), max_size=4),
+@case(st.lists(st.one_of(st.sampled_from(["fit", "predict", "compare", "compare-samplers", "plan", "reproduce", "warm", "--help", "--version", "-x", "", "figure1", "table1", "--quick", "--jobs", "0", "--model", "x", "--data", "none", "--out", "a\x00b", "\ud800", "ä"]), st.text(max_size=5)), max_size=4),
       "svrhmc reproduce", "svrhmc warm", cost=0.05)  # fmt: skip
 def words(given):
     """Any words."""
-    if given[:1] in (["warm"], ["reproduce"], ["fit"], ["compare"]) and not any(
+    if given[:1] in (["warm"], ["reproduce"], ["fit"], ["compare"], ["compare-samplers"]) and not any(
         word in given[1:] for word in ("--help", "x", "none", "0", "-x")
     ):
         given = [*given, "--nothing"]  # not the work itself

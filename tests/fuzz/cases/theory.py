@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import hand_written_laws as hand
 import svrhmc
-from svrhmc import compare, dynamics, gradients, targets, theory
+from svrhmc import dynamics, gradients, targets, theory
 
 from .. import inputs
 from ..judge import RefusedError, agree, ask, holds
@@ -346,7 +346,8 @@ def plans_for_targets(given):
         inputs.setting,
         st.integers(2, 20),
     ),
-    "svrhmc.compare.*",
+    "svrhmc.sampler_comparison.*",
+    "svrhmc.compare_samplers",
     cost=0.05,
 )
 def comparisons(given):
@@ -356,7 +357,7 @@ def comparisons(given):
         passes = 50.0
     target = targets.synthetic(n, dim)
     sampler = ask(getattr(svrhmc, name), step)
-    [curve] = ask(compare.compare, target, [(name, sampler)], passes, chains, engine="reference")
+    [curve] = ask(svrhmc.compare_samplers, target, [(name, sampler)], passes, chains, engine="reference")
     if curve.steps < 100:
         points = len(curve.exact)
         law = theory.law(sampler, target, points * (curve.steps // points))  # every so many steps there is a point
