@@ -199,7 +199,7 @@ def test_groups_of_which_a_model_knows_nothing_have_their_exact_densities():
     rng = np.random.default_rng(2)
     X = np.column_stack([np.ones(30), rng.normal(size=30)])
     y = X @ [0.5, 1.0] + rng.normal(0, noise, 30)
-    posterior = svrhmc.sample(glm(X, y, family_makers.gaussian(noise**2), prior=1.0), draws=20_000, seed=0)
+    posterior = svrhmc.sample(glm(X, y, family_makers.gaussian(noise**2)), draws=20_000, seed=0)
     found = loo_of(posterior, "g", None, RowGroups("g", index, tuple("abcdef")))
 
     def log_evidence(rows):

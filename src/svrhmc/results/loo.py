@@ -23,7 +23,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -201,7 +201,8 @@ class Loo:
         return pandas.DataFrame({**columns, "rows": self.rows}, index=pandas.Index(self.names, name=self.by))
 
 
-class RowGroups(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class RowGroups:
     """A grouping factor: its name, the level of each row by number, and the names of the levels."""
 
     factor: str
