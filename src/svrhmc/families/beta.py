@@ -139,6 +139,11 @@ class BetaLoss(SharedFamily):
         phi = np.exp(shared[:, 0])
         return NUMPY.trigamma(mean * phi) + NUMPY.trigamma((1 - mean) * phi)
 
+    def variance(self, t: Array) -> Array:
+        """μ(1 − μ)/(1 + φ)."""
+        mean = self.mean(t)
+        return mean * (1 - mean) / (1 + np.exp(t[..., 1]))
+
     def mean(self, t: Array) -> Array:
         """μ."""
         return np.asarray(NUMPY.sigmoid(t[..., 0]), np.float64)

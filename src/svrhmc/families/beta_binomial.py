@@ -149,6 +149,11 @@ class BetaBinomialLoss(SharedFamily):
         """π²/3 for one trial, that of the logistic law."""
         return np.full(len(mean), np.pi**2 / 3)
 
+    def variance(self, t: Array) -> Array:
+        """μ(1 − μ), of one trial."""
+        mean = self.mean(t)
+        return mean * (1 - mean)
+
     def mean(self, t: Array) -> Array:
         """μ, the probability of a success."""
         return np.asarray(NUMPY.sigmoid(t[..., 0]), np.float64)

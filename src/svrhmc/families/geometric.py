@@ -84,6 +84,11 @@ class GeometricLoss(Family):
         """log(2 + 1/μ): that of log y, were y log-normal with its mean and variance."""
         return np.asarray(np.log(2 + 1 / mean))
 
+    def variance(self, t: Array) -> Array:
+        """μ + μ²."""
+        mean = self.mean(t)
+        return mean + mean**2
+
     def mean(self, t: Array) -> Array:
         """eᵗ."""
         return np.exp(t)

@@ -121,6 +121,10 @@ class InverseGaussianLoss(SharedFamily):
         """log(1 + μ/λ): that of log y, were y log-normal with its mean and variance."""
         return np.asarray(np.log1p(mean * np.exp(-shared[:, 0])))
 
+    def variance(self, t: Array) -> Array:
+        """μ³/λ."""
+        return self.mean(t) ** 3 * np.exp(-t[..., 1])
+
     def mean(self, t: Array) -> Array:
         """μ."""
         return np.exp(t[..., 0])

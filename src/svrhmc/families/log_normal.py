@@ -65,6 +65,10 @@ class LogNormalLoss(GaussianLoss):
         """y itself."""
         return np.exp(y)
 
+    def variance(self, t: Array) -> Array:
+        """(e^{σ²} − 1)(E y)²."""
+        return self.mean(t) ** 2 * np.expm1(np.exp(2 * t[..., 1]))
+
     def mean(self, t: Array) -> Array:
         """e^{η + σ²/2}."""
         return np.asarray(np.exp(t[..., 0] + 0.5 * np.exp(2 * t[..., 1])), np.float64)

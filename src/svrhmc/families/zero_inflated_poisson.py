@@ -149,6 +149,14 @@ class ZeroInflatedLoss(SharedFamily):
         """log y!."""
         return self.counted.constant(y)
 
+    def variance(self, t: Array) -> Array:
+        """(1 − π)(v + μ²) − (E y)², with the mean μ and the variance v of the other counts."""
+        others = self._others(t)
+        variance = self.counted.variance(others)
+        assert variance is not None
+        square = NUMPY.sigmoid(-t[..., -1]) * (variance + self.counted.mean(others) ** 2)
+        return np.asarray(square - self.mean(t) ** 2, np.float64)
+
     def mean(self, t: Array) -> Array:
         """(1 − π)μ."""
         return np.asarray(NUMPY.sigmoid(-t[..., -1]) * np.exp(t[..., 0]), np.float64)

@@ -255,13 +255,13 @@ def _require_same(first: str, a: Loo, second: str, b: Loo) -> None:
         kinds = ["densities of a number" if data.density else "probabilities" for data in (one, two)]
         why = "densities and probabilities have different units; take families of the same kind"
         raise requirement(both, "models of one kind of response", " and ".join(kinds), why)
-    if one.y != two.y:
+    if not one.y.matches(two.y):
         if one.response != two.response:
             why = "densities of one are not those of the other; fit both to one of them"
             raise requirement(both, "models of the same response", f"{one.response!r} and {two.response!r}", why)
         why = "fit both to the same rows in the same order"
         raise requirement(both, "models of the same responses", "other values of y", why)
-    if one.weights != two.weights:
+    if not (one.weights.matches(two.weights) and one.trials.matches(two.trials)):
         raise requirement(both, "fitted with the same weights or trials of rows", "other weights or trials")
     if set(a.names) != set(b.names):
         raise requirement(both, f"models with the same groups of {a.by}", "other groups")

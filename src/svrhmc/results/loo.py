@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from svrhmc.core import serialise
-from svrhmc.core.arrays import Array, Indices, digest
+from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import DataError, StorageError, missing, requirement, whole
 from svrhmc.core.summaries import Summary
 from svrhmc.results.groups import effects_kept, factor_named
@@ -40,37 +40,62 @@ from svrhmc.sampling.effects import GroupEffects
 
 _HELD = 1 << 21  # rows × draws of a block of groups
 _FILE, _VERSION = "cross-validation", 1  # of its files
+_FREQUENCIES, _ROUNDING = (1, 2, 3, 5), 1e-12  # of fingerprints
 _MANY = 0.05  # share of k that are too large, from which on it is said of all
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
+class Fingerprint:
+    """Of numbers vᵢ in their order: Σᵢ vᵢ cos ki for some k, and the size Σ|vᵢ|. It tells other numbers from these, but
+    for rounding (a family may keep log y, and e^{log y} is y to 16 digits), and does not tell the numbers.
+    """
+
+    sums: Array
+    size: float
+
+    @staticmethod
+    def of(values: Array) -> Fingerprint:
+        """That of an array."""
+        places = np.arange(len(values), dtype=np.float64)
+        sums = [float(values @ np.cos(k * places)) for k in _FREQUENCIES]
+        return Fingerprint(np.array(sums), float(np.abs(values).sum()))
+
+    def matches(self, other: Fingerprint) -> bool:
+        """Whether the numbers are the same, but for rounding."""
+        return bool(np.abs(self.sums - other.sums).max() <= _ROUNDING * max(self.size, other.size))
+
+
+@dataclass(frozen=True, eq=False)
 class Observations:
     """What was predicted: by this, results of several models are known to be of the same observations.
 
     response: as the formula has it; "" where there is no formula. density: whether predictions are densities of a
     number, and not probabilities of events, counts or classes. rows: how many. dropped: rows of the table with missing
-    values, that were left out. y, weights: digests of them.
+    values, that were left out. y, trials, weights: fingerprints of them.
     """
 
     response: str
     density: bool
     rows: int
     dropped: int
-    y: str
-    weights: str
+    y: Fingerprint
+    trials: Fingerprint
+    weights: Fingerprint
 
     @staticmethod
     def of(posterior: Any, form: RowsForm) -> Observations:
         """Those of a `Posterior`, from the rows that were fitted."""
-        loss, design, w = form.loss, posterior.design, form.weights
-        y = np.asarray(loss.seen(form.y, w if loss.tried else None), np.float64)
+        loss, design, ones = form.loss, posterior.design, np.ones(form.rows.n)
+        trials = loss.trials_of(form.y, form.weights)
+        weights = None if loss.tried else form.weights
         return Observations(
             response="" if design is None else design.response,
             density=loss.outcome == "numbers",
-            rows=len(y),
+            rows=form.rows.n,
             dropped=0 if design is None else design.dropped,
-            y=digest(y),
-            weights=digest(np.ones(len(y)) if w is None else np.asarray(w, np.float64)),
+            y=Fingerprint.of(loss.seen(form.y, trials)),
+            trials=Fingerprint.of(ones if trials is None else trials),
+            weights=Fingerprint.of(ones if weights is None else weights),
         )
 
 

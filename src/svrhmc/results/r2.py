@@ -35,13 +35,15 @@ def r2_of(posterior: Any, level: float, draws: int) -> Quantities:
     form = form.chosen(even_rows(form.rows.n, _ROWS, 0))
     loss, x = form.loss, posterior.inner(draws)
     w = np.ones(form.rows.n) if form.weights is None else form.weights
+    trials = loss.trials_of(form.y, form.weights)
+    w = w if trials is None or loss.tried else w * trials
     w = w / w.sum()
     sums, squares, residual, first = np.zeros(len(x)), np.zeros(len(x)), np.zeros(len(x)), None
     for _, t, rows in Predictions(form, x, 0).predictors():
         mean, variance = loss.mean(t), loss.variance(t)
         if variance is None:
             family = posterior.family or str(loss)
-            raise requirement("the family", "one whose y is a number with a variance, to have an R²", family)
+            raise requirement("the family", "one that says the variance of y, to have an R²", family)
         first = mean[:, :1] if first is None else first  # so that large numbers do not cancel
         away = mean - first
         sums, squares = sums + away @ w[rows], squares + away**2 @ w[rows]
