@@ -36,7 +36,6 @@ from svrhmc.results.loo import Loo, RowGroups, loo_of
 from svrhmc.results.posterior import Posterior
 
 _SMALL, _ERRORS = 4.0, 2.0  # differences below, and in standard errors, that are no evidence
-_POLISH = 20
 _FEW = 100  # observations, below which standard errors are too small
 _TINY, _ROUNDING = np.finfo(np.float64).tiny, 1e-12  # of densities, and of weights
 
@@ -113,8 +112,8 @@ class ModelComparison:
         best, diff, se = self.names[0], self.elpd_diff, self.diff_se
         open_ones = [k for k, decided in enumerate(self.decided) if k and not decided]
         if open_ones:
-            ahead = "; ".join(f"{self.names[k]} is behind by {diff[k]:.1f} ± {se[k]:.1f}" for k in open_ones)
-            yield f"{best} has the largest elpd, but there is no evidence that it predicts better than all: {ahead}."
+            others = " and ".join(f"{self.names[k]} (behind by {diff[k]:.1f} ± {se[k]:.1f})" for k in open_ones)
+            yield f"{best} has the largest elpd, but that is no evidence that it predicts better than {others}."
         else:
             yield f"{best} predicts better than {self.names[1]} by {diff[1]:.1f} ± {se[1]:.1f}."
         yield (
@@ -179,7 +178,7 @@ def stacking_weights(log_density: Array) -> Array:
     """w from eᵢₖ, (observations, models).
 
     >>> stacking_weights(np.log([[0.9, 0.1], [0.2, 0.8], [0.9, 0.1]])).round(4)
-    array([0.7381, 0.2619])
+    array([0.8472, 0.1528])
     """
     from scipy.optimize import minimize
 
@@ -197,9 +196,6 @@ def stacking_weights(log_density: Array) -> Array:
         options={"ftol": 1e-15, "maxiter": 1000},
     )  # fmt: skip
     w = np.where(best.x > _ROUNDING, best.x, 0.0)
-    w = w / w.sum()
-    for _ in range(_POLISH):  # steps of EM, which are exact at once where models are good at different rows
-        w = -w * loss_and_slope(w)[1]
     return np.asarray(w / w.sum())
 
 
