@@ -254,7 +254,7 @@ def test_shares_of_variance_are_those_of_the_formulas(logit, slopes, counts):
     [
         (svrhmc.targets.families.bernoulli("probit"), [], 1.0),
         (svrhmc.targets.families.binomial(), [], np.pi**2 / 3),
-        (svrhmc.targets.families.ordinal([0, 1, 2]), [0.0, 1.0], np.pi**2 / 3),
+        (svrhmc.targets.families.ordinal(levels=[0, 1, 2]), [0.0, 1.0], np.pi**2 / 3),
         (svrhmc.targets.families.negative_binomial(), [np.log(2.0)], np.log(1 + 1 / 3 + 1 / 2)),
         (svrhmc.targets.families.gamma(), [np.log(2.0)], np.pi**2 / 6 - 1),  # ψ′(2)
         (svrhmc.targets.families.student_t(df=4.0), [np.log(3.0)], 18.0),

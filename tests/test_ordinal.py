@@ -201,19 +201,19 @@ def test_labels():
     ordered = pandas.Categorical(words, categories=["low", "medium", "high", "never"], ordered=True)
     for y in (ordered, pandas.Series(ordered)):
         assert glm(X, y, "ordinal").classes.tolist() == ["low", "medium", "high"]
-    given = families.ordinal(["low", "medium", "high"])
+    given = families.ordinal(levels=["low", "medium", "high"])
     assert glm(X, words, given).y.tolist() == [2, 0, 1, 2, 0, 1, 2, 0]
     for y, family, message in [
         (words, "ordinal", r"labels whose order is known for the family 'ordinal'; got the texts 'high', 'low'"),
-        (words, families.ordinal(["low", "high"]), r"classes are each among the levels; got 'medium'"),
-        (words, families.ordinal(["low", "medium", "high", "top"]), r"each seen in some row; got 'top'"),
+        (words, families.ordinal(levels=["low", "high"]), r"classes are each among the levels; got 'medium'"),
+        (words, families.ordinal(levels=["low", "medium", "high", "top"]), r"each seen in some row; got 'top'"),
         (np.ones(8), "ordinal", "labels of at least two classes"),
         (np.arange(60) / 7, "ordinal", "at most 50 classes; got 60"),
     ]:
         with pytest.raises(ValueError, match=message):
             glm(np.arange(len(y), dtype=float)[:, None], y, family)
     with pytest.raises(ValueError, match="at least two different classes"):
-        families.ordinal(["a", "a"])
+        families.ordinal(levels=["a", "a"])
     with pytest.raises(ValueError, match="did you mean 'ordinal'"):
         glm(X, words, "polr")
 
@@ -271,7 +271,7 @@ def test_doors_refuse_texts_without_an_order():
     plain = table.assign(rating=table["rating"].astype(str))
     with pytest.raises((ValueError, DataError), match=r"ordinal\(levels=\[…\]\)"):
         svrhmc.fit("rating ~ year", plain, family="ordinal")
-    given = families.ordinal(["bad", "ok", "good", "great"])
+    given = families.ordinal(levels=["bad", "ok", "good", "great"])
     found = svrhmc.fit("rating ~ year", plain, family=given, seed=1, draws=200)
     assert found.names[-1] == "threshold good|great"
     numbers = svrhmc.fit("rating ~ year", table.assign(rating=places + 1), family="ordinal", seed=1, draws=200)
@@ -284,7 +284,7 @@ def test_numbers_take_the_order_that_was_given():
     x, rank = rng.normal(size=90), np.arange(90) % 3
     table = {"x": x, "rank": rank, "number": np.array([30, 10, 20])[rank]}
     plain = svrhmc.fit("rank ~ x", table, family="ordinal", draws=50)
-    given = svrhmc.fit("number ~ x", table, family=families.ordinal([30, 10, 20]), draws=50)
+    given = svrhmc.fit("number ~ x", table, family=families.ordinal(levels=[30, 10, 20]), draws=50)
     assert (given.trace.draws == plain.trace.draws).all()
     assert given.names[1:] == ("threshold 30|10", "threshold 10|20")
 
@@ -292,9 +292,9 @@ def test_numbers_take_the_order_that_was_given():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: families.ordinal("low"), "levels must be a list of the classes, the lowest first; got 'low'"),
-        (lambda: families.ordinal(3), "levels must be a list of the classes, the lowest first; got 3"),
-        (lambda: families.ordinal([["low"], ["high"]]), "levels must be texts or numbers"),
+        (lambda: families.ordinal(levels="low"), "levels must be a list of the classes, the lowest first; got 'low'"),
+        (lambda: families.ordinal(levels=3), "levels must be a list of the classes, the lowest first; got 3"),
+        (lambda: families.ordinal(levels=[["low"], ["high"]]), "levels must be texts or numbers"),
         (lambda: glm(np.ones((3, 1)), np.array(["a", 1, 2], object), "ordinal"), "labels of one kind.*int and str"),
     ],
     ids=["text", "number", "lists", "mixed"],

@@ -91,8 +91,6 @@ class Loss(ABC):
 
     name: ClassVar[str] = ""  # of the family, as users write it
     identity_link: ClassVar[bool] = False  # whether the mean of y is the predictor itself
-    link: ClassVar[str] = ""  # where the family has several, and this is not the usual one
-    ratio: ClassVar[str] = ""  # what e to the power of a coefficient is, where that has a name
     shared_names: ClassVar[tuple[str, ...]] = ()  # of the parameters that all rows share
     quadratic: ClassVar[bool] = False  # whether the curvature is constant, so that the posterior is Gaussian
     convex: ClassVar[bool] = False  # whether the curvature is known to be 0 or more for all t and y
@@ -107,7 +105,6 @@ class Loss(ABC):
     overdispersed: ClassVar[str] = ""  # what to try where y varies more than the family has it
     other_zeros: ClassVar[str] = "family='hurdle-negative-binomial'"  # to try where counts have other numbers of zeros
     far_off: ClassVar[str] = ""  # what to try where some y are further off than the family has them
-    modelled: ClassVar[str] = "the linear predictor"  # in words, with {response}, {event} and {first}, the first class
     most_classes: ClassVar[float] = 0  # that labels may have, where they are classes, texts among them
     ordered: ClassVar[bool] = False  # whether the classes have an order, which texts must be given with
     has_intercept: ClassVar[bool] = True  # or whether shared parameters stand in its place
@@ -115,7 +112,26 @@ class Loss(ABC):
     outcome: ClassVar[str] = "numbers"  # what y is: events (0 and 1, or shares), counts, classes or numbers
     aliases: ClassVar[tuple[str, ...]] = ()  # other names of the family
     mistaken: ClassVar[tuple[str, ...]] = ()  # names by which people ask for it, and which are answered with its own
-    kernel: ClassVar[Any] = None  # its `Record`, where its formulas are compiled
+
+    @property
+    def link(self) -> str:
+        """Where the family has several, and this is not the usual one; else ""."""
+        return ""
+
+    @property
+    def ratio(self) -> str:
+        """What e to the power of a coefficient is, where that has a name."""
+        return ""
+
+    @property
+    def modelled(self) -> str:
+        """What the predictor is, in words, with {response}, {event} and {first}, the first class."""
+        return "the linear predictor"
+
+    @property
+    def kernel(self) -> Any:
+        """Its `Record`, where its formulas are compiled."""
+        return None
 
     @property
     def numbers(self) -> tuple[float, ...]:

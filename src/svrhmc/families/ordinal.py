@@ -1,23 +1,20 @@
-"""Ordered classes 0 < 1 < … < K − 1 by the cumulative logit: P(y ≤ j) = 1/(1 + e^{−(c_j − η)}).
+"""Ordered classes 0 < 1 < … < K − 1 by cumulative probabilities: P(y ≤ j) = F(c_j − η).
 
-The predictor η has no intercept; the thresholds c₀ < … < c_{K−2} are shared parameters, t = (η, c₀, …, c_{K−2}). A
-larger η makes higher classes more probable, and e^β is the ratio by which the odds of a higher class grow, wherever the
-line between high and low is drawn. A row of class y lies between
+F is the logistic law ("logit", 1/(1 + e^{−v})), the normal law ("probit", Φ(v)) or that of the logarithm of an
+exponential time ("cloglog", 1 − exp(−eᵛ)). The predictor η has no intercept; the thresholds c₀ < … < c_{K−2} are shared
+parameters, t = (η, c₀, …, c_{K−2}). A larger η makes higher classes more probable. With the logit e^β is the ratio by
+which the odds of a higher class grow, wherever the line between high and low is drawn. With the cloglog
+P(y > j) = exp(−e^{c_j − η}): classes are stretches of a time whose hazard is divided by e^β, so that e^{−β} is the ratio
+of hazards, and e^β that by which the time is longer. A row of class y lies between
 
-    b = c_{y−1} − η  (−∞ for the first class)     and     a = c_y − η  (∞ for the last),
+    b = c_{y−1} − η  (−∞ for the first class)     and     a = c_y − η  (∞ for the last),     ℓ = −log(F(a) − F(b)),
 
-and its probability is σ(a) − σ(b) = σ(a)σ(−b)(1 − e^{−d}), d = a − b, a product in which nothing cancels. So
+and ℓ = ∞ where d = a − b ≤ 0; `intervals.py` has ℓ and its derivatives by a and b without a difference that cancels.
 
-    ℓ = sp(−a) + sp(b) − log(1 − e^{−d}),     sp(v) = log(1 + eᵛ),     and ∞ where d ≤ 0.
-
-With g = 1/(e^d − 1), the force that keeps two thresholds apart:
-
-    ∂ℓ/∂a = −σ(−a) − g,     ∂ℓ/∂b = σ(b) + g,     ∂ℓ/∂η = σ(−a) − σ(b).
-
-sp and −log(1 − e^{−d}) are convex and their arguments are linear in t: ℓ is jointly convex where thresholds are in
-order (Pratt, Journal of the American Statistical Association 76, 1981), and as every class is seen, rows keep all of
-them in order. The curvature g(1 + g) in d has no bound. Outside, where ℓ = ∞, slopes and curvatures are those of
-g = 0: a trajectory may pass there, and a Metropolis step refuses to end there.
+ℓ is jointly convex where thresholds are in order, as log F′ is concave (Pratt, Journal of the American Statistical
+Association 76, 1981), and as every class is seen, rows keep all of them in order. The curvature in d has no bound.
+Outside, where ℓ = ∞, slopes and curvatures are finite: a trajectory may pass there, and a Metropolis step refuses to
+end there.
 
 The model is that of McCullagh, Journal of the Royal Statistical Society B 42, 1980.
 """
@@ -25,25 +22,24 @@ The model is that of McCullagh, Journal of the Royal Statistical Society B 42, 1
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.errors import requirement, whole
+from svrhmc.core.errors import one_of, requirement, whole
 from svrhmc.core.serialise import part
+from svrhmc.families import intervals
 from svrhmc.families.base import Classes, Coded, Formulas, Loss, SharedFamily, class_at, family
 from svrhmc.families.labels import class_labels, class_numbers, distinct
 from svrhmc.families.primitives import NUMPY, Fields, Primitives, Value
 from svrhmc.families.recession import Faces, sides
 
-_LOG2 = math.log(2.0)
-_LEAST = 1e-300  # in place of a distance that is not above 0
 _HOW = (
     "number the classes from the lowest on, give a pandas.Categorical(…, categories=[…], ordered=True), or say the "
     "order: svrhmc.targets.families.ordinal(levels=[…])"
@@ -51,96 +47,155 @@ _HOW = (
 
 
 @family
-def ordinal(levels: Sequence[object] | None = None) -> Loss:
-    """Ordered classes with P(y ≤ j) = 1/(1 + e^{−(c_j − t)}), the thresholds c_j the last coordinates of x.
+def ordinal(link: str = "logit", levels: Sequence[object] | None = None) -> Loss:
+    """Ordered classes with P(y ≤ j) = F(c_j − t), the thresholds c_j the last coordinates of x.
 
+    link: "logit", "probit" or "cloglog", for F(v) = 1/(1 + e^{−v}), Φ(v) or 1 − exp(−eᵛ).
     levels: the classes, the lowest first; None: the order of an ordered category, or that of numbers.
 
-    >>> ordinal(["low", "medium", "high"]).coded(["high", "low", "medium"]).y
+    >>> ordinal(levels=["low", "medium", "high"]).coded(["high", "low", "medium"]).y
     array([2., 0., 1.])
+    >>> float(ordinal("probit").coded([0, 1]).loss.mean(np.zeros(2))[0])
+    0.5
     """
+    if not isinstance(link, str):
+        why = "the classes go by name: ordinal(levels=[…])"
+        raise requirement("link", "one of " + ", ".join(map(repr, LINKS)), repr(link), why)
+    one_of("link", link, LINKS)
     if levels is not None and (isinstance(levels, str) or not isinstance(levels, Iterable)):
         raise requirement("levels", "a list of the classes, the lowest first", repr(levels))
-    return OrdinalLoss(None, None if levels is None else tuple(levels))
+    return OrdinalLoss(None, None if levels is None else tuple(levels), link)
 
 
 class Ordinal(NamedTuple):
-    """sp(−a) + sp(b) − log(1 − e^{−(a − b)})."""
+    """−log(σ(a) − σ(b))."""
 
     blocks: int
     shared: int
 
     @staticmethod
     def formulas(op: Primitives) -> Formulas:
-        """As at the top of this file; where thresholds are not in order g = 0, and ℓ = ∞."""
-        exp, expm1, log, log1p, where, maximum = op.exp, op.expm1, op.log, op.log1p, op.where, op.maximum
-        softplus, sigmoid, infinity = op.softplus, op.sigmoid, math.inf
+        """Of the logit."""
+        return _formulas(op, intervals.logit(op))
 
-        @op.function
-        def value_of(a: Value, b: Value, d: Value) -> Value:
-            safe = maximum(d, _LEAST)
-            apart = where(d > _LOG2, log1p(-exp(-maximum(d, _LOG2))), log(-expm1(-safe)))
-            return where(d > 0.0, softplus(-a) + softplus(b) - apart, infinity)
 
-        @op.function
-        def slopes_of(a: Value, b: Value, d: Value) -> Value:
-            """By η, a and b."""
-            g = where(d > 0.0, 1.0 / expm1(maximum(d, _LEAST)), 0.0)
-            below, above = sigmoid(-a), sigmoid(b)
-            return below - above, -below - g, above + g
+class OrdinalProbit(NamedTuple):
+    """−log(Φ(a) − Φ(b))."""
 
-        def value(loss: Fields, t: Value, y: Value) -> Value:
-            return value_of(*_between(op.xp, t, y))
+    blocks: int
+    shared: int
 
-        def slope(loss: Fields, t: Value, y: Value) -> Value:
-            xp, thresholds = op.xp, op.xp.arange(t.shape[-1] - 1)
-            by_predictor, by_a, by_b = slopes_of(*_between(xp, t, y))
-            own = y[..., None]
-            by_thresholds = xp.where(thresholds == own, by_a[..., None], 0.0) + xp.where(
-                thresholds == own - 1, by_b[..., None], 0.0
-            )
-            return xp.concatenate([by_predictor[..., None], by_thresholds], axis=-1)
+    @staticmethod
+    def formulas(op: Primitives) -> Formulas:
+        """Of the probit."""
+        return _formulas(op, intervals.probit(op))
 
-        def curvature(loss: Fields, t: Value, y: Value) -> Value:
-            """With q = σ(1 − σ) at a and b: ∂² by (η, a, b) = ((q_a + q_b, −q_a, −q_b), (·, q_a + w, −w),
-            (·, ·, q_b + w)), w = g(1 + g).
-            """
-            a, b, d = _between(np, t, y)
-            at_a, at_b = sigmoid(a) * sigmoid(-a), sigmoid(b) * sigmoid(-b)
-            g = np.where(d > 0.0, 1.0 / expm1(maximum(d, _LEAST)), 0.0)
-            w = g * (1.0 + g)
-            thresholds = np.arange(t.shape[-1] - 1)
-            upper, lower = (np.asarray(thresholds == own, np.float64) for own in (y[..., None], y[..., None] - 1))
-            one = np.zeros((*a.shape, 1))
-            to_predictor = np.concatenate([one + 1.0, np.zeros((*a.shape, len(thresholds)))], axis=-1)
-            to_a, to_b = (
-                np.concatenate([one, np.broadcast_to(end, (*a.shape, len(thresholds)))], -1) for end in (upper, lower)
-            )
-            ways = to_a - to_predictor, to_b - to_predictor, to_a - to_b
-            return sum(
-                size[..., None, None] * (way[..., :, None] * way[..., None, :])
-                for size, way in zip((at_a, at_b, w), ways, strict=True)
-            )
 
-        def energies(loss: Fields, count: Value, t: Value, y: Value, s: Value, valued: Value) -> None:
-            """A row meets two thresholds at the most."""
-            m = len(s)
-            for j in range(1, m):
-                s[j, :count] = 0.0
-            for i in range(count):
-                own = np.int64(y[i])
-                upper = t[own + 1, i] if own + 1 < m else infinity
-                lower = t[own, i] if own > 0 else -infinity
-                a, b, d = upper - t[0, i], lower - t[0, i], upper - lower
-                s[0, i], by_a, by_b = slopes_of(a, b, d)
-                if own + 1 < m:
-                    s[own + 1, i] = by_a
-                if own > 0:
-                    s[own, i] = by_b
-                if valued:
-                    t[m, i] = value_of(a, b, d)
+class OrdinalCloglog(NamedTuple):
+    """−log(exp(−e^b) − exp(−e^a))."""
 
-        return Formulas(slope, curvature, value, energies=energies)
+    blocks: int
+    shared: int
+
+    @staticmethod
+    def formulas(op: Primitives) -> Formulas:
+        """Of the complementary log-log."""
+        return _formulas(op, intervals.cloglog(op))
+
+
+def _formulas(op: Primitives, interval: intervals.Interval) -> Formulas:
+    """Those of a row from those of its interval."""
+    value_of, slopes_of, _ = interval
+    infinity = math.inf
+
+    def value(loss: Fields, t: Value, y: Value) -> Value:
+        return value_of(*_between(op.xp, t, y))
+
+    def slope(loss: Fields, t: Value, y: Value) -> Value:
+        xp, thresholds = op.xp, op.xp.arange(t.shape[-1] - 1)
+        by_predictor, by_a, by_b = slopes_of(*_between(xp, t, y))
+        own = y[..., None]
+        by_thresholds = xp.where(thresholds == own, by_a[..., None], 0.0) + xp.where(
+            thresholds == own - 1, by_b[..., None], 0.0
+        )
+        return xp.concatenate([by_predictor[..., None], by_thresholds], axis=-1)
+
+    def curvature(loss: Fields, t: Value, y: Value) -> Value:
+        """p, r and w times the squares of da, db and da − db, a = c_y − η and b = c_{y−1} − η."""
+        a, b, d = _between(np, t, y)
+        thresholds = np.arange(t.shape[-1] - 1)
+        upper, lower = (np.asarray(thresholds == own, np.float64) for own in (y[..., None], y[..., None] - 1))
+        one = np.zeros((*a.shape, 1))
+        to_predictor = np.concatenate([one + 1.0, np.zeros((*a.shape, len(thresholds)))], axis=-1)
+        to_a, to_b = (
+            np.concatenate([one, np.broadcast_to(end, (*a.shape, len(thresholds)))], -1) for end in (upper, lower)
+        )
+        ways = to_a - to_predictor, to_b - to_predictor, to_a - to_b
+        return sum(
+            size[..., None, None] * (way[..., :, None] * way[..., None, :])
+            for size, way in zip(interval.curvatures(a, b, d), ways, strict=True)
+        )
+
+    def energies(loss: Fields, count: Value, t: Value, y: Value, s: Value, valued: Value) -> None:
+        """A row meets two thresholds at the most."""
+        m = len(s)
+        for j in range(1, m):
+            s[j, :count] = 0.0
+        for i in range(count):
+            own = np.int64(y[i])
+            upper = t[own + 1, i] if own + 1 < m else infinity
+            lower = t[own, i] if own > 0 else -infinity
+            a, b, d = upper - t[0, i], lower - t[0, i], upper - lower
+            s[0, i], by_a, by_b = slopes_of(a, b, d)
+            if own + 1 < m:
+                s[own + 1, i] = by_a
+            if own > 0:
+                s[own, i] = by_b
+            if valued:
+                t[m, i] = value_of(a, b, d)
+
+    return Formulas(slope, curvature, value, energies=energies)
+
+
+class Link(NamedTuple):
+    """What there is to know of a law F: the record, F and its inverse, its variance, and its words."""
+
+    record: type[NamedTuple]
+    cumulative: Callable[[Array], Array]
+    quantile: Callable[[Array], Array]
+    variance: float
+    modelled: str
+    ratio: str
+    nanoseconds: float
+
+
+def _normal(v: Array) -> Array:
+    from scipy.special import ndtr
+
+    return np.asarray(ndtr(v), np.float64)
+
+
+def _normal_quantile(p: Array) -> Array:
+    from scipy.special import ndtri
+
+    return np.asarray(ndtri(p), np.float64)
+
+
+LINKS = {
+    "logit": Link(
+        Ordinal, NUMPY.sigmoid, lambda p: np.log(p / (1 - p)), math.pi**2 / 3,
+        "the log odds of a higher {response}", "odds ratio", 32.0,
+    ),
+    "probit": Link(
+        OrdinalProbit, _normal, _normal_quantile, 1.0,
+        "a normal variable of standard deviation 1 that the thresholds cut into the classes of {response}", "", 120.0,
+    ),
+    "cloglog": Link(
+        OrdinalCloglog, lambda v: -np.expm1(-np.exp(v)), lambda p: np.log(-np.log1p(-p)), math.pi**2 / 6,
+        "minus the log hazard of {response} as a time: minus log(−log P(higher than a class))",
+        "ratio of times (1/ratio of hazards)", 50.0,
+    ),
+}  # fmt: skip
 
 
 def _between(xp: ModuleType, t: Value, y: Value) -> tuple[Value, Value, Value]:
@@ -156,30 +211,28 @@ def _between(xp: ModuleType, t: Value, y: Value) -> tuple[Value, Value, Value]:
 @part
 @dataclass(frozen=True)
 class OrdinalLoss(SharedFamily):
-    """Classes 0 < … < K − 1 by the cumulative logit, t = (η, c₀, …, c_{K−2}).
+    """Classes 0 < … < K − 1 by cumulative probabilities, t = (η, c₀, …, c_{K−2}).
 
     classes: K; None: those that the labels have. levels: the classes as users know them, in order, until they are
-    numbers.
+    numbers. link_name: one of `LINKS`.
     """
 
     name = "ordinal"
     aliases = ("cumulative",)
     mistaken = ("ordered", "cumulative-logit", "ordered-logistic", "polr", "proportional-odds")
-    ratio = "odds ratio"
     outcome = "classes"
-    modelled = "the log odds of a higher {response}"
     most_classes = 50
     ordered = True
     has_intercept = False
     barrier = True
     convex = True
     shared_prior = (0.04, 0.0)
-    nanoseconds = 32.0
-    kernel = Ordinal
     classes: int | None = None
     levels: tuple[object, ...] | None = None
+    link_name: str = "logit"
 
     def __post_init__(self) -> None:
+        one_of("link_name", self.link_name, LINKS)
         if self.classes is not None:
             whole("classes", self.classes, 2)
         if self.levels is None:
@@ -188,6 +241,31 @@ class OrdinalLoss(SharedFamily):
             raise requirement("levels", "texts or numbers, the lowest class first", repr(list(self.levels)))
         if not len(set(self.levels)) == len(self.levels) >= 2:
             raise requirement("levels", "at least two different classes, the lowest first", repr(list(self.levels)))
+
+    @property
+    def link(self) -> str:
+        """Said where it is not the logit."""
+        return "" if self.link_name == "logit" else self.link_name
+
+    @property
+    def ratio(self) -> str:
+        """Of its link."""
+        return LINKS[self.link_name].ratio
+
+    @property
+    def modelled(self) -> str:
+        """Of its link."""
+        return LINKS[self.link_name].modelled
+
+    @property
+    def nanoseconds(self) -> float:
+        """Of its link."""
+        return LINKS[self.link_name].nanoseconds
+
+    @property
+    def kernel(self) -> Any:
+        """Of its link."""
+        return LINKS[self.link_name].record
 
     @property
     def shared(self) -> int:
@@ -222,7 +300,7 @@ class OrdinalLoss(SharedFamily):
             if strange := [level for level in own if level not in others]:
                 why = f"levels={ranked!r} must be the classes of the labels, {list(levels)!r}"
                 raise requirement("y", f"labels whose classes are each {what}", repr(strange[0]), why)
-        return OrdinalLoss(len(ranked)), ranked
+        return OrdinalLoss(len(ranked), None, self.link_name), ranked
 
     def coded(self, y: npt.ArrayLike) -> Coded:
         """The classes of the labels, in order; where it was said how many there are, they are 0 … K − 1."""
@@ -246,9 +324,9 @@ class OrdinalLoss(SharedFamily):
         return class_numbers(y, n, self._count, "leave out the levels that no row has")
 
     def shared_start(self, y: Array) -> Array:
-        """The log odds of the shares up to each class, with half a row more in each."""
+        """F⁻¹ of the shares up to each class, with half a row more in each."""
         below = np.cumsum(np.bincount(np.asarray(y, np.int64), minlength=self._count) + 0.5)
-        return np.asarray(np.log(below[:-1] / (below[-1] - below[:-1])), np.float64)
+        return np.asarray(LINKS[self.link_name].quantile(below[:-1] / below[-1]), np.float64)
 
     def faces(self, y: Array) -> Faces:
         """At given thresholds it grows upwards but for the last class, and downwards but for the first."""
@@ -261,22 +339,20 @@ class OrdinalLoss(SharedFamily):
         return "some coefficients have flat priors too, and may carry the thresholds along" if free else None
 
     def link_variance(self, mean: Array, shared: Array) -> Array:
-        """π²/3, that of the logistic law."""
-        return np.full(len(mean), np.pi**2 / 3)
+        """That of the law F: π²/3, 1 or π²/6."""
+        return np.full(len(mean), LINKS[self.link_name].variance)
 
     def mean(self, t: Array) -> Array:
-        """Probabilities of all K classes, σ(a)σ(−b)(1 − e^{−d})."""
-        ends = np.full((*t.shape[:-1], 1), np.inf)
-        edges = np.concatenate([-ends, t[..., 1:], ends], axis=-1)
-        upper, lower, eta = edges[..., 1:], edges[..., :-1], t[..., :1]
-        between = NUMPY.sigmoid(upper - eta) * NUMPY.sigmoid(eta - lower)
-        return np.maximum(between * -np.expm1(lower - upper), 0.0)
+        """Probabilities of all K classes, e^{−ℓ}."""
+        values = [self.value(t, np.full(t.shape[:-1], float(k))) for k in range(t.shape[-1])]
+        return np.asarray(np.exp(-np.stack(values, axis=-1)), np.float64)
 
     def draw(self, t: Array, u: Array, trials: Array | None = None) -> Array:
         """The class at which the cumulated probabilities pass u."""
         return class_at(self.mean(t), u)
 
     def cumulative(self, t: Array, y: Array, trials: Array | None = None) -> tuple[Array, Array]:
-        """σ(b) and σ(a)."""
+        """F(b) and F(a)."""
         a, b, _ = _between(np, t, y)
-        return NUMPY.sigmoid(b), NUMPY.sigmoid(a)
+        law = LINKS[self.link_name].cumulative
+        return law(b), law(a)
