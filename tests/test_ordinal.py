@@ -66,6 +66,138 @@ def test_formulas_keep_their_digits_far_out(y, place):
     assert LOSS.curvature(t, label) == pytest.approx(bend, rel=1e-12, abs=1e-290)
 
 
+def law(link, v):
+    """F(v), 1 − F(v), F′(v) and F″(v)."""
+    if link == "probit":
+        return mp.ncdf(v), mp.ncdf(-v), mp.npdf(v), -v * mp.npdf(v)
+    e = mp.exp(v)
+    f = e * mp.exp(-e)
+    return -mp.expm1(-e), mp.exp(-e), f, f * (1 - e)
+
+
+def derivatives(link, y, t):
+    """ℓ, its gradient and Hessian by t, from F and its derivatives as they stand."""
+    ends = [(t[y + 1], 1, y + 1)] if y + 1 < len(t) else []
+    ends += [(t[y], -1, y)] if y else []
+    laws = [(sign, place, *law(link, c - t[0])) for c, sign, place in ends]
+    low = sum(sign * F for sign, _, F, *_ in laws) + (y + 1 == len(t))
+    high = sum(-sign * G for sign, _, _, G, *_ in laws) + (y == 0)
+    p = low if low < mp.mpf("0.5") and y + 1 < len(t) else high
+    slope, bend = np.full(len(t), mp.mpf(0)), np.full((len(t), len(t)), mp.mpf(0))
+    for sign, place, _, _, f, g in laws:
+        way = np.zeros(len(t))
+        way[[0, place]] = -1, 1
+        slope -= sign * f / p * way
+        bend -= sign * g / p * np.outer(way, way)
+    bend += np.outer(slope, slope)
+    return float(-mp.log(p)), slope.astype(float), bend.astype(float)
+
+
+EXTREME = [
+    (0.3, -1.0, 0.2, 1.5), (-5.0, -1.0, 0.2, 1.5), (30.0, 0.0, 0.02, 0.05), (600.0, -1.0, 0.0, 2.0),
+    (0.1, -1e-9, 0.0, 1e-12), (2.0, -90.0, 1.0, 6.4), (0.0, -0.5, 0.6, 0.61), (3.9, 0.0, 0.2, 1.3),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("link", "place"),
+    [*(("probit", place) for place in [*PLACES, *EXTREME]), *(("cloglog", place) for place in EXTREME)],
+)
+def test_other_links_keep_their_digits_far_out(link, place):
+    import jax
+    from one_row import row_energy as compiled
+
+    from svrhmc.engines.jax.rows import slopes
+
+    loss, t, s = OrdinalLoss(4, None, link), np.array(place), np.empty(4)
+    for y in range(4):
+        label = np.array(float(y))
+        with mp.workprec(3000):
+            value, slope, bend = derivatives(link, y, tuple(map(mp.mpf, place)))
+        assert float(loss.value(t, label)) == pytest.approx(value, rel=2e-13, abs=1e-290)
+        assert loss.slope(t, label) == pytest.approx(slope, rel=2e-13, abs=1e-290)
+        assert loss.curvature(t, label) == pytest.approx(bend, rel=1e-12, abs=1e-290)
+        assert compiled(loss.record(), t, float(y), s) == pytest.approx(value, rel=5e-13, abs=1e-290)
+        assert s == pytest.approx(slope, rel=1e-12, abs=1e-290)
+        with jax.enable_x64(True):
+            on_jax = slopes(loss.record(), jax.numpy.asarray(t[None]), jax.numpy.asarray(label[None]))
+        assert np.asarray(on_jax)[0] == pytest.approx(slope, rel=1e-12, abs=1e-290)
+
+
+@pytest.mark.parametrize("link", ["probit", "cloglog"])
+def test_probabilities_of_other_links(link):
+    loss, t = families.ordinal(link).coded([0, 1, 2, 3]).loss, np.array(EXTREME[:3])
+    p = loss.mean(t)
+    assert p.sum(axis=1) == pytest.approx(1, abs=1e-14)
+    for k in range(4):
+        below, upto = loss.cumulative(t, np.full(3, float(k)))
+        assert upto - below == pytest.approx(p[:, k], abs=1e-15)
+    unordered = np.array([0.0, 1.0, 0.5, 2.0])
+    assert loss.value(unordered, np.array(1.0)) == np.inf
+    assert np.isfinite(loss.slope(unordered, np.array(1.0))).all()
+    assert np.isfinite(loss.curvature(unordered, np.array(1.0))).all()
+    assert loss.link_variance(np.zeros(2), np.zeros((2, 3))) == pytest.approx(
+        {"probit": 1, "cloglog": np.pi**2 / 6}[link]
+    )
+
+
+# statsmodels 0.15, OrderedModel of `simulated` by distr="probit", and by SciPy's gumbel_l.
+FLAT = {
+    "probit": [0.8463386, -0.3596771, 0.0421492, -1.0503451, -0.2571035, 0.0427628, 1.886409],
+    "cloglog": [0.9444245, -0.4310076, 0.0550648, -1.7163236, -0.7269597, -0.3846112, 1.5052512],
+}
+
+
+@pytest.mark.parametrize("link", FLAT)
+def test_the_mode_under_a_flat_prior_is_that_of_statsmodels(link):
+    target = glm(*simulated(), families.ordinal(link), prior_precision=1e-9, shared_prior=priors.Normal(1e-9))
+    assert target.mode() == pytest.approx(FLAT[link], abs=1e-5)
+
+
+def test_links_in_words_and_in_files(tmp_path):
+    table, _ = rated(200)
+    probit, cloglog = (
+        svrhmc.fit("rating ~ year", table, family=families.ordinal(link), seed=1) for link in ("probit", "cloglog")
+    )
+    assert probit.certificate.verdict == cloglog.certificate.verdict == "exact"
+    assert "family 'ordinal' with the probit link; classes in order" in str(probit.summary())
+    with pytest.raises(ValueError, match="a logit or log link, to have ratios; got 'ordinal' with the probit link"):
+        probit.ratios()
+    assert str(cloglog.ratios()).startswith("Inverse hazard ratio of a higher rating")
+    probit.save(tmp_path / "posterior.npz")
+    again = svrhmc.Posterior.load(tmp_path / "posterior.npz")
+    assert again.model.loss == OrdinalLoss(4, None, "probit")
+    assert np.array_equal(again.predict(table).mean, probit.predict(table).mean)
+    for make, message in [
+        (lambda: families.ordinal("loglog"), "link must be one of 'logit', 'probit', 'cloglog'; got 'loglog'"),
+        (lambda: families.ordinal(["a", "b"]), r"the classes go by name: ordinal\(levels=\[…\]\)"),
+        (lambda: glm(np.ones((3, 1)), [0, 1, 2], "ordered probit"), r"take svrhmc.families.ordinal\('probit'\)"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            make()
+
+
+def test_levels_that_no_row_has_are_said():
+    table, _ = rated(200)
+    table["rating"] = table["rating"].cat.add_categories(["superb"])
+    text = str(svrhmc.fit("rating ~ year", table, family="ordinal", draws=50).summary())
+    assert "Labels: rating has levels that are in no row ('superb'): the model has no class for them" in text
+    table["rating"] = table["rating"].cat.remove_unused_categories()
+    assert "Labels:" not in str(svrhmc.fit("rating ~ year", table, family="ordinal", draws=50).summary())
+
+
+def test_a_column_that_shifts_one_threshold_alone_is_named():
+    """x moves the upper threshold and not the lower one; with one coefficient for both nothing is said."""
+    rng = np.random.default_rng(1)
+    for breach in (True, False):
+        x, u = np.arange(1000) % 2, rng.logistic(size=1000)
+        lower, upper = -0.5 - (0 if breach else 1.2) * x, 0.5 + (1.5 if breach else -1.2) * x
+        y = (u > lower).astype(int) + (u > upper)
+        misfits = svrhmc.fit("y ~ x", {"y": y, "x": x}, family="ordinal", seed=1, draws=200).misfits
+        assert [sentence.partition(":")[0] for sentence in misfits] == ["Thresholds"] * breach
+        assert all("x does not shift all of them alike" in sentence for sentence in misfits)
+
+
 def test_probabilities_and_what_is_outside():
     t = np.array(PLACES[:5])
     p = LOSS.mean(t)

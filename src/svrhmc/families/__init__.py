@@ -37,6 +37,9 @@ _INSTEAD = {
     "hurdle-gamma|hurdle-lognormal|zero-inflated-gamma|ziln": "fit y > 0 by 'bernoulli', and the rows with y > 0 by "
     "'gamma' or 'log-normal'",
     "hurdle-cumulative|hurdle-ordinal": "give the class that is set apart as the lowest level of 'ordinal'",
+    "ordered-probit|ordinal-probit|cumulative-probit|oprobit": "take svrhmc.families.ordinal('probit')",
+    "ordered-cloglog|ordinal-cloglog|cumulative-cloglog|proportional-hazards|ocloglog": "take "
+    "svrhmc.families.ordinal('cloglog')",
     "zero-inflated-binomial|zero-inflated-beta|zero-altered": "fit y > 0 by 'bernoulli', and the rows with y > 0 by "
     "'beta' for shares; 'beta-binomial' has more zeros than 'binomial'",
     "inflated|hurdle": "there are 'hurdle-poisson', 'hurdle-negative-binomial', 'zero-inflated-poisson' and "
@@ -64,7 +67,8 @@ _INSTEAD = {
     "nbinom1|nb1|quasi": "take 'negative-binomial' for counts that vary more than 'poisson' has it, and "
     "'beta-binomial' for successes",
     "truncated|censored|tobit": "there is none for labels that are cut off",
-    "probit|cloglog|logit": "it is a link: take svrhmc.families.bernoulli('probit')",
+    "probit|cloglog|logit": "it is a link: take svrhmc.families.bernoulli('probit'), or "
+    "svrhmc.families.ordinal('probit') for ordered classes",
     "laplace|cauchy|robust|huber": "take 'student-t', which rows that are far off pull less",
 }  # by parts of names that other programs have
 

@@ -238,6 +238,10 @@ class Loss(ABC):
         """The loss for these labels, where it depends on them, and the labels in numbers, where they are not."""
         return Coded(self, y)
 
+    def remark(self, least: float) -> str:
+        """What a user should know of labels that are taken, of which this is the least; "" where there is nothing."""
+        return ""
+
     def with_noise(self, noise_variance: float) -> Loss:
         """The loss with this variance of the noise, for families that have noise which may be known."""
         why = "only the family 'gaussian' has noise whose variance may be known"

@@ -26,7 +26,7 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.errors import requirement
 from svrhmc.core.serialise import part
 from svrhmc.families.base import Formulas, Loss, SharedFamily, family
-from svrhmc.families.labels import counts
+from svrhmc.families.labels import counts, without_zeros
 from svrhmc.families.primitives import NUMPY
 from svrhmc.families.recession import Faces, sides
 
@@ -110,6 +110,10 @@ class HurdleLoss(SharedFamily):
                 "y", f"counts of which some are above 0 for the family {self.name!r}", "0 everywhere", why
             )
         return array
+
+    def remark(self, least: float) -> str:
+        """Zeros that never occur."""
+        return without_zeros(least, ZERO)
 
     def overall(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
         """The log of the rate of the rows above 0."""

@@ -1,4 +1,4 @@
-"""The probability of an interval, −log(F(a) − F(b)) with b < a, under the three laws F that links of ordered classes have.
+"""The probability of an interval, −log(F(a) − F(b)) with b < a, under the laws F of three links.
 
 b may be −∞ and a may be ∞. d = a − b is given with all its digits, and so is every formula: no difference of nearly
 equal numbers is left where d → 0 or where both ends are far out on one side. With P = F(a) − F(b), f = F′ and
@@ -49,6 +49,7 @@ _LOG2, _HALF_LOG = math.log(2.0), 0.5 * math.log(2 * math.pi)
 _LEAST, _MOST = 1e-300, 700.0  # in place of a distance that is not above 0, and of a G whose e^{−G} is nothing
 _TINY = -40.0  # log G below which 1 − e^{−G} is G
 _FURTHEST = 1e4  # in place of an end at −∞, where it counts for nothing
+_SERIES = tuple(1 / math.factorial(k + 2) for k in range(14))
 _points, _weights = np.polynomial.legendre.leggauss(8)
 _POINTS, _WEIGHTS = tuple(float(x) for x in (1 + _points) / 2), tuple(float(w) for w in _weights / 2)
 
@@ -148,9 +149,6 @@ def cloglog(op: Primitives) -> Interval:
     return Interval(value, slopes, curvatures)
 
 
-_SERIES = tuple(1 / math.factorial(k + 2) for k in range(14))
-
-
 def probit(op: Primitives) -> Interval:
     """Of the normal law."""
     exp, expm1, log, log1p, where, maximum = op.exp, op.expm1, op.log, op.log1p, op.where, op.maximum
@@ -205,9 +203,7 @@ def probit(op: Primitives) -> Interval:
         width = where(d > 0.0, op.minimum(d, 1.0 / _LEAST), 0.0)
         scale = where(near, 1.0 / whole, hazard / (1.0 - q))
         by_upper = where(near, scale**2 * first, scale * (e_upper - q * (e_lower + width)) / (1.0 - q))
-        by_lower = fade * where(
-            near, scale**2 * (whole - first), scale * (width - e_upper + q * e_lower) / (1.0 - q)
-        )
+        by_lower = fade * where(near, scale**2 * (whole - first), scale * (width - e_upper + q * e_lower) / (1.0 - q))
         between = fade * where(near, scale / maximum(d, _LEAST), scale) ** 2
         turn = a + b > 0.0
         return where(turn, by_lower, by_upper), where(turn, by_upper, by_lower), between

@@ -4,8 +4,8 @@ F is the logistic law ("logit", 1/(1 + e^{−v})), the normal law ("probit", Φ(
 exponential time ("cloglog", 1 − exp(−eᵛ)). The predictor η has no intercept; the thresholds c₀ < … < c_{K−2} are shared
 parameters, t = (η, c₀, …, c_{K−2}). A larger η makes higher classes more probable. With the logit e^β is the ratio by
 which the odds of a higher class grow, wherever the line between high and low is drawn. With the cloglog
-P(y > j) = exp(−e^{c_j − η}): classes are stretches of a time whose hazard is divided by e^β, so that e^{−β} is the ratio
-of hazards, and e^β that by which the time is longer. A row of class y lies between
+P(y > j) = exp(−e^{c_j − η}), proportional hazards: e^β divides the hazard of stopping at a class that is reached, at
+every class alike, so that e^{−β} is the hazard ratio. With the probit e^β has no name. A row of class y lies between
 
     b = c_{y−1} − η  (−∞ for the first class)     and     a = c_y − η  (∞ for the last),     ℓ = −log(F(a) − F(b)),
 
@@ -188,12 +188,12 @@ LINKS = {
     ),
     "probit": Link(
         OrdinalProbit, _normal, _normal_quantile, 1.0,
-        "a normal variable of standard deviation 1 that the thresholds cut into the classes of {response}", "", 120.0,
+        "the probit Φ⁻¹(p) of the probability p of a higher {response}", "", 120.0,
     ),
     "cloglog": Link(
         OrdinalCloglog, lambda v: -np.expm1(-np.exp(v)), lambda p: np.log(-np.log1p(-p)), math.pi**2 / 6,
-        "minus the log hazard of {response} as a time: minus log(−log P(higher than a class))",
-        "ratio of times (1/ratio of hazards)", 50.0,
+        "−log(−log p) of the probability p of a higher {response}",
+        "inverse hazard ratio", 50.0,
     ),
 }  # fmt: skip
 

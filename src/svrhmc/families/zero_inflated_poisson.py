@@ -27,7 +27,7 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.errors import requirement
 from svrhmc.core.serialise import part
 from svrhmc.families.base import Formulas, Loss, SharedFamily, family, log_rate
-from svrhmc.families.labels import counts
+from svrhmc.families.labels import counts, without_zeros
 from svrhmc.families.poisson import PoissonLoss
 from svrhmc.families.primitives import NUMPY
 from svrhmc.families.recession import Faces, sides
@@ -125,6 +125,10 @@ class ZeroInflatedLoss(SharedFamily):
                 "y", f"counts of which some are above 0 for the family {self.name!r}", "0 everywhere", why
             )
         return array
+
+    def remark(self, least: float) -> str:
+        """Zeros that never occur."""
+        return without_zeros(least, EXTRA_ZERO)
 
     def overall(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
         """The log of the rate of all rows together."""

@@ -21,13 +21,14 @@ Ends = tuple[float, float, bool]  # of numbers: the least, the largest, and whet
 
 class Response(NamedTuple):
     """The family; the labels that are numbered 0, 1, … in their order (None: labels are numbers); how they are shown;
-    and why this family, where none was named.
+    why this family, where none was named; and what a user should know of how the labels were taken.
     """
 
     loss: Loss
     levels: tuple[Any, ...] | None
     classes: tuple[Any, ...]
     guessed: str
+    notes: tuple[str, ...] = ()
 
     def coded(self, column: Column) -> Array:
         """The labels of a column as the numbers that the family takes."""
@@ -53,7 +54,8 @@ def response_of(
             f"the response {name!r} holds texts ({', '.join(map(repr, column.levels[:3]))}, …), and the family "
             f"{loss.name!r} needs numbers: the family {fit!r} takes texts as classes."
         )
-    return Response(loss, None, (), guessed)
+    least = float(np.min(column.values)) if ends is None else ends[0]
+    return Response(loss, None, (), guessed, tuple(filter(None, [loss.remark(least)])))
 
 
 def _classes(name: str, column: Column, loss: Loss, guessed: str, rows: int) -> Response:
@@ -72,7 +74,16 @@ def _classes(name: str, column: Column, loss: Loss, guessed: str, rows: int) -> 
         )
     require_shared_classes(len(classes), rows)
     loss, levels = loss.with_classes(list(classes), column.ordered or not texts)
-    return Response(loss, tuple(levels), tuple(_plain(level, column.kind) for level in levels), guessed)
+    shown = tuple(_plain(level, column.kind) for level in levels)
+    return Response(loss, tuple(levels), shown, guessed, _unused(name, column))
+
+
+def _unused(name: str, column: Column) -> tuple[str, ...]:
+    """Levels that the table declares and no row has."""
+    if not column.unused:
+        return ()
+    listed = ", ".join(map(repr, column.unused[:4])) + (", …" if len(column.unused) > 4 else "")
+    return (f"{name} has levels that are in no row ({listed}): the model has no class for them, nor have predictions",)
 
 
 def _guess(column: Column, ends: Ends | None) -> tuple[str, str]:

@@ -184,6 +184,7 @@ def _described(design: Design, response: Response, special: Mapping[str, object]
         classes=tuple(map(str, response.classes)),
         dropped=dropped,
         guessed=response.guessed,
+        notes=response.notes,
         shifted=bool(beside & {"offset", "exposure"}),
         tried="trials" in beside,
         **columns,

@@ -15,6 +15,9 @@ which are r and r² where y is a number. Under the model E r̄ = 0 and E q = 1; 
     zeros        Σ w(1{y = 0} − p₀)/√Σ wp₀(1 − p₀) with p₀ = P(Y = 0)
     outlier      W times the least of 2 min(P(Y ≤ y), P(Y ≥ y))
     tails        how many |r| > 3 there are, beside a Poisson law of 0.0027 W
+    thresholds   of ordered classes, for each threshold k and column x, centred: with p = P(Y ≤ k),
+                 Σ w(1{y ≤ k} − p)x/√Σ wp(1 − p)x². The fit of one coefficient for all k balances them; one is far from
+                 0 where x shifts some thresholds more than others
 
 Each of these says something in at most one of a thousand fits of a right model, so all together in less than one of a
 hundred: coefficients that were fitted to the same rows make residuals smaller, and tests more cautious. What is too
@@ -29,6 +32,7 @@ are looked at, and the report says so: the fit then looks better than it is.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -218,6 +222,8 @@ def _of_classes(some: RowsForm, t: Array, weights: Array, columns: _Columns, adv
                 f"Calibration: of class {k}, where the model says {model:.2g}, a share of {share:.2g} is seen. Try: "
                 f"{advice.curves}."
             )
+    if some.loss.ordered:
+        sentences.append(columns.unequal_shifts(np.cumsum(mean, axis=1)[:, :-1]))
     return [*sentences, columns.clearest(residuals)]
 
 
@@ -234,12 +240,8 @@ class _Columns:
 
     def clearest(self, residuals: list[Array]) -> str:
         """The column along which some of the residuals have the clearest pattern; "" where none is clear."""
-        rows = self.some.rows
-        width = min(self.end - self.first, _COLUMNS)
-        units = np.zeros((width, rows.seen_once.dim))
-        units[np.arange(width), self.first + np.arange(width)] = 1.0
-        X = rows.seen_once.predict(units).T  # without the columns of groups, which may be many
-        curved = [j for j in range(width) if _has_three_values(X[:, j])]
+        X = self._values
+        curved = [j for j in range(X.shape[1]) if _has_three_values(X[:, j])]
         patterns = [
             (j, pattern)
             for j in curved
@@ -251,11 +253,45 @@ class _Columns:
         j, worst = min(patterns, key=lambda pair: pair[1].p)
         if worst.p * len(patterns) >= _CHANCE or worst.largest < _MATTERS:
             return ""
-        name = self.names[j + self.first].rpartition(": ")[2]
+        name = self._name(j)
         return (
             f"Pattern: along {name} residuals go {worst.course}: its effect is not the straight line of the model. "
             f"Try: {self.advice.of_column(name)}."
         )
+
+    def unequal_shifts(self, at_most: Array) -> str:
+        """The column that shifts one of the thresholds otherwise than all of them; at_most: P(Y ≤ k) of rows and k."""
+        w, y, X = self.weights, self.some.y, self._values
+        away = (y[:, None] <= np.arange(at_most.shape[1])) - at_most
+        x = X - w @ X / w.sum()
+        moved = (w[:, None] * x).T @ away
+        variance = (w[:, None] * x**2).T @ (at_most * (1 - at_most))
+        spread = np.outer(np.sqrt(w @ x**2), np.sqrt(w @ (at_most * (1 - at_most))))
+        z, correlation = (np.abs(moved) / np.maximum(scale, 1e-300) for scale in (np.sqrt(variance), spread))
+        if not z.size or z.max() < _deviations(_CHANCE / z.size):
+            return ""
+        j, k = (int(place) for place in np.unravel_index(np.argmax(z), z.shape))
+        if correlation[j, k] < _MATTERS:
+            return ""
+        upper = x[:, j] > 0
+        seen, model = (float(np.average(v[upper], weights=w[upper])) for v in (y <= k, at_most[:, k]))
+        return (
+            f"Thresholds: {self._name(j)} does not shift all of them alike, as the model has it (with the logit, "
+            f"proportional odds): where it is above its mean a share of {seen:.2g} is of class {k} or lower, and the "
+            f"model says {model:.2g}. Try: family='categorical', or one 'bernoulli' for each threshold."
+        )
+
+    @cached_property
+    def _values(self) -> Array:
+        """Without the columns of groups, which may be many."""
+        rows, width = self.some.rows, min(self.end - self.first, _COLUMNS)
+        units = np.zeros((width, rows.seen_once.dim))
+        units[np.arange(width), self.first + np.arange(width)] = 1.0
+        values: Array = rows.seen_once.predict(units).T
+        return values
+
+    def _name(self, j: int) -> str:
+        return self.names[j + self.first].rpartition(": ")[2]
 
 
 def _has_three_values(column: Array) -> bool:

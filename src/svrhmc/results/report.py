@@ -207,7 +207,7 @@ def _data(posterior: Any, source: str, notes: Sequence[str]) -> str:
                 items.append((word, name))
     why = f" ({design.guessed})" if design is not None and design.guessed else ""
     items.append(("Family", f"{posterior.family}{why}"))
-    items += [("Note", note) for note in notes]
+    items += [("Note", note) for note in (*(() if design is None else design.notes), *notes)]
     return _section("The data and the model", _list(items))
 
 

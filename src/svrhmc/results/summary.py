@@ -160,6 +160,8 @@ def notes(posterior: Any) -> tuple[str, ...]:
     sentences = []
     if levels := _baselines(posterior):
         sentences.append(f"Levels of categories are compared with {levels}.")
+    if posterior.design is not None:
+        sentences += [f"Labels: {note}." for note in posterior.design.notes]
     sentences += [
         f"Draws: {draws_sentence(posterior)}",
         f"Verdict: {verdict_sentence(posterior)} {_APART}",

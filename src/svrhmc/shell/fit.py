@@ -248,7 +248,7 @@ def _show(
     show(f"{arguments.file or _EXAMPLE}: {data.n - dropped:,} rows, {family}.")
     if dropped:
         show(f"{dropped:,} rows with missing values were left out.")
-    for note in notes:
+    for note in (*(() if design is None else design.notes), *notes):
         show(f"Note: {note}.")
     show(f"\nWhat one more of a column adds to {scale(posterior)}:")
     edge = len(rows) - posterior.group_scales

@@ -73,6 +73,7 @@ class Column:
     gaps: npt.NDArray[np.bool_] | None
     levels: tuple[Level, ...] = ()  # of a category, in the order that the table gives them, where it gives one
     ordered: bool = False  # whether it does
+    unused: tuple[Level, ...] = ()  # further levels of an ordered category, which no row has
 
     def codes(self, levels: tuple[Level, ...]) -> npt.NDArray[np.int64]:
         """The place of each value among some levels; −1 where it is none of them."""
@@ -110,7 +111,8 @@ class Column:
         """Some rows, none of which is missing; levels that are in no other row are gone with them."""
         values = self.values[rows]
         levels = _present(values, np.zeros(len(values), bool), self.levels) if len(self.levels) else ()
-        return Column(self.kind, values, None, levels, self.ordered)
+        unused = tuple(level for level in (*self.levels, *self.unused) if level not in levels) if self.ordered else ()
+        return Column(self.kind, values, None, levels, self.ordered, unused)
 
 
 @dataclass(frozen=True, eq=False)
@@ -329,16 +331,16 @@ def _series(name: str, series: Series) -> Column:
             levels = [each if _kind(each) else str(each) for each in native.cat.categories]  # intervals, as of `cut`
             values = np.array(native.cat.rename_categories(levels).astype(object).to_numpy(), object)
             order = tuple(levels) if native.cat.ordered else _sorted(name, levels)
-            return Column(CATEGORY, values, _some(gaps), _present(values, gaps, order), bool(native.cat.ordered))
+            return _category(values, gaps, order, bool(native.cat.ordered))
         if hasattr(native, "type") and hasattr(native.type, "value_type"):  # pyarrow: what the codes stand for
             plain = _column(name, _nw().from_native(native.cast(native.type.value_type), series_only=True)).coded()
             if not native.type.ordered:
                 return plain
             order = tuple(native.unify_dictionaries().chunk(0).dictionary.to_pylist())
-            return Column(CATEGORY, plain.values, plain.gaps, _present(plain.values, gaps, order), True)
+            return _category(plain.values, gaps, order, True)
         ordered = tuple(dtype.categories) if dtype == _nw().Enum else ()
         values = np.array(series.cast(_nw().String()).to_numpy(), object)
-        return Column(CATEGORY, values, _some(gaps), _present(values, gaps, ordered), bool(ordered))
+        return _category(values, gaps, ordered, bool(ordered))
     if dtype == _nw().String:
         values = np.array(series.to_numpy(), object)
         return Column(CATEGORY, values, _some(gaps), _present(values, gaps, ()))
@@ -361,6 +363,13 @@ def dates(name: str) -> DataError:
         "first, such as days since the first one ((column - column.min()).dt.days in pandas), or a category, such as "
         "the month."
     )
+
+
+def _category(values: Values, gaps: npt.NDArray[np.bool_], levels: tuple[Level, ...], ordered: bool) -> Column:
+    """With the levels that occur, and, where they are ordered, those that do not."""
+    present = _present(values, gaps, levels)
+    unused = tuple(level for level in levels if level not in present) if ordered else ()
+    return Column(CATEGORY, values, _some(gaps), present, ordered, unused)
 
 
 def _present(values: Values, gaps: npt.NDArray[np.bool_], levels: tuple[Level, ...]) -> tuple[Level, ...]:

@@ -51,8 +51,8 @@ _SPARSE, _SHARE = 100, 5  # columns of categories from which, and times the othe
 class Design:
     """formula, response and terms; whether there is an intercept; the classes of the response, the last of two being
     the one whose probability is modelled; the columns that offsets, exposures and trials come from; how many rows were
-    left out because of missing values; why this family, where none was named; what varies by groups (`groups`); and the
-    smooths (`smooths`).
+    left out because of missing values; why this family, where none was named; what a user should know of how labels
+    were taken (`notes`); what varies by groups (`groups`); and the smooths (`smooths`).
     """
 
     formula: str
@@ -65,6 +65,7 @@ class Design:
     trials: str = ""
     dropped: int = 0
     guessed: str = ""
+    notes: tuple[str, ...] = ()
     shifted: bool = False  # whether an offset or an exposure was given beside the table
     tried: bool = False  # whether trials were given beside the table
     group_terms: Indices | None = field(default=None, repr=False)  # as `svrhmc.tables.groups` writes them

@@ -34,13 +34,22 @@ from svrhmc.rows.forms import RowsForm
 
 _GROUP = 2048  # rows whose sum is made by itself, so that many are made at once
 _HALF_LOG = 0.9189385332046727  # ½ log 2π
+_MILLS_TAIL, _MILLS_TERMS = 6.0, 24  # below −6 λ is a continued fraction, which has all digits with so many terms
 _BATCHES, _ALL = (0, None, 0), (None, None, 0)  # axes of chains: of rows, of a loss's numbers and of states
 
 
 def _mills(s: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """λ = φ(s)/Φ(s) as the exponential of a difference of logarithms, and s + λ."""
-    hazard = jnp.exp(-0.5 * s * s - _HALF_LOG - special.log_ndtr(s))
-    return hazard, s + hazard
+    """λ = φ(s)/Φ(s) as the exponential of a difference of logarithms, and s + λ; far out by a continued fraction, as
+    the difference would have the rounding of s²/2.
+    """
+    near = jnp.maximum(s, -_MILLS_TAIL)
+    hazard = jnp.exp(-0.5 * near * near - _HALF_LOG - special.log_ndtr(near))
+    x = jnp.maximum(-s, _MILLS_TAIL)
+    rest = jnp.zeros_like(x)
+    for k in range(_MILLS_TERMS, 0, -1):
+        rest = k / (x + rest)
+    far = s < -_MILLS_TAIL
+    return jnp.where(far, x + rest, hazard), jnp.where(far, rest, s + hazard)
 
 
 PRIMITIVES = array_primitives(jnp, lambda: special)
