@@ -82,7 +82,7 @@ def derivatives(link, y, t):
     laws = [(sign, place, *law(link, c - t[0])) for c, sign, place in ends]
     low = sum(sign * F for sign, _, F, *_ in laws) + (y + 1 == len(t))
     high = sum(-sign * G for sign, _, _, G, *_ in laws) + (y == 0)
-    p = low if low < mp.mpf("0.5") and y + 1 < len(t) else high
+    p = low if y + 1 < len(t) and laws[0][2] < mp.mpf("0.5") else high
     slope, bend = np.full(len(t), mp.mpf(0)), np.full((len(t), len(t)), mp.mpf(0))
     for sign, place, _, _, f, g in laws:
         way = np.zeros(len(t))
@@ -105,8 +105,8 @@ EXTREME = [
 )
 def test_other_links_keep_their_digits_far_out(link, place):
     import jax
-    from one_row import row_energy as compiled
 
+    from one_row import row_energy as compiled
     from svrhmc.engines.jax.rows import slopes
 
     loss, t, s = OrdinalLoss(4, None, link), np.array(place), np.empty(4)
@@ -194,8 +194,8 @@ def test_a_column_that_shifts_one_threshold_alone_is_named():
         lower, upper = -0.5 - (0 if breach else 1.2) * x, 0.5 + (1.5 if breach else -1.2) * x
         y = (u > lower).astype(int) + (u > upper)
         misfits = svrhmc.fit("y ~ x", {"y": y, "x": x}, family="ordinal", seed=1, draws=200).misfits
-        assert [sentence.partition(":")[0] for sentence in misfits] == ["Thresholds"] * breach
-        assert all("x does not shift all of them alike" in sentence for sentence in misfits)
+        assert any("Thresholds: x does not shift all of them alike" in sentence for sentence in misfits) == breach
+        assert bool(misfits) == breach
 
 
 def test_probabilities_and_what_is_outside():

@@ -61,7 +61,7 @@ def ordinal(link: str = "logit", levels: Sequence[object] | None = None) -> Loss
     if not isinstance(link, str):
         why = "the classes go by name: ordinal(levels=[…])"
         raise requirement("link", "one of " + ", ".join(map(repr, LINKS)), repr(link), why)
-    one_of("link", link, LINKS)
+    one_of("link", link, tuple(LINKS))
     if levels is not None and (isinstance(levels, str) or not isinstance(levels, Iterable)):
         raise requirement("levels", "a list of the classes, the lowest first", repr(levels))
     return OrdinalLoss(None, None if levels is None else tuple(levels), link)
@@ -232,7 +232,7 @@ class OrdinalLoss(SharedFamily):
     link_name: str = "logit"
 
     def __post_init__(self) -> None:
-        one_of("link_name", self.link_name, LINKS)
+        one_of("link_name", self.link_name, tuple(LINKS))
         if self.classes is not None:
             whole("classes", self.classes, 2)
         if self.levels is None:
