@@ -188,12 +188,12 @@ LINKS = {
     ),
     "probit": Link(
         OrdinalProbit, _normal, _normal_quantile, 1.0,
-        "the probit Φ⁻¹(p) of the probability p of a higher {response}", "", 120.0,
+        "the probit Φ⁻¹(p) of the probability p of a higher {response}", "", 260.0,
     ),
     "cloglog": Link(
         OrdinalCloglog, lambda v: -np.expm1(-np.exp(v)), lambda p: np.log(-np.log1p(-p)), math.pi**2 / 6,
         "−log(−log p) of the probability p of a higher {response}",
-        "inverse hazard ratio", 50.0,
+        "inverse hazard ratio", 62.0,
     ),
 }  # fmt: skip
 
