@@ -75,7 +75,6 @@ class Ordinal(NamedTuple):
 
     @staticmethod
     def formulas(op: Primitives) -> Formulas:
-        """Of the logit."""
         return _formulas(op, intervals.logit(op))
 
 
@@ -87,7 +86,6 @@ class OrdinalProbit(NamedTuple):
 
     @staticmethod
     def formulas(op: Primitives) -> Formulas:
-        """Of the probit."""
         return _formulas(op, intervals.probit(op))
 
 
@@ -99,7 +97,6 @@ class OrdinalCloglog(NamedTuple):
 
     @staticmethod
     def formulas(op: Primitives) -> Formulas:
-        """Of the complementary log-log."""
         return _formulas(op, intervals.cloglog(op))
 
 
@@ -249,22 +246,18 @@ class OrdinalLoss(SharedFamily):
 
     @property
     def ratio(self) -> str:
-        """Of its link."""
         return LINKS[self.link_name].ratio
 
     @property
     def modelled(self) -> str:
-        """Of its link."""
         return LINKS[self.link_name].modelled
 
     @property
     def nanoseconds(self) -> float:
-        """Of its link."""
         return LINKS[self.link_name].nanoseconds
 
     @property
     def kernel(self) -> Any:
-        """Of its link."""
         return LINKS[self.link_name].record
 
     @property
