@@ -75,6 +75,7 @@ class Ordinal(NamedTuple):
 
     @staticmethod
     def formulas(op: Primitives) -> Formulas:
+        """With F = σ."""
         return _formulas(op, intervals.logit(op))
 
 
@@ -86,6 +87,7 @@ class OrdinalProbit(NamedTuple):
 
     @staticmethod
     def formulas(op: Primitives) -> Formulas:
+        """With F = Φ."""
         return _formulas(op, intervals.probit(op))
 
 
@@ -97,6 +99,7 @@ class OrdinalCloglog(NamedTuple):
 
     @staticmethod
     def formulas(op: Primitives) -> Formulas:
+        """With F(v) = 1 − exp(−eᵛ)."""
         return _formulas(op, intervals.cloglog(op))
 
 
