@@ -498,7 +498,7 @@ def test_a_flat_prior_on_separable_data_is_an_error_that_says_so():
         ({"threads": 0}, "threads must be a whole number of at least 1; got 0."),
         (
             {"method": "nuts"},
-            "method must be one of 'closed-form', 'split-hmc', 'subsampled-mh', 'anchored', 'baoab', 'ubu'; got 'nuts'.",
+            "method must be one of 'closed-form', 'split-hmc', 'subsampled-mh', 'marginal-mh', 'anchored', 'baoab', 'ubu'; got 'nuts'.",
         ),
         ({"method": 3}, "method must be None, a sampler, or one of 'closed-form', "),
         (

@@ -187,7 +187,9 @@ def test_every_family_says_what_its_outcome_is():
     assert {name: made_().outcome for name, made_ in FAMILIES.items()} == {
         "bernoulli": "events", "binomial": "events", "poisson": "counts", "gaussian": "numbers", "student-t": "numbers",
         "negative-binomial": "counts", "gamma": "numbers", "categorical": "classes",
-        "ordinal": "classes",
+        "ordinal": "classes", "beta-binomial": "events", "beta": "numbers", "geometric": "counts",
+        "hurdle-poisson": "counts", "hurdle-negative-binomial": "counts", "zero-inflated-poisson": "counts",
+        "zero-inflated-negative-binomial": "counts", "log-normal": "numbers", "inverse-gaussian": "numbers",
     }  # fmt: skip
 
 

@@ -284,7 +284,7 @@ ONE = np.ones((4, 1))
         (lambda: glm(ONE, [0, 1, 2, 3], families.categorical(3)), "y must be classes from 0 to 2; got 3 at row 3."),
         (lambda: glm(ONE, [0, 1.5, 2, 3], "categorical"), "y must be labels of classes; got 1.5 at row 1, not a whole number."),
         (lambda: glm(ONE, [0, 1, 2, 0], "categorical", offset=np.ones(4)), "offset must be None for CategoricalLoss(classes=3)"),
-        (lambda: glm(ONE, [1.0, 0.0, 2, 3], "gamma"), "y must be positive numbers for the gamma family; got 0 at row 1."),
+        (lambda: glm(ONE, [1.0, 0.0, 2, 3], "gamma"), "y must be positive numbers for the gamma family; got 0 at row 1: fit y > 0 by 'bernoulli'"),
         (lambda: glm(ONE, [1, -1, 2, 3], "negative-binomial"), "got -1 at row 1, a negative count: "),
         (lambda: glm(ONE, [0, 1, 1, 0], shared_prior=Normal()), "shared_prior must be None for LogisticLoss()"),
         (lambda: glm(ONE, [0, 1, 1, 0], "negative_binomal"), "did you mean 'negative-binomial'?"),

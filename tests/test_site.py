@@ -23,6 +23,7 @@ INNER = {
     "svrhmc.engines.jax",
     "svrhmc.models",
     "svrhmc.targets.libraries",
+    "svrhmc.compare",  # the former place of compare_samplers
 }  # not for users
 
 
