@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from svrhmc.whitening.maps import Map, Whitening
 
 if TYPE_CHECKING:
     from svrhmc.rows.passes import RowsPass
+
+
+Space = Any  # a target in whitened variables: `Whitened`, with what the target itself has, rows or functions
 
 
 @dataclass(frozen=True, eq=False)
