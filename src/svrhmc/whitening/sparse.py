@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +14,10 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array, Indices, Reals, cores
 from svrhmc.core.deadline import CHOLESKY, looked, piece
 from svrhmc.core.errors import requirement
-from svrhmc.kernels.triangular import Factor
 from svrhmc.whitening.maps import Whitening, lengths, require_arrays
+
+if TYPE_CHECKING:
+    from svrhmc.kernels.triangular import Factor
 
 _TOGETHER = 8  # states that one reading of the factor serves
 
