@@ -222,7 +222,7 @@ class FiniteSum(ABC):
         raise requirement("target", "a model with a linear predictor for rows drawn by importance", repr(self))
 
     @cached_property
-    def row_table(self) -> tuple[Any, Indices, Array]:
+    def row_table(self) -> tuple[npt.NDArray[np.uint32], Indices, Array]:
         """The alias table of `importance`: thresholds, aliases, probabilities; made once."""
         from svrhmc.core.randomness import alias_table
 
@@ -372,12 +372,12 @@ class FiniteSum(ABC):
             lambda _: self.prior_gradient(states) + self.assemble(self.parts(states, single), single),
         )
 
-    def _known(self, what: str, point: Array | None, found: Callable[[Any], Array]) -> Array:
+    def _known(self, what: str, point: Array | None, evaluate: Callable[..., Array]) -> Array:
         """What is asked for, at a point if there is one; an error, and neither a warning nor a nan, where float64 does
         not hold it.
         """
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            value = found(point)
+            value = evaluate(point)
         if not np.isfinite(value).all():
             why = "the numbers of the target, or of x, are too large; scale them to about 1"
             where = "" if point is None else f" at x = {np.array2string(point[0], threshold=8)}"

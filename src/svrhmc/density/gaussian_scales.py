@@ -31,7 +31,6 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -39,6 +38,7 @@ from svrhmc.core.arrays import Array, Indices, cores
 from svrhmc.core.deadline import look
 from svrhmc.core.machine import one_blas_thread
 from svrhmc.density.mixed import MixedModel, Term, least_squares
+from svrhmc.rows.csr import MatrixLike
 
 MOST_CORE = 2500  # coordinates besides the eliminated term, whose dense factor each φ takes
 MOST_PAIRS = 2e7  # products of two entries of ã, of all levels: 0.3 GB
@@ -57,7 +57,7 @@ class Given:
     phi: Array
     log_density: Array
     solution: Array
-    root: Any
+    root: list[Array]
     Y: Array
     within: Array
 
@@ -252,7 +252,7 @@ class GaussianScales:
         """v of the terms that are not eliminated."""
         return self._pulled(x, scale, inverse=True)[:, self.columns :]
 
-    def _solve(self, K: list[Array], ahead: Array, scale: list[Array]) -> tuple[Array, Any, Array]:
+    def _solve(self, K: list[Array], ahead: Array, scale: list[Array]) -> tuple[Array, list[Array], Array]:
         """x, the factors L and log |L|, which is nan where there is none."""
         from scipy.linalg.lapack import dpotrf, dpotrs
 
@@ -330,13 +330,13 @@ def refusal(model: MixedModel) -> str | None:
     return None
 
 
-def _sparse(Z: Any) -> Any:
+def _sparse(Z: MatrixLike) -> MatrixLike:
     from scipy.sparse import csr_matrix
 
     return csr_matrix(Z)
 
 
-def _joined(by_beta: Array, by_other: Any) -> Any:
+def _joined(by_beta: Array, by_other: MatrixLike) -> MatrixLike:
     """ã of all columns; dense where there are those of β alone."""
     from scipy.sparse import csr_matrix, hstack
 
@@ -360,7 +360,7 @@ def _level_roots(D: Array) -> tuple[Array, Array]:
     return np.ascontiguousarray(np.moveaxis(F, 0, -1)), np.ascontiguousarray(np.moveaxis(plus, 0, -1))
 
 
-def _block_diagonal(blocks: Array) -> Any:
+def _block_diagonal(blocks: Array) -> MatrixLike:
     """(r, r, levels) as one sparse matrix."""
     from scipy.sparse import bsr_matrix
 
@@ -387,7 +387,7 @@ def _inverse_factor(Y: Array, transposed: bool) -> Array:
     return out
 
 
-def _pair_sums(by_other: Any, r: int, symmetric: bool) -> Any:
+def _pair_sums(by_other: MatrixLike, r: int, symmetric: bool) -> MatrixLike:
     """The sparse matrix that makes Σ ãᵀN⁻¹ã, n × n row by row, of the entries (i, j), i ≥ j, of N⁻¹ of every level; its
     lower triangle unless symmetric.
     """
@@ -410,7 +410,7 @@ def _pair_sums(by_other: Any, r: int, symmetric: bool) -> Any:
     return csr_matrix(hstack(parts, format="csr"))
 
 
-def _products(left: Any, right: Any, n: int) -> tuple[Indices, Indices, Array]:
+def _products(left: MatrixLike, right: MatrixLike, n: int) -> tuple[Indices, Indices, Array]:
     """Of every level all products of an entry of one row and an entry of the other: place, level and value."""
     a, b = np.diff(left.indptr), np.diff(right.indptr)
     level = np.repeat(np.arange(len(a)), a * b)

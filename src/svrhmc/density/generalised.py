@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -638,14 +638,15 @@ class GeneralisedLinear(FiniteSum):
             self.rows, self.y, self.loss, precision, mean, self.offset, self.weights, self.heavy, self.terms
         )
 
-    def factor(self, x: Array) -> Any:
+    def factor(self, x: Array) -> tuple[Array, bool]:
         """Cholesky factor of the Hessian, for scipy's cho_solve; refused where the posterior is improper."""
         from scipy.linalg import cho_factor
 
         hessian = self.hessian(x)
         try:
             with piece(CHOLESKY * self.dim**3):
-                return cho_factor(hessian)
+                factor: tuple[Array, bool] = cho_factor(hessian)
+                return factor
         except np.linalg.LinAlgError:
             raise no_density(self) from None
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.arrays import Array, Indices, Values
 from svrhmc.core.errors import requirement
 from svrhmc.density.base import FiniteSum
 from svrhmc.density.generalised import GeneralisedLinear
@@ -29,6 +29,7 @@ from svrhmc.priors.covariance import Covariance
 from svrhmc.priors.groups import EffectTerm
 from svrhmc.priors.terms import Flat, HalfNormal, Heavy, Settled, settle
 from svrhmc.rows.base import Labels, Rows
+from svrhmc.rows.csr import MatrixLike
 from svrhmc.rows.forms import RowsForm
 from svrhmc.rows.predictors import seen_by
 from svrhmc.rows.sparse import make_rows
@@ -78,7 +79,7 @@ class Curvature(NamedTuple):
     term, (r, r, levels), without a negative part.
     """
 
-    hessian: Any
+    hessian: MatrixLike
     blocks: list[Array]
 
 
@@ -87,7 +88,7 @@ class MixedModel(FiniteSum):
 
     scalar_parts = True
     searched_by = "groups"
-    classes: Any = None  # what the labels 0, 1, … stand for, where they were not numbers
+    classes: Values | None = None  # what the labels 0, 1, … stand for, where they were not numbers
 
     def __init__(
         self,
@@ -147,7 +148,7 @@ class MixedModel(FiniteSum):
         terms = " + ".join(f"({term.group.label})" for term in self.terms)
         return f"MixedModel({self.loss}, n={self.n}, coefficients={self.columns + self.shared}, {terms})"
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         """The data and the model."""
         return {**self.conditional.identity(), **self._kind(), "groups": [t.group.identity() for t in self.terms]}
 
@@ -222,20 +223,20 @@ class MixedModel(FiniteSum):
         loss = self.conditional.loss
         return SquaredRows(self) if loss.mixture or loss.quadratic else LossRows(self)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """For a pickle: without what is compiled."""
         return {name: value for name, value in self.__dict__.items() if name != "_sums"}
 
     # Curvature given θ.
 
     @property
-    def matrix(self) -> Any:
+    def matrix(self) -> MatrixLike:
         """Columns of X and of all groups, dense or in CSR."""
         rows: Any = self.conditional.rows.seen_once
         return rows.X
 
     @cached_property
-    def design(self) -> tuple[Any, Any]:
+    def design(self) -> tuple[Array, MatrixLike]:
         """X, and Z, dense or in CSR."""
         A = self.matrix
         X, Z = A[:, : self.columns], A[:, self.columns :]
@@ -250,13 +251,13 @@ class MixedModel(FiniteSum):
         """
         return self._sums.curvature(w, self.conditional.form().prior_curvature(w), convex)
 
-    def grams(self, weights: Array) -> tuple[Array, Array, Any]:
+    def grams(self, weights: Array) -> tuple[Array, Array, MatrixLike]:
         """XᵀWX, ZᵀWX and ZᵀWZ."""
         X, Z = self.design
         weighted = X * weights[:, None]
         return X.T @ weighted, Z.T @ weighted, Z.T @ _weighted(Z, weights)
 
-    def joined(self, XX: Array, ZX: Array, ZZ: Any) -> Any:
+    def joined(self, XX: Array, ZX: Array, ZZ: MatrixLike) -> MatrixLike:
         """The same as one matrix, dense or CSR."""
         from scipy.sparse import bmat
 
@@ -264,7 +265,7 @@ class MixedModel(FiniteSum):
             return np.block([[XX, ZX.T], [ZX, ZZ if isinstance(ZZ, np.ndarray) else ZZ.toarray()]])
         return bmat([[XX, ZX.T], [ZX, ZZ]], format="csr")
 
-    def gram(self, weights: Array) -> Any:
+    def gram(self, weights: Array) -> MatrixLike:
         """AᵀWA of all columns, dense or CSR."""
         return self.joined(*self.grams(weights))
 
@@ -289,7 +290,7 @@ class MixedModel(FiniteSum):
         own = B.T @ weighted
         return np.asarray((own if isinstance(own, np.ndarray) else own.toarray()) - across @ within @ across.T)
 
-    def with_prior(self, hessian: Any, theta: Array) -> Any:
+    def with_prior(self, hessian: MatrixLike, theta: Array) -> MatrixLike:
         """The Hessian of w given θ: with Σ⁻¹ in the block of every level."""
         from scipy.sparse import block_diag, csr_matrix, eye, kron
 
@@ -415,12 +416,12 @@ class SquaredRows:
         return value + self._conditional.prior_potential(x), gradient + self._conditional.prior_gradient(x)
 
 
-def _weighted(Z: Any, weights: Array) -> Any:
+def _weighted(Z: MatrixLike, weights: Array) -> MatrixLike:
     """WZ, dense or CSR as Z is."""
     return Z * weights[:, None] if isinstance(Z, np.ndarray) else Z.multiply(weights[:, None]).tocsr()
 
 
-def _bordered(H: Any, border: Array, own: Array, prior: Array) -> Any:
+def _bordered(H: MatrixLike, border: Array, own: Array, prior: Array) -> MatrixLike:
     """H with the rows and columns of shared parameters after it, and a prior on the diagonal; dense or CSR as H is."""
     if isinstance(H, np.ndarray):
         return np.block([[H, border], [border.T, own]]) + np.diag(prior)
@@ -429,7 +430,7 @@ def _bordered(H: Any, border: Array, own: Array, prior: Array) -> Any:
     return csr_matrix(bmat([[H, border], [border.T, own]]) + diags(prior))
 
 
-def least_squares(gram: Any, force: Array) -> Array:
+def least_squares(gram: MatrixLike, force: Array) -> Array:
     """x₀ with G x₀ ≈ Aᵀy, by some steps of conjugate gradients: it need not be exact, nor G regular."""
     from scipy.sparse.linalg import LinearOperator, cg
 
@@ -439,7 +440,7 @@ def least_squares(gram: Any, force: Array) -> Array:
     return np.asarray(solution, np.float64)
 
 
-def require_groups(groups: Any, n: int, loss: Loss) -> list[EffectTerm]:
+def require_groups(groups: object, n: int, loss: Loss) -> list[EffectTerm]:
     """Refuse groups that do not fit the rows or the family, and two of one name."""
     if not isinstance(groups, Sequence) or not all(isinstance(group, EffectTerm) for group in groups):
         raise requirement("groups", "a list of svrhmc.targets.Group or Smooth", repr(groups)[:60])

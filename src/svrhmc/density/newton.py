@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -50,7 +50,7 @@ class Factored:
 
     def __init__(self, hessian: Array) -> None:
         self.hessian = hessian
-        self._factor: tuple[float, Any] | None = None
+        self._factor: tuple[float, tuple[Array, bool]] | None = None
 
     def solve(self, gradient: Array, damping: float = 0.0) -> Array:
         """By the factor, which is made once for a damping."""

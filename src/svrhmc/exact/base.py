@@ -20,7 +20,7 @@ from svrhmc.core.storage import Record
 from svrhmc.core.version import VERSION
 from svrhmc.density.base import FiniteSum, is_target, require_target
 from svrhmc.engines import Chains, Density, Keep, Setup, State
-from svrhmc.engines.base import Kernel
+from svrhmc.engines.base import Kernel, SamplerData
 from svrhmc.families.base import Loss
 from svrhmc.rows.forms import FunctionsForm, rows_of
 from svrhmc.samplers import MOST_STEPS, Begun, Order, carried_out, chain_list, chain_numbers, require_room
@@ -28,7 +28,10 @@ from svrhmc.trace import Trace
 from svrhmc.whitening import Whitening, whitened
 from svrhmc.whitening import whitening as whiten
 from svrhmc.whitening.at_mode import whitening_in
-from svrhmc.whitening.maps import require_map
+from svrhmc.whitening.maps import Map, require_map
+from svrhmc.whitening.targets import Space
+
+Runnable = Any  # a `Sampler` of the grid or an `ExactSampler`, which says of itself whether it is `invariant`
 
 
 class ExactSampler(ABC):
@@ -97,7 +100,7 @@ class ExactSampler(ABC):
         return carried_out(order, begin, journal, progress)
 
     def chains(
-        self, space: Any, seed: int, chains: Indices, threads: int, start: Array | None = None, engine: str = "auto"
+        self, space: Space, seed: int, chains: Indices, threads: int, start: Array | None = None, engine: str = "auto"
     ) -> Chains:
         """Chains that can be continued, on a target in whitened variables; from N(0, I) unless a start is given."""
         return begun(self, space, seed, chains, threads, start, engine)
@@ -138,7 +141,7 @@ class ExactSampler(ABC):
         """The same with such a share of its step, for chains that accept too little; None where there is none."""
         return None
 
-    def rows_of_step(self, space: Any) -> float:
+    def rows_of_step(self, space: Space) -> float:
         """Rows that a step evaluates, for what it is expected to cost."""
         return float(space.n)
 
@@ -162,7 +165,9 @@ class ExactSampler(ABC):
         """Why it does not run with such a loss, or None."""
         return None if loss.kernel is not None else f"{loss} has no compiled form"
 
-    def _identity(self, target: FiniteSum, how: Any, seed: int, chains: Indices, engine: str) -> dict[str, object]:
+    def _identity(
+        self, target: FiniteSum, how: str | Map | None, seed: int, chains: Indices, engine: str
+    ) -> dict[str, object]:
         """What decides the numbers of a run, but for its length."""
         return {
             "call": f"{type(self).__name__}.run",
@@ -177,7 +182,7 @@ class ExactSampler(ABC):
 
 
 def begun(
-    sampler: Any, space: Any, seed: int, chains: Indices, threads: int, start: Array | None, engine: str
+    sampler: SamplerData, space: Space, seed: int, chains: Indices, threads: int, start: Array | None, engine: str
 ) -> Chains:
     """Chains of an exact sampler at their start."""
     if start is None:
@@ -187,7 +192,7 @@ def begun(
     return engines.chains(engine, Setup(space, sampler, seed, chains, threads), State(z, np.zeros_like(z)))
 
 
-def _inside(space: Any, z: Array) -> Array:
+def _inside(space: Space, z: Array) -> Array:
     """States moved to the mode by halves until f is finite, where a loss may be ∞: from there a chain would go to the
     first place where it is not, however far out that is, and could stay there.
     """
@@ -197,7 +202,7 @@ def _inside(space: Any, z: Array) -> Array:
     return z
 
 
-def _require_alone(whitening: Any, checkpoint: object) -> None:
+def _require_alone(whitening: object, checkpoint: object) -> None:
     """Refuse what cannot be done with a density of the user's own."""
     if whitening is not None:
         why = "chains run in the variables of the density"
@@ -219,7 +224,7 @@ def _require_density(density: Density) -> None:
         raise requirement("energies", allowed, " and ".join(map(str, shapes)))
 
 
-def _map(journal: Journal, target: FiniteSum, how: Any) -> Any:
+def _map(journal: Journal, target: FiniteSum, how: str | Map | None) -> str | Map | None:
     """The whitening, found once for a journal: its last digits may depend on the machine."""
     if not (how is None or isinstance(how, str)) or not journal.kept:
         return how

@@ -53,6 +53,7 @@ from svrhmc.engines import Chains, Density, Setup, State
 from svrhmc.engines.base import Kernel, spent_by_passes
 from svrhmc.exact.base import begun
 from svrhmc.exact.split import Point, Rise, SplitHMC, TrajectoryKernel
+from svrhmc.whitening.targets import Whitened
 
 _FREEDOM = 5.0  # ν − dim: tails heavy enough that a point far from all modes belongs to the nearest
 _SCALINGS = 4  # in a draw, at most
@@ -119,7 +120,7 @@ class Regions:
         mean = contract("ck,ckd->cd", np.exp(logs), slopes)
         return logs[rows, index], slopes[rows, index] - mean
 
-    def potentials(self, space: Any, index: Indices, u: Array) -> Array:
+    def potentials(self, space: Whitened, index: Indices, u: Array) -> Array:
         """−log of π(cᵢ + Sᵢu) p(i | cᵢ + Sᵢu), up to a constant, for one i of each u."""
         z = self.out(index, u)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -151,7 +152,7 @@ def has_feet(target: Any) -> bool:
     return any(bool((target.feet(mode)[1] > 1).any()) for mode in target.modes())
 
 
-def regions(space: Any, modes: Array) -> Regions:
+def regions(space: Whitened, modes: Array) -> Regions:
     """Around some points in the user's variables. A direction in which f does not curve upwards has the width that the
     whitening gives it. A coordinate is scaled as it is at the mode where its foot is widest.
     """
@@ -206,7 +207,7 @@ class Jumps:
         return spent_by_passes(state, steps, n, lambda draws: self.split.leapfrogs_of(draws) + 1 + self.scalings)
 
     def chains(
-        self, space: Any, seed: int, chains: Indices, threads: int, start: Array, engine: str = "auto"
+        self, space: Whitened, seed: int, chains: Indices, threads: int, start: Array, engine: str = "auto"
     ) -> Chains:
         """Chains that can be continued."""
         return begun(self, space, seed, chains, threads, start, engine)

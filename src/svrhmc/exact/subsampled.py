@@ -18,21 +18,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from svrhmc.core.arrays import Array
 from svrhmc.core.errors import positive, real_number, settle
 from svrhmc.core.serialise import part
 from svrhmc.exact.base import ExactSampler
 from svrhmc.families.base import Loss
 from svrhmc.families.primitives import NUMPY
+from svrhmc.whitening.targets import Region, Whitened, WhitenedRows
 
 _WIDER = 1 + 1e-3  # for the rounding of |ã| and of u
 _LEAST_TAIL = 12  # q is at least 10 to minus this
-_found: WeakKeyDictionary[Any, dict[tuple[float, float | None], Region]] = WeakKeyDictionary()  # by target
+_found: WeakKeyDictionary[Whitened, dict[tuple[float, float | None], Region]] = WeakKeyDictionary()  # by target
 
 
 @part
@@ -118,7 +118,7 @@ class SubsampledMH(ExactSampler):
             return f"the formulas of {loss} have no remainder (svrhmc.families.base.Formulas)"
         return reason
 
-    def rows_of_step(self, space: Any) -> float:
+    def rows_of_step(self, space: Whitened) -> float:
         """Λ of a typical step, |z| = |z′| = √dim, and its share of full passes: the rows that it evaluates."""
         return self.region(space).rows
 
@@ -126,25 +126,12 @@ class SubsampledMH(ExactSampler):
         """Proposals follow N(0, I), whatever the density is."""
         return float(shape.stay_index(self.correlation))
 
-    def region(self, space: Any) -> Region:
+    def region(self, space: Whitened) -> Region:
         """Where rows are thinned."""
         return region(space, self.spread, self.radius)
 
 
-@dataclass(frozen=True, eq=False)
-class Region:
-    """Mᵢ = third·sharesᵢ where |z| ≤ radius; shares are None where the radius is ∞ and all Mᵢ are the same.
-
-    rows: what a step is expected to evaluate.
-    """
-
-    radius: float
-    third: float
-    shares: Array | None
-    rows: float
-
-
-def region(space: Any, spread: float, radius: float | None) -> Region:
+def region(space: Whitened, spread: float, radius: float | None) -> Region:
     """For a target in whitened variables; found once. radius: R, or None for the whole space where ℓ‴ has a bound
     there, and else for the R with the fewest rows. Where ℓ‴ is 0 there is nothing to bound, and R is ∞.
     """
@@ -154,22 +141,23 @@ def region(space: Any, spread: float, radius: float | None) -> Region:
     return known[spread, radius]
 
 
-def _make(space: Any, spread: float, radius: float | None) -> Region:
+def _make(space: Whitened, spread: float, radius: float | None) -> Region:
     if (sums := space.third_sums(radius)) is not None:
         reach, third, cubes = sums
         return Region(reach, third, None, _rows(space, spread, reach, cubes))
-    form = space.form()
-    third = form.loss.third_bound
-    if third == 0 or (third is not None and radius is None):
-        cubes = float(form.weighed(space.row_norms**3).sum())
-        return Region(math.inf, third, None, 2 * (1 + spread) * third / 6 * space.dim**1.5 * cubes)
+    rows = cast(WhitenedRows, space)  # as no passes are made for its sums
+    form = rows.form()
+    bound = form.loss.third_bound
+    if bound is not None and (bound == 0 or radius is None):
+        cubes = float(form.weighed(rows.row_norms**3).sum())
+        return Region(math.inf, bound, None, 2 * (1 + spread) * bound / 6 * space.dim**1.5 * cubes)
     if radius is not None:
-        return _ball(space, spread, radius)
+        return _ball(rows, spread, radius)
     from scipy.special import gammainccinv
 
     best: Region | None = None
     for power in range(1, _LEAST_TAIL + 1):
-        tried = _ball(space, spread, math.sqrt(2 * gammainccinv(space.dim / 2, 10.0**-power)))
+        tried = _ball(rows, spread, math.sqrt(2 * gammainccinv(space.dim / 2, 10.0**-power)))
         if best is not None and not tried.rows < best.rows:
             return best
         best = tried
@@ -177,16 +165,17 @@ def _make(space: Any, spread: float, radius: float | None) -> Region:
     return best
 
 
-def _ball(space: Any, spread: float, radius: float) -> Region:
+def _ball(space: WhitenedRows, spread: float, radius: float) -> Region:
     form, lengths = space.form(), space.row_norms
-    t, reach = form.removed.predictors, _WIDER * radius * lengths
+    t, reach = space.predictors, _WIDER * radius * lengths
     with np.errstate(over="ignore", invalid="ignore"):  # then rows are not finite, and too many
         bounds = form.loss.third_within(t - reach, t + reach)
+        assert bounds is not None  # of a loss that is not refused
         cubes = float(form.weighed(bounds * lengths**3).sum())
     return Region(radius, 1.0, bounds, _rows(space, spread, radius, cubes))
 
 
-def _rows(space: Any, spread: float, radius: float, cubes: float) -> float:
+def _rows(space: Whitened, spread: float, radius: float, cubes: float) -> float:
     """rows(R), with Σᵢ wᵢMᵢ(R)|ãᵢ|³."""
     from scipy.special import gammaincc
 

@@ -95,7 +95,10 @@ class Loss(ABC):
     quadratic: ClassVar[bool] = False  # whether the curvature is constant, so that the posterior is Gaussian
     convex: ClassVar[bool] = False  # whether the curvature is known to be 0 or more for all t and y
     convex_given_shared: ClassVar[bool] = False  # the same in the predictors, at any value of the shared parameters
-    shared_prior: ClassVar[tuple[Any, Any]] = (0.25, 0.0)  # precision and mean: one for all of them, or one for each
+    shared_prior: ClassVar[tuple[Value, Value]] = (
+        0.25,
+        0.0,
+    )  # precision and mean: one for all of them, or one for each
     tried: ClassVar[bool] = False  # whether a row's weight is how many trials its label stands for
     in_trials: ClassVar[bool] = False  # whether y counts the successes of some trials
     label_on_link: ClassVar[bool] = False  # whether labels are on the scale of the predictor, as log y with a log link
@@ -195,7 +198,7 @@ class Loss(ABC):
         """What the size of a large effect on a predictor is the standard deviation of; "" where it is 1."""
         return "y" if self.identity_link else ""
 
-    def weak_shared_prior(self, size: float, typical: float = 0.0) -> tuple[Any, Any]:
+    def weak_shared_prior(self, size: float, typical: float = 0.0) -> tuple[Value, Value]:
         """Precision and mean of the shared parameters where the size of a large effect on a predictor, and what is
         typical of it (`overall`), are known.
         """

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ from svrhmc.core.errors import real_array, requirement
 from svrhmc.core.serialise import part
 from svrhmc.families.base import Formulas, Loss, SharedFamily, family, spread_unsettled
 from svrhmc.families.labels import first
-from svrhmc.families.primitives import NUMPY
+from svrhmc.families.primitives import NUMPY, Fields, Primitives, Value
 from svrhmc.families.recession import Faces, sides
 
 
@@ -43,7 +43,7 @@ class Beta(NamedTuple):
     shared: int
 
     @staticmethod
-    def formulas(op: Any) -> Formulas:
+    def formulas(op: Primitives) -> Formulas:
         """With δ(α) = ψ(α) − log α, c = φμ(1 − μ) and S = δ(a) − δ(b) + η − z: slopes cS and
         a(δ(a) + sp(−z) − sp(−η)) + b(δ(b) + sp(z) − sp(η)) − φδ(φ); curvatures c(1 − 2μ)S + c²(ψ′(a) + ψ′(b)),
         cS + c(aψ′(a) − bψ′(b)) and the second slope + a²ψ′(a) + b²ψ′(b) − φ²ψ′(φ).
@@ -51,7 +51,7 @@ class Beta(NamedTuple):
         exp, soft, gamma_excess = op.exp, op.soft, op.gamma_excess
 
         @op.function
-        def energy(eta: Any, tau: Any, z: Any, excess: Any, rate: Any) -> Any:
+        def energy(eta: Value, tau: Value, z: Value, excess: Value, rate: Value) -> Value:
             phi, below, by_y, by_rest = exp(tau), soft(-eta)[0], soft(-z)[0], soft(z)[0]
             above, mean, rest = soft(eta)
             a, b = mean * phi, rest * phi
@@ -61,13 +61,13 @@ class Beta(NamedTuple):
             own = a * (rate_a + by_y - below) + b * (rate_b + by_rest - above) - phi * rate
             return value, a * rest * (rate_a - rate_b + (eta - z)), own
 
-        def value(loss: Any, eta: Any, tau: Any, y: Any) -> Any:
+        def value(loss: Fields, eta: Value, tau: Value, y: Value) -> Value:
             return energy(eta, tau, y, *gamma_excess(op.exp(tau), tau))[0]
 
-        def slope(loss: Any, eta: Any, tau: Any, y: Any) -> Any:
+        def slope(loss: Fields, eta: Value, tau: Value, y: Value) -> Value:
             return energy(eta, tau, y, *gamma_excess(op.exp(tau), tau))[1:]
 
-        def curvature(loss: Any, eta: Any, tau: Any, y: Any) -> Any:
+        def curvature(loss: Fields, eta: Value, tau: Value, y: Value) -> Value:
             by_eta, by_tau = slope(loss, eta, tau, y)
             phi, mean, rest = op.exp(tau), op.sigmoid(eta), op.sigmoid(-eta)
             a, b = mean * phi, rest * phi
@@ -78,7 +78,7 @@ class Beta(NamedTuple):
                 by_tau + a * curved_a + b * curved_b - phi**2 * op.trigamma(phi),
             )
 
-        def energies(loss: Any, count: Any, t: Any, y: Any, s: Any, valued: Any) -> None:
+        def energies(loss: Fields, count: Value, t: Value, y: Value, s: Value, valued: Value) -> None:
             """What is of φ alone is found once, as φ is the same for all rows."""
             excess = rate = 0.0
             for i in range(count):

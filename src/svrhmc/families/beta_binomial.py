@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ from svrhmc.core.serialise import part
 from svrhmc.families.base import Formulas, Loss, Observed, SharedFamily, family, log_odds
 from svrhmc.families.binomial import BinomialLoss
 from svrhmc.families.labels import first
-from svrhmc.families.primitives import NUMPY
+from svrhmc.families.primitives import NUMPY, Fields, Primitives, Value
 from svrhmc.families.recession import Faces, sides
 
 _PLACE = 2.0**26  # trials are below it, and successes are in units of 1/2²⁶
@@ -52,7 +52,7 @@ class BetaBinomial(NamedTuple):
     shared: int
 
     @staticmethod
-    def formulas(op: Any) -> Formulas:
+    def formulas(op: Primitives) -> Formulas:
         """With D(α, k) = ψ(α + k) − ψ(α), D′ its derivative by α, and c = φμ(1 − μ): slopes −c(D_a − D_b) and
         φD_φ − aD_a − bD_b; curvatures −c(1 − 2μ)(D_a − D_b) − c²(D′_a + D′_b), −c(D_a − D_b) − c(aD′_a − bD′_b) and the
         second slope + φ²D′_φ − a²D′_a − b²D′_b.
@@ -60,7 +60,7 @@ class BetaBinomial(NamedTuple):
         exp, soft, rising, floor, place = op.exp, op.soft, op.rising, np.floor, _PLACE
 
         @op.function
-        def energy(eta: Any, phi: Any, m: Any, k: Any) -> Any:
+        def energy(eta: Value, phi: Value, m: Value, k: Value) -> Value:
             _, mean, rest = soft(eta)
             a, b = mean * phi, rest * phi
             of_a, rate_a = rising(a, k)
@@ -68,17 +68,17 @@ class BetaBinomial(NamedTuple):
             of_all, rate = rising(phi, m)
             return of_all - of_a - of_b, -a * rest * (rate_a - rate_b), phi * rate - a * rate_a - b * rate_b
 
-        def parts(eta: Any, tau: Any, y: Any) -> Any:
+        def parts(eta: Value, tau: Value, y: Value) -> Value:
             m = op.xp.floor(y)
             return energy(eta, op.exp(tau), m, (y - m) * place)
 
-        def value(loss: Any, eta: Any, tau: Any, y: Any) -> Any:
+        def value(loss: Fields, eta: Value, tau: Value, y: Value) -> Value:
             return parts(eta, tau, y)[0]
 
-        def slope(loss: Any, eta: Any, tau: Any, y: Any) -> Any:
+        def slope(loss: Fields, eta: Value, tau: Value, y: Value) -> Value:
             return parts(eta, tau, y)[1:]
 
-        def curvature(loss: Any, eta: Any, tau: Any, y: Any) -> Any:
+        def curvature(loss: Fields, eta: Value, tau: Value, y: Value) -> Value:
             (by_eta, by_tau), (m, k) = slope(loss, eta, tau, y), _counts(y)
             phi, mean, rest = op.exp(tau), op.sigmoid(eta), op.sigmoid(-eta)
             a, b = mean * phi, rest * phi
@@ -91,7 +91,7 @@ class BetaBinomial(NamedTuple):
                 by_tau + phi * bend - a * bend_a - b * bend_b,
             )
 
-        def energies(loss: Any, count: Any, t: Any, y: Any, s: Any, valued: Any) -> None:
+        def energies(loss: Fields, count: Value, t: Value, y: Value, s: Value, valued: Value) -> None:
             phi = 0.0
             for i in range(count):
                 if i == 0 or t[1, i] != t[1, i - 1]:

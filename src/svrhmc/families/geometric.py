@@ -8,7 +8,7 @@ It is the negative binomial law with shape 1, which has no parameter left that r
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.serialise import part
 from svrhmc.families.base import Family, Formulas, Loss, family, log_rate
 from svrhmc.families.labels import counts
-from svrhmc.families.primitives import NUMPY
+from svrhmc.families.primitives import NUMPY, Fields, Primitives, Value
 from svrhmc.families.recession import Faces, sides
 
 
@@ -35,17 +35,17 @@ class Geometric(NamedTuple):
     """sp(t) + y sp(−t)."""
 
     @staticmethod
-    def formulas(op: Any) -> Formulas:
+    def formulas(op: Primitives) -> Formulas:
         """With p = 1/(1 + e⁻ᵗ): ℓ′ = p − y(1 − p), ℓ″ = (1 + y)p(1 − p)."""
         softplus, sigmoid = op.softplus, op.sigmoid
 
-        def value(loss: Any, t: Any, y: Any) -> Any:
+        def value(loss: Fields, t: Value, y: Value) -> Value:
             return softplus(t) + y * softplus(-t)
 
-        def slope(loss: Any, t: Any, y: Any) -> Any:
+        def slope(loss: Fields, t: Value, y: Value) -> Value:
             return sigmoid(t) - y * sigmoid(-t)
 
-        def curvature(loss: Any, t: Any, y: Any) -> Any:
+        def curvature(loss: Fields, t: Value, y: Value) -> Value:
             return (1.0 + y) * sigmoid(t) * sigmoid(-t)
 
         return Formulas(slope, curvature, value, elementary=True)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from svrhmc.core.serialise import part
 from svrhmc.families.base import Formulas, Loss, family
 from svrhmc.families.hurdle_poisson import ZERO, HurdleLoss, truncation
 from svrhmc.families.negative_binomial import NegativeBinomial, NegativeBinomialLoss, parts_of_counts
-from svrhmc.families.primitives import NUMPY
+from svrhmc.families.primitives import NUMPY, Fields, Primitives, Value
 
 _FAR = -36.0  # of v, from where on log(1 + eᵛ) is eᵛ
 
@@ -45,7 +45,7 @@ class HurdleNegativeBinomial(NamedTuple):
     shared: int
 
     @staticmethod
-    def formulas(op: Any) -> Formulas:
+    def formulas(op: Primitives) -> Formulas:
         """With p = σ(v) and ρ = p/sp(v), so that ∂g/∂a = gρ and ∂g/∂b = g(1 − ρ): log(1 − e^{−g}) has slopes
         (1 − u)ρ and (1 − u)(1 − ρ), and curvatures (1 − u)(g_xy/g − (1 + g − u) g_x g_y/g²), g_aa/g = ρ(1 − p),
         g_ab/g = ρp, g_bb/g = 1 − ρ − ρp.
@@ -55,7 +55,7 @@ class HurdleNegativeBinomial(NamedTuple):
         lacking, (energy, slopes) = truncation(op), parts_of_counts(op)
 
         @op.function
-        def parts(a: Any, b: Any, zeta: Any, y: Any, phi: Any, log_rising: Any, rate: Any) -> Any:
+        def parts(a: Value, b: Value, zeta: Value, y: Value, phi: Value, log_rising: Value, rate: Value) -> Value:
             v, some, at_least = a - b, y > 0.0, maximum(y, 1.0)
             soft_v, p, rest = soft(v)
             g, size = phi * soft_v, maximum(soft_v, 1e-300)
@@ -70,15 +70,15 @@ class HurdleNegativeBinomial(NamedTuple):
                 where(some, sigmoid(zeta), -sigmoid(-zeta)),
             )
 
-        def value(loss: Any, a: Any, b: Any, zeta: Any, y: Any) -> Any:
+        def value(loss: Fields, a: Value, b: Value, zeta: Value, y: Value) -> Value:
             phi = op.exp(b)
             return parts(a, b, zeta, y, phi, op.log_rising(phi, y), 0.0)[0]
 
-        def slope(loss: Any, a: Any, b: Any, zeta: Any, y: Any) -> Any:
+        def slope(loss: Fields, a: Value, b: Value, zeta: Value, y: Value) -> Value:
             phi = op.exp(b)
             return parts(a, b, zeta, y, phi, 0.0, op.rising_rate(phi, y))[1:]
 
-        def curvature(loss: Any, a: Any, b: Any, zeta: Any, y: Any) -> Any:
+        def curvature(loss: Fields, a: Value, b: Value, zeta: Value, y: Value) -> Value:
             v, phi = a - b, op.exp(b)
             soft_v, p, rest = soft(v)
             g, rho = phi * soft_v, where(v < _FAR, 1.0, p / maximum(soft_v, 1e-300))
@@ -91,7 +91,7 @@ class HurdleNegativeBinomial(NamedTuple):
             none, some = 0.0 * own, y > 0
             return where(some, aa, 0.0), where(some, ab, 0.0), none, where(some, bb, 0.0), none, own
 
-        def energies(loss: Any, count: Any, t: Any, y: Any, s: Any, valued: Any) -> None:
+        def energies(loss: Fields, count: Value, t: Value, y: Value, s: Value, valued: Value) -> None:
             """φ is the same for all rows."""
             phi = 0.0
             for i in range(count):

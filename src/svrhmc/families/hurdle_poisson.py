@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +27,7 @@ from svrhmc.core.errors import requirement
 from svrhmc.core.serialise import part
 from svrhmc.families.base import Formulas, Loss, SharedFamily, family
 from svrhmc.families.labels import counts, without_zeros
-from svrhmc.families.primitives import NUMPY
+from svrhmc.families.primitives import NUMPY, Fields, Primitives, Value
 from svrhmc.families.recession import Faces, sides
 
 _SMALL = 0.5  # g below which e^g − 1 − g is summed as a series
@@ -45,11 +45,11 @@ def hurdle_poisson() -> Loss:
     return HurdlePoissonLoss()
 
 
-def truncation(op: Any) -> Any:
+def truncation(op: Primitives) -> Value:
     """u(g) = 1 − g/(e^g − 1) of g ≥ 0, all digits of it."""
     expm1, where, maximum, minimum, polynomial = op.expm1, op.where, op.maximum, op.minimum, op.polynomial
 
-    def lacking(g: Any) -> Any:
+    def lacking(g: Value) -> Value:
         near, far = minimum(g, _SMALL), minimum(maximum(g, _SMALL), 700.0)
         series = near * polynomial(_SERIES, near)  # (e^g − 1 − g)/g
         return where(g < _SMALL, series / (1.0 + series), 1.0 - far / expm1(far))
@@ -64,30 +64,30 @@ class HurdlePoisson(NamedTuple):
     shared: int
 
     @staticmethod
-    def formulas(op: Any) -> Formulas:
+    def formulas(op: Primitives) -> Formulas:
         """Slopes (y > 0)(μ − u − (y − 1)) and σ(ζ) − (y = 0); curvatures (y > 0)mu, 0 and σ(ζ)(1 − σ(ζ))."""
         exp, log1p, where, maximum, sigmoid, softplus = op.exp, op.log1p, op.where, op.maximum, op.sigmoid, op.softplus
         lacking = truncation(op)
 
         @op.function
-        def parts(eta: Any, zeta: Any, y: Any) -> Any:
+        def parts(eta: Value, zeta: Value, y: Value) -> Value:
             some, mean = y > 0.0, exp(eta)
             extra, more = mean - lacking(mean), maximum(y - 1.0, 0.0)
             value = softplus(where(some, zeta, -zeta)) + where(some, mean - log1p(extra) - more * eta, 0.0)
             return value, where(some, extra - more, 0.0), where(some, sigmoid(zeta), -sigmoid(-zeta))
 
-        def value(loss: Any, eta: Any, zeta: Any, y: Any) -> Any:
+        def value(loss: Fields, eta: Value, zeta: Value, y: Value) -> Value:
             return parts(eta, zeta, y)[0]
 
-        def slope(loss: Any, eta: Any, zeta: Any, y: Any) -> Any:
+        def slope(loss: Fields, eta: Value, zeta: Value, y: Value) -> Value:
             return parts(eta, zeta, y)[1:]
 
-        def curvature(loss: Any, eta: Any, zeta: Any, y: Any) -> Any:
+        def curvature(loss: Fields, eta: Value, zeta: Value, y: Value) -> Value:
             mean = exp(eta)
             u, at_zero = lacking(mean), sigmoid(zeta) * sigmoid(-zeta) * np.ones(np.shape(y))
             return where(y > 0.0, (1.0 + mean - u) * u, 0.0), 0.0 * at_zero, at_zero
 
-        def energies(loss: Any, count: Any, t: Any, y: Any, s: Any, valued: Any) -> None:
+        def energies(loss: Fields, count: Value, t: Value, y: Value, s: Value, valued: Value) -> None:
             for i in range(count):
                 t[2, i], s[0, i], s[1, i] = parts(t[0, i], t[1, i], y[i])
 

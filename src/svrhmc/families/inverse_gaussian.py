@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.serialise import part
 from svrhmc.families.base import Formulas, Loss, SharedFamily, family, log_rate, spread_unsettled
 from svrhmc.families.labels import logarithms
+from svrhmc.families.primitives import Fields, Primitives, Value
 from svrhmc.families.recession import Faces, sides
 
 
@@ -40,30 +41,30 @@ class InverseGaussian(NamedTuple):
     shared: int
 
     @staticmethod
-    def formulas(op: Any) -> Formulas:
+    def formulas(op: Primitives) -> Formulas:
         """With s = λ/μ and h = ½s(eʳ − 1)(1 − e⁻ʳ): slopes s(1 − eʳ) and h − ½; curvatures s(2eʳ − 1), s(1 − eʳ)
         and h.
         """
         exp, expm1 = op.exp, op.expm1
 
         @op.function
-        def parts(eta: Any, tau: Any, y: Any) -> Any:
+        def parts(eta: Value, tau: Value, y: Value) -> Value:
             r, s = y - eta, exp(tau - eta)
             growth = expm1(r)
             return -0.5 * s * growth * expm1(-r), -s * growth
 
-        def value(loss: Any, eta: Any, tau: Any, y: Any) -> Any:
+        def value(loss: Fields, eta: Value, tau: Value, y: Value) -> Value:
             return parts(eta, tau, y)[0] - 0.5 * tau
 
-        def slope(loss: Any, eta: Any, tau: Any, y: Any) -> Any:
+        def slope(loss: Fields, eta: Value, tau: Value, y: Value) -> Value:
             h, by_eta = parts(eta, tau, y)
             return by_eta, h - 0.5
 
-        def curvature(loss: Any, eta: Any, tau: Any, y: Any) -> Any:
+        def curvature(loss: Fields, eta: Value, tau: Value, y: Value) -> Value:
             h, by_eta = parts(eta, tau, y)
             return exp(tau - eta) * (2 * exp(y - eta) - 1), by_eta, h
 
-        def energies(loss: Any, count: Any, t: Any, y: Any, s: Any, valued: Any) -> None:
+        def energies(loss: Fields, count: Value, t: Value, y: Value, s: Value, valued: Value) -> None:
             for i in range(count):
                 h, s[0, i] = parts(t[0, i], t[1, i], y[i])
                 t[2, i], s[1, i] = h - 0.5 * t[1, i], h - 0.5
@@ -90,7 +91,7 @@ class InverseGaussianLoss(SharedFamily):
         """Logarithms of positive numbers."""
         return logarithms(y, n, self.name)
 
-    def weak_shared_prior(self, size: float, typical: float = 0.0) -> tuple[Any, Any]:
+    def weak_shared_prior(self, size: float, typical: float = 0.0) -> tuple[float, float]:
         """Around the log of the mean of y, whose unit λ has."""
         return self.shared_prior[0], typical
 

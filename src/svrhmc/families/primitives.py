@@ -78,7 +78,7 @@ def _special() -> Value:
     return special
 
 
-def array_primitives(xp: ModuleType, special: Callable[[], Any]) -> SimpleNamespace:
+def array_primitives(xp: ModuleType, special: Callable[[], Value]) -> SimpleNamespace:
     """Those that NumPy and JAX have alike: `xp` is NumPy or JAX's NumPy, `special` returns SciPy's special functions or
     JAX's.
     """

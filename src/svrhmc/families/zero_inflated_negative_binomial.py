@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.serialise import part
 from svrhmc.families.base import Formulas, Loss, family
 from svrhmc.families.negative_binomial import NegativeBinomial, NegativeBinomialLoss, parts_of_counts
+from svrhmc.families.primitives import Fields, Primitives, Value
 from svrhmc.families.zero_inflated_poisson import EXTRA_ZERO, ZeroInflatedLoss, mixed_zero
 
 
@@ -36,7 +37,7 @@ class ZeroInflatedNegativeBinomial(NamedTuple):
     shared: int
 
     @staticmethod
-    def formulas(op: Any) -> Formulas:
+    def formulas(op: Primitives) -> Formulas:
         """With k = σ(−w) and c = σ(w)σ(−w), w = ζ + g, a zero has slopes kg_a, kg_b and −σ(w)q, and curvatures
         kg_xy − cg_xg_y, −cg_x and σ(ζ)σ(−ζ) − c, where g_aa = φp(1 − p), g_ab = φp² and
         g_bb = φ(sp(v) − 2p + p(1 − p)).
@@ -45,7 +46,7 @@ class ZeroInflatedNegativeBinomial(NamedTuple):
         zero, (energy, slopes) = mixed_zero(op), parts_of_counts(op)
 
         @op.function
-        def parts(a: Any, b: Any, zeta: Any, y: Any, phi: Any, log_rising: Any, rate: Any) -> Any:
+        def parts(a: Value, b: Value, zeta: Value, y: Value, phi: Value, log_rising: Value, rate: Value) -> Value:
             v, some = a - b, y > 0.0
             soft_v, p, rest = soft(v)
             by_a, by_b = slopes(phi, y, soft_v, p, rest, rate)
@@ -57,15 +58,15 @@ class ZeroInflatedNegativeBinomial(NamedTuple):
                 where(some, sigmoid(zeta), by_zeta),
             )
 
-        def value(loss: Any, a: Any, b: Any, zeta: Any, y: Any) -> Any:
+        def value(loss: Fields, a: Value, b: Value, zeta: Value, y: Value) -> Value:
             phi = op.exp(b)
             return parts(a, b, zeta, y, phi, op.log_rising(phi, y), 0.0)[0]
 
-        def slope(loss: Any, a: Any, b: Any, zeta: Any, y: Any) -> Any:
+        def slope(loss: Fields, a: Value, b: Value, zeta: Value, y: Value) -> Value:
             phi = op.exp(b)
             return parts(a, b, zeta, y, phi, 0.0, op.rising_rate(phi, y))[1:]
 
-        def curvature(loss: Any, a: Any, b: Any, zeta: Any, y: Any) -> Any:
+        def curvature(loss: Fields, a: Value, b: Value, zeta: Value, y: Value) -> Value:
             some, phi = y > 0, op.exp(b)
             soft_v, p, rest = soft(a - b)
             w, own = zeta + phi * soft_v, sigmoid(zeta) * sigmoid(-zeta)
@@ -80,7 +81,7 @@ class ZeroInflatedNegativeBinomial(NamedTuple):
                 where(some, own, own - c),
             )
 
-        def energies(loss: Any, count: Any, t: Any, y: Any, s: Any, valued: Any) -> None:
+        def energies(loss: Fields, count: Value, t: Value, y: Value, s: Value, valued: Value) -> None:
             """φ is the same for all rows."""
             phi = 0.0
             for i in range(count):

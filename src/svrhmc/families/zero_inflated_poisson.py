@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,7 @@ from svrhmc.core.serialise import part
 from svrhmc.families.base import Formulas, Loss, SharedFamily, family, log_rate
 from svrhmc.families.labels import counts, without_zeros
 from svrhmc.families.poisson import PoissonLoss
-from svrhmc.families.primitives import NUMPY
+from svrhmc.families.primitives import NUMPY, Fields, Primitives, Value
 from svrhmc.families.recession import Faces, sides
 
 EXTRA_ZERO = "log odds of an extra zero"
@@ -45,12 +45,12 @@ def zero_inflated_poisson() -> Loss:
     return ZeroInflatedPoissonLoss()
 
 
-def mixed_zero(op: Any) -> Any:
+def mixed_zero(op: Primitives) -> Value:
     """Value and slopes, by g and ζ, of a count of 0."""
     exp, expm1, log1p, where, sigmoid, softplus = op.exp, op.expm1, op.log1p, op.where, op.sigmoid, op.softplus
     maximum, minimum = op.maximum, op.minimum
 
-    def zero(g: Any, zeta: Any) -> Any:
+    def zero(g: Value, zeta: Value) -> Value:
         lost = -expm1(-minimum(g, 1e6))
         rest = sigmoid(-zeta)
         q = rest * lost
@@ -70,14 +70,14 @@ class ZeroInflatedPoisson(NamedTuple):
     shared: int
 
     @staticmethod
-    def formulas(op: Any) -> Formulas:
+    def formulas(op: Primitives) -> Formulas:
         """Slopes μσ(−w) and −σ(w)q for y = 0, else μ − y and σ(ζ); curvatures μσ(−w)(1 − μσ(w)), −μc and σ(ζ)σ(−ζ) − c
         for y = 0, else μ, 0 and σ(ζ)σ(−ζ).
         """
         exp, where, sigmoid, softplus, zero = op.exp, op.where, op.sigmoid, op.softplus, mixed_zero(op)
 
         @op.function
-        def parts(eta: Any, zeta: Any, y: Any) -> Any:
+        def parts(eta: Value, zeta: Value, y: Value) -> Value:
             some, mean = y > 0.0, exp(eta)
             value, by_g, by_zeta = zero(mean, zeta)
             return (
@@ -86,13 +86,13 @@ class ZeroInflatedPoisson(NamedTuple):
                 where(some, sigmoid(zeta), by_zeta),
             )
 
-        def value(loss: Any, eta: Any, zeta: Any, y: Any) -> Any:
+        def value(loss: Fields, eta: Value, zeta: Value, y: Value) -> Value:
             return parts(eta, zeta, y)[0]
 
-        def slope(loss: Any, eta: Any, zeta: Any, y: Any) -> Any:
+        def slope(loss: Fields, eta: Value, zeta: Value, y: Value) -> Value:
             return parts(eta, zeta, y)[1:]
 
-        def curvature(loss: Any, eta: Any, zeta: Any, y: Any) -> Any:
+        def curvature(loss: Fields, eta: Value, zeta: Value, y: Value) -> Value:
             some, mean = y > 0, np.minimum(exp(eta), 1e300)
             near, far, own = sigmoid(mean + zeta), sigmoid(-mean - zeta), sigmoid(zeta) * sigmoid(-zeta)
             return (
@@ -101,7 +101,7 @@ class ZeroInflatedPoisson(NamedTuple):
                 where(some, own, own - near * far),
             )
 
-        def energies(loss: Any, count: Any, t: Any, y: Any, s: Any, valued: Any) -> None:
+        def energies(loss: Fields, count: Value, t: Value, y: Value, s: Value, valued: Value) -> None:
             for i in range(count):
                 t[2, i], s[0, i], s[1, i] = parts(t[0, i], t[1, i], y[i])
 

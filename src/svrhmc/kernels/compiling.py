@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import operator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from llvmlite import ir
 from numba import njit, typeof, types
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
+from numba.core.dispatcher import Dispatcher
 from numba.core.registry import cpu_target
 from numba.core.typed_passes import AnnotateTypes, DumpParforDiagnostics, IRLegalization, NopythonRewrites
 from numba.core.untyped_passes import (
@@ -142,7 +142,7 @@ class Bound:
     What calls it is so compiled once for all types, and the function for each of them once for all that call it.
     """
 
-    def __init__(self, function: Any, value: Any) -> None:
+    def __init__(self, function: Dispatcher, value: tuple[object, ...]) -> None:
         kind = typeof(value)
         signature = (types.CPointer(kind), *_BOUND_ARGUMENTS)
         if signature not in function.overloads:

@@ -6,13 +6,14 @@ to x becomes one with respect to the state. Without a frame (None) u = x.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 from numba.core.errors import TypingError
 from numba.extending import overload
 
+from svrhmc.core.arrays import Array
 from svrhmc.kernels.compiling import QUICK, one_copy, unshared
 from svrhmc.kernels.layout import is_a, is_none
 from svrhmc.kernels.triangular import Factor, solve_back, solve_forward
@@ -21,36 +22,39 @@ from svrhmc.kernels.triangular import Factor, solve_back, solve_forward
 class Shift(NamedTuple):
     """u = x − centre."""
 
-    centre: Any
+    centre: Array
 
 
 class Dense(NamedTuple):
     """u = F z: `factor` is F by rows, `turned` is Fᵀ by rows."""
 
-    turned: Any
-    factor: Any
+    turned: Array
+    factor: Array
 
 
 class LowRank(NamedTuple):
     """u = s∘(z + V(c∘Vᵀz)): scale s, gain c, and the columns of V, which are orthonormal, as rows of `basis`."""
 
-    scale: Any
-    basis: Any
-    gain: Any
+    scale: Array
+    basis: Array
+    gain: Array
 
 
-def shift(centre: Any) -> Shift:
+Frame = Shift | Dense | LowRank | Factor
+
+
+def shift(centre: Array) -> Shift:
     """The frame of a shift."""
     return Shift(np.asarray(centre, np.float64))
 
 
-def dense(factor: Any) -> Dense:
+def dense(factor: Array) -> Dense:
     """The frame of u = F z."""
     F = np.ascontiguousarray(factor)
     return Dense(np.ascontiguousarray(F.T), F)
 
 
-def low_rank(scale: Any, basis: Any, gain: Any) -> LowRank:
+def low_rank(scale: Array, basis: Array, gain: Array) -> LowRank:
     """The frame of u = s∘(z + V(c∘Vᵀz)), with the columns of V side by side in `basis`."""
     return LowRank(scale, np.ascontiguousarray(basis.T), gain)
 

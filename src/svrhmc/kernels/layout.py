@@ -7,7 +7,14 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 from numba import types
+
+from svrhmc.core.arrays import Array, Indices, Reals
+
+Record = Any  # a named tuple by whose type compiled code chooses: of rows, a frame, priors or a family
+Words = npt.NDArray[np.uint32]  # of the random stream: counters, and what is made of them
 
 BLOCK = 4096  # rows summed together before they join the total
 TILE = 64  # rows whose predictors are found before their slopes
@@ -21,8 +28,8 @@ class Taken(NamedTuple):
     arrays where nothing is.
     """
 
-    slopes: Any
-    curvatures: Any
+    slopes: Reals
+    curvatures: Reals
 
 
 class Model(NamedTuple):
@@ -33,32 +40,33 @@ class Model(NamedTuple):
     shorter loop.
     """
 
-    rows: Any  # of rows.py
+    rows: Record
     width: int  # numbers that a pass reads of a row
-    y: Any
-    prior: Any
-    prior_force: Any
-    loss: Any  # the record of its family
-    frame: Any
-    inner: Any
-    taken: Any
-    added: (
-        Any  # (rows, 1): offsets, added to the first predictor; (rows, predictors) at the centre; no columns for none
-    )
-    weights: Any  # of every row, or None
-    heavy: Any  # of priors.py: priors that are not normal, or None
+    y: Reals
+    prior: Array
+    prior_force: Array
+    loss: Record
+    frame: Record | None
+    inner: Array | None
+    taken: Taken | None
+    added: Reals  # (rows, 1): offsets of the first predictor; (rows, predictors) at the centre; no columns for none
+    weights: Reals | None  # of every row
+    heavy: Record | None  # priors that are not normal
 
 
 class GaussianModel(NamedTuple):
     """Quadratic components: S (1 or n matrices), forces Sᵢaᵢ, and their means."""
 
-    S: Any
-    forces: Any
-    mean_precision: Any
-    mean_force: Any
-    prior: Any
-    prior_force: Any
+    S: Reals
+    forces: Reals
+    mean_precision: Array
+    mean_force: Array
+    prior: Array
+    prior_force: Array
     frame: None
+
+
+Models = Model | GaussianModel
 
 
 class Plan(NamedTuple):
@@ -85,17 +93,17 @@ class Plan(NamedTuple):
 class Held(NamedTuple):
     """What a chain works with at every step."""
 
-    at: Any  # x in the rows' precision
-    snapshot: Any  # x̃ in the rows' precision
-    anchor: Any  # data part of ḡ
-    sum: Any  # what the batch adds to ḡ; stays 0 for full gradients
-    memory: Any  # the slopes of all rows at x̃
-    hessian: Any  # the data part of the Hessian at the mode, for second order
-    base: Any  # the data part of ∇f(x̂); of SAGA's memory, before it is pulled back
-    room: Any
-    extra: Any  # the gradient of priors that are not normal
-    normals: Any  # (3, blocks): first and second normals of each block of a chunk of steps, and room
-    z: Any  # the normals of one step
+    at: Reals  # x in the rows' precision
+    snapshot: Reals  # x̃ in the rows' precision
+    anchor: Array  # data part of ḡ
+    sum: Reals  # what the batch adds to ḡ; stays 0 for full gradients
+    memory: Reals  # the slopes of all rows at x̃
+    hessian: Array  # the data part of the Hessian at the mode, for second order
+    base: Array  # the data part of ∇f(x̂); of SAGA's memory, before it is pulled back
+    room: Array
+    extra: Array  # the gradient of priors that are not normal
+    normals: Reals  # (3, blocks): first and second normals of each block of a chunk of steps, and room
+    z: Reals  # the normals of one step
 
 
 class Memory(NamedTuple):
@@ -105,9 +113,9 @@ class Memory(NamedTuple):
     rows' slopes at x̃ in their precision; without columns they are made again by a pass.
     """
 
-    snapshot: Any
-    anchor: Any
-    table: Any
+    snapshot: Array
+    anchor: Array
+    table: Reals
 
 
 class Flags(NamedTuple):
@@ -123,44 +131,44 @@ class Flags(NamedTuple):
 class Pass(NamedTuple):
     """For a pass over all rows: sums of blocks of rows; the others belong to one thread."""
 
-    partial: Any
-    wide: Any  # x, padded with zeros
-    tile: Any  # the sum of a tile, and of a block
-    total: Any
-    t: Any  # predictors and slopes of a tile: a line for each predictor
-    slopes: Any
-    value: Any  # of a tile, which a gradient has no use for
+    partial: Array
+    wide: Reals  # x, padded with zeros
+    tile: Reals  # the sum of a tile, and of a block
+    total: Array
+    t: Reals  # predictors and slopes of a tile: a line for each predictor
+    slopes: Reals
+    value: Array  # of a tile, which a gradient has no use for
 
 
 class Batch(NamedTuple):
     """For a gradient from some rows."""
 
-    rows: Any  # drawn row numbers: of a chunk's batches, then of a snapshot
-    weights: Any  # 1/(nP) of each row, or none
-    u: Any  # a state or a gradient whose blocks are padded
-    t: Any  # predictors, labels and slopes of some rows: a line for each predictor
-    labels: Any
-    slopes: Any
-    then: Any
+    rows: Indices  # drawn row numbers: of a chunk's batches, then of a snapshot
+    weights: Reals  # 1/(nP) of each row, or none
+    u: Reals  # a state or a gradient whose blocks are padded
+    t: Reals  # predictors, labels and slopes of some rows: a line for each predictor
+    labels: Reals
+    slopes: Reals
+    then: Reals
 
 
 class Draws(NamedTuple):
     """Room and tables for drawing the rows of a batch."""
 
-    steps: Any  # counters of a chunk of random blocks
-    slots: Any
-    seen: Any  # hash table for draws without replacement
-    threshold: Any  # an alias table
-    alias: Any
+    steps: Words  # counters of a chunk of random blocks
+    slots: Words
+    seen: Indices  # hash table for draws without replacement
+    threshold: Words  # an alias table
+    alias: Indices
 
 
 class Noise(NamedTuple):
     """For drawing normals: counters of a chunk of random blocks, and their words."""
 
-    steps: Any
-    slots: Any
-    fine_slots: Any
-    words: Any  # (4, blocks): two words of each block, and two fine ones
+    steps: Words
+    slots: Words
+    fine_slots: Words
+    words: Words  # (4, blocks): two words of each block, and two fine ones
 
 
 class Workspace(NamedTuple):
@@ -173,21 +181,21 @@ class Workspace(NamedTuple):
     noise: Noise
 
 
-def is_a(value: Any, kind: type) -> bool:
+def is_a(value: types.Type | None, kind: type) -> bool:
     """Whether the type that numba has for a value is this named tuple."""
     return isinstance(value, types.BaseNamedTuple) and value.instance_class is kind
 
 
-def is_plain(model: Any) -> bool:
+def is_plain(model: types.BaseNamedTuple) -> bool:
     """Whether the type that numba has for a model is of one for the shorter loop."""
     return "taken" not in model.fields or isinstance(model[model.fields.index("taken")], types.NoneType)
 
 
-def is_several(loss: Any) -> bool:
+def is_several(loss: types.Type) -> bool:
     """Whether the type that numba has for a record is of a family with several predictors or shared parameters."""
     return isinstance(loss, types.BaseNamedTuple) and "blocks" in loss.fields
 
 
-def is_none(value: Any) -> bool:
+def is_none(value: types.Type | None) -> bool:
     """Whether the type that numba has for a value is that of None."""
     return value is None or isinstance(value, types.NoneType)

@@ -12,17 +12,19 @@ do not depend on the number of threads, nor a state's on the others that are eva
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit, types
 from numba.extending import intrinsic, overload
 
+from svrhmc.core.arrays import Array, Reals
+from svrhmc.families.primitives import Fields
 from svrhmc.kernels.compiling import BOUND, ENTRY, PLAIN, QUICK, kept, one_copy, peek, smaller
 from svrhmc.kernels.frames import pull
 from svrhmc.kernels.layout import BLOCK, ROOM, TILE, GaussianModel, is_a, is_none, is_several
 from svrhmc.kernels.losses import energies, needed, slopes
-from svrhmc.kernels.rows import place_of, tile_predictors, tile_sum
+from svrhmc.kernels.rows import Rows, place_of, tile_predictors, tile_sum
 
 
 @intrinsic
@@ -210,19 +212,19 @@ def pass_tile(rows, loss, y, added, weights, taken, states, chains, low, high, t
 class Summing(NamedTuple):
     """What a pass over all rows at several states reads and writes."""
 
-    rows: Any
-    loss: Any
-    y: Any
-    added: Any
-    weights: Any
-    states: Any
+    rows: Rows
+    loss: Fields
+    y: Reals
+    added: Reals
+    weights: Reals | None
+    states: Reals
     chains: int
     size: int  # rows of a block
-    tile: Any  # room of one thread
-    t: Any
-    slopes: Any
-    partial: Any
-    values: Any
+    tile: Reals  # room of one thread
+    t: Reals
+    slopes: Reals
+    partial: Array
+    values: Array
 
 
 @kept

@@ -8,12 +8,13 @@ of this compiles to nothing.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 from numba.extending import overload
 
+from svrhmc.core.arrays import Array, Indices
 from svrhmc.kernels.compiling import PLAIN
 from svrhmc.kernels.frames import LowRank, pull
 from svrhmc.kernels.layout import FULL, is_a, is_none
@@ -24,13 +25,13 @@ STUDENT, LAPLACE, HALF_STUDENT, HALF_POWER = 1, 2, 3, 4
 class Heavy(NamedTuple):
     """The ψⱼ of some columns."""
 
-    columns: Any
-    kinds: Any
-    at: Any
-    scale: Any
-    shape: Any
-    slopes: Any
-    curvatures: Any
+    columns: Indices
+    kinds: Indices
+    at: Array
+    scale: Array
+    shape: Array
+    slopes: Array
+    curvatures: Array
 
 
 @njit(**PLAIN)

@@ -6,14 +6,18 @@ Products have the precision of the state, in which each row is read.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 from numba import njit
 from numba.extending import overload
 
+from svrhmc.core.arrays import Integers, Reals, Values
 from svrhmc.kernels.compiling import INLINE, PLAIN, QUICK, STRICT, larger, peek, prefetch, unshared
 from svrhmc.kernels.layout import TILE, is_a
+
+Number = TypeVar("Number", bound=np.generic)
 
 _LANES = {np.dtype(np.float32): 32, np.dtype(np.float64): 16}  # numbers that a vector loop takes at once
 _PADDING = 1.4  # rows are read to a multiple of that where it costs no more than this
@@ -22,10 +26,10 @@ _PADDING = 1.4  # rows are read to a multiple of that where it costs no more tha
 class DenseRows(NamedTuple):
     """Rows of a C-ordered array, one behind the other, of so many columns."""
 
-    flat: Any
+    flat: Reals
     dim: int
 
-    def width(self, columns: int, kind: Any) -> int:
+    def width(self, columns: int, kind: type[np.floating]) -> int:
         """To how many numbers rows are read, for a state of this type: where it costs little, to whole vectors."""
         lanes = _LANES[np.dtype(kind)]
         width = -(-columns // lanes) * lanes
@@ -35,34 +39,37 @@ class DenseRows(NamedTuple):
 class SparseRows(NamedTuple):
     """CSR rows; `data` has length 1 where all entries are one number, as in one-hot rows."""
 
-    data: Any
-    columns: Any
-    begin: Any
+    data: Reals
+    columns: Integers
+    begin: Integers
 
-    def width(self, columns: int, kind: Any) -> int:
+    def width(self, columns: int, kind: type[np.floating]) -> int:
         """As many numbers as there are columns."""
         return columns
 
 
-def dense_rows(X: Any) -> DenseRows:
+Rows = DenseRows | SparseRows
+
+
+def dense_rows(X: Reals) -> DenseRows:
     """The record of an array."""
     return DenseRows(fixed(X).reshape(-1), X.shape[1])
 
 
-def sparse_rows(X: Any) -> SparseRows:
+def sparse_rows(X) -> SparseRows:
     """The record of a scipy CSR matrix."""
     data = X.data[:1] if _same(X.data[:1000]) and _same(X.data) else X.data
     return SparseRows(fixed(data), fixed(X.indices.astype(np.uint32)), fixed(X.indptr.astype(np.uint64)))
 
 
-def fixed(array: Any) -> Any:
+def fixed(array: npt.NDArray[Number]) -> npt.NDArray[Number]:
     """A view that cannot be written, as memory maps are: so that both compile to the same code."""
     view = np.ascontiguousarray(array).view()
     view.flags.writeable = False
     return view
 
 
-def _same(values: Any) -> bool:
+def _same(values: Values) -> bool:
     """Whether there are values, and all of them are one number."""
     return len(values) > 0 and bool((values == values[0]).all())
 

@@ -7,15 +7,16 @@ A step that comes to where H is not a number is left to the definition, which fi
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from numba import njit
 from numba.extending import overload
 
+from svrhmc.core.arrays import Array, Integers, Reals
 from svrhmc.kernels.compiling import ENTRY, FAST, PLAIN, QUICK, call_bound, kept
 from svrhmc.kernels.frames import displace, pull
 from svrhmc.kernels.layout import is_a
-from svrhmc.kernels.priors import prior_slopes, prior_value
+from svrhmc.kernels.priors import Heavy, prior_slopes, prior_value
 from svrhmc.kernels.triangular import Factor, solve_back, solve_forward
 
 
@@ -23,10 +24,10 @@ class Rows(NamedTuple):
     """A pass over the rows at the states of some chains, which are evaluated some at a time."""
 
     address: int
-    data: Any  # one for each of these groups
-    states: Any  # one behind the other, as the pass reads them
-    partial: Any  # sums of blocks of rows, likewise
-    values: Any
+    data: Integers  # one for each of these groups
+    states: Reals  # one behind the other, as the pass reads them
+    partial: Array  # sums of blocks of rows, likewise
+    values: Array
     together: int  # states of a group; the last may have fewer
     blocks: int  # of rows
     predictors: int  # that have coefficients
@@ -39,10 +40,10 @@ class Rows(NamedTuple):
 class Prior(NamedTuple):
     """½Λ(x − p)², and ψ (`priors.Heavy` or None) plus a constant, at x = centre + u."""
 
-    centre: Any
-    mean: Any
-    precision: Any
-    heavy: Any
+    centre: Array
+    mean: Array
+    precision: Array
+    heavy: Heavy | None
     constant: float
 
 
@@ -52,23 +53,23 @@ class Path(NamedTuple):
     step_size: float
     jitter: float
     halvings: int
-    turns: Any
-    first: Any
-    last: Any
+    turns: Array
+    first: Array
+    last: Array
 
 
 class Room(NamedTuple):
     """For some chains that move in step; the first axis is the chain."""
 
-    q: Any
-    v: Any
-    force: Any
-    u: Any
-    total: Any
-    angle: Any
-    before: Any
-    energy: Any
-    spare: Any  # for one state
+    q: Array
+    v: Array
+    force: Array
+    u: Array
+    total: Array
+    angle: Array
+    before: Array
+    energy: Array
+    spare: Array  # for one state
 
 
 def displace_all(frame, states, room, spare, out):

@@ -7,19 +7,21 @@ centre. Where the bounds on ℓ‴ hold in a ball alone, a step that touches wha
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from numba import njit
 from numba.extending import overload
 
+from svrhmc.core.arrays import Array, Indices, Reals
 from svrhmc.core.randomness import MAX_SLOTS, Purpose
 from svrhmc.kernels.compiling import ENTRY, INLINE, PLAIN, QUICK, STRICT, kept, prefetch
 from svrhmc.kernels.frames import displace
-from svrhmc.kernels.layout import is_a, is_none
+from svrhmc.kernels.layout import Noise, Words, is_a, is_none
 from svrhmc.kernels.losses import expect_weight, remainder, weight_of
 from svrhmc.kernels.normals import fill_noise, take_normals
-from svrhmc.kernels.priors import prior_value
+from svrhmc.kernels.priors import Heavy, prior_value
 from svrhmc.kernels.rows import pair_dots, row_prefetch
 from svrhmc.kernels.words import random_words, uniform, uniform_of
 
@@ -54,12 +56,12 @@ class Anchor(NamedTuple):
     None where it is the same for all rows and R = ∞.
     """
 
-    cells: Any
-    cards: Any
-    slope: Any
-    leftover: Any
-    heavy: Any
-    shares: Any
+    cells: npt.NDArray[np.uint64] | Listed
+    cards: Array
+    slope: Array
+    leftover: Array
+    heavy: Heavy | None
+    shares: Array | None
 
 
 class Listed(NamedTuple):
@@ -68,25 +70,25 @@ class Listed(NamedTuple):
     In place of `cells`, where the model holds no other rows than these.
     """
 
-    begin: Any
-    rows: Any
+    begin: Indices
+    rows: Indices
 
 
 class Room(NamedTuple):
     """Room for one chain of subsampled Metropolis."""
 
-    q: Any  # the proposal
-    u: Any
-    room: Any
-    wide: Any  # u in the rows' precision, padded with zeros; of the state and of the proposal
-    wide_now: Any
-    noise: Any
-    normals: Any
-    xi: Any
-    pick_steps: Any
-    pick_words: Any  # (4, picks): two words for the row, two for the thinning
-    pick_slots: Any
-    rows: Any
+    q: Array  # the proposal
+    u: Array
+    room: Array
+    wide: Reals  # u in the rows' precision, padded with zeros; of the state and of the proposal
+    wide_now: Reals
+    noise: Noise
+    normals: Array
+    xi: Array
+    pick_steps: Words
+    pick_words: Words  # (4, picks): two words for the row, two for the thinning
+    pick_slots: Words
+    rows: Indices
 
 
 @njit(**{**QUICK, "forceinline": True})

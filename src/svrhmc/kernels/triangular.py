@@ -13,23 +13,24 @@ is what takes the time. No digit of a state depends on those beside it.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
+from svrhmc.core.arrays import Array, Indices, Integers, Reals
 from svrhmc.kernels.compiling import ENTRY, FAST, INLINE, PLAIN, QUICK, kept, peek, unshared
 
 
 class Factor(NamedTuple):
     """u = P L⁻ᵀ z: `order[p]` is the coordinate that is eliminated as the p-th."""
 
-    order: Any
-    inverse: Any
-    begin: Any  # of the head's columns in `rows` and `values`; one more than there are columns
-    rows: Any
-    values: Any
-    core: Any
+    order: Indices
+    inverse: Array
+    begin: Indices  # of the head's columns in `rows` and `values`; one more than there are columns
+    rows: Integers
+    values: Array
+    core: Reals
 
 
 @njit(**QUICK)

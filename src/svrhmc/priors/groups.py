@@ -15,11 +15,13 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import numpy.typing as npt
 
-from svrhmc.core.arrays import Array, Indices, digest
+from svrhmc.core.arrays import Array, Indices, Values, digest
 from svrhmc.core.errors import positive, real_array, requirement, settle
 from svrhmc.priors.terms import Prior
 
+ScalePriors = Prior | Sequence[Prior | None] | None  # of standard deviations: of all columns, or of each
 INTERCEPT_COLUMN = "1"
 MOST_COLUMNS = 12  # of one term, whose covariances are dense
 
@@ -32,9 +34,9 @@ class EffectTerm(ABC):
     """
 
     name: str
-    prior: Any  # of the standard deviations: one for all columns, one for each, or None
+    prior: ScalePriors
     lkj: float  # η of the prior of their correlations
-    column_names: Any
+    column_names: tuple[str, ...] | None
     levels: Any
     by_level: ClassVar[bool]  # whether its effects are those of levels of a grouping factor
 
@@ -82,7 +84,7 @@ class EffectTerm(ABC):
         """By which a prior of the standard deviation of a column is given."""
 
     @abstractmethod
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         """What decides the numbers of a run."""
 
     @abstractmethod
@@ -102,12 +104,12 @@ class EffectTerm(ABC):
         """One for each column: those given, or the usual ones."""
         if self.prior is None:
             return list(usual)
-        given: list[Any] = [self.prior] * self.width if isinstance(self.prior, Prior) else list(self.prior)
+        given: list[Prior | None] = [self.prior] * self.width if isinstance(self.prior, Prior) else list(self.prior)
         if len(given) != self.width:
             raise requirement(f"prior of {self.label}", f"one, or {self.width} of them", len(given))
         return [weak if own is None else own for own, weak in zip(given, usual, strict=True)]
 
-    def with_priors(self, scales: Sequence[Any], lkj: float) -> Self:
+    def with_priors(self, scales: Sequence[Prior | None], lkj: float) -> Self:
         """The same with other priors of the standard deviations, None for usual ones, and of the correlations."""
         some = any(one is not None for one in scales)
         return replace(self, prior=tuple(scales) if some else None)  # type: ignore[type-var]
@@ -145,7 +147,7 @@ class Group(EffectTerm):
     levels: tuple[str, ...] | None = None
     name: str = "group"
     column_names: tuple[str, ...] | None = None
-    prior: Prior | Sequence[Any] | None = None
+    prior: ScalePriors = None
     lkj: float = 1.0
     by_level: ClassVar[bool] = True
 
@@ -248,7 +250,7 @@ class Group(EffectTerm):
     def correlation_words(self) -> list[str]:
         return [f"cor({self.name}) ~ LKJ({self.lkj:g})"] if self.width > 1 else []
 
-    def with_priors(self, scales: Sequence[Any], lkj: float) -> Group:
+    def with_priors(self, scales: Sequence[Prior | None], lkj: float) -> Group:
         return replace(super().with_priors(scales, lkj), lkj=lkj)
 
     def spreads(self) -> Array:
@@ -263,7 +265,7 @@ class Group(EffectTerm):
         terms = (name, re.sub(r"\[[^]]*\]", "", name))
         return tuple(f"{label}{term} | {self.name}{end}" for term in terms for label, end in (("", ""), ("sd(", ")")))
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         """What decides the numbers of a run."""
         assert self.columns is not None  # which __post_init__ has set
         return {
@@ -292,7 +294,7 @@ class Smooth(EffectTerm):
 
     basis: Array
     name: str = "s(x)"
-    prior: Prior | Sequence[Any] | None = None
+    prior: ScalePriors = None
     lkj: float = field(default=1.0, init=False)  # of no correlations
     column_names: tuple[str, ...] = field(default=(INTERCEPT_COLUMN,), init=False)
     by_level: ClassVar[bool] = False
@@ -358,7 +360,7 @@ class Smooth(EffectTerm):
         """By which a prior of its standard deviation is given."""
         return (self.name, f"sd({self.name})")
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         """What decides the numbers of a run."""
         return {"smooth": digest(self.basis), "prior": repr(self.prior)}
 
@@ -375,7 +377,7 @@ def _stated(prior: Any) -> str:
     return f"{type(prior).__name__}({numbers})"
 
 
-def _array_of(values: Any) -> Any:
+def _array_of(values: npt.ArrayLike) -> Values:
     """As NumPy has them; of lists of unequal lengths one of objects, which fit nothing."""
     try:
         return np.asarray(values)

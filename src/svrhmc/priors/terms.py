@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
@@ -355,10 +355,10 @@ _EULER = 0.5772156649015329
 class _Shape(NamedTuple):
     """A ψ and its derivatives in d, of (d, scale, shape), the bounds on ψ″, and whether ψ(−d) = ψ(d)."""
 
-    value: Any
-    slope: Any
-    curvature: Any
-    bounds: Any
+    value: Callable[[Array, Array, Array], Array]
+    slope: Callable[[Array, Array, Array], Array]
+    curvature: Callable[[Array, Array, Array], Array]
+    bounds: Callable[[Array, Array], tuple[Array, Array]]
     symmetric: bool = False
 
 
@@ -473,7 +473,7 @@ class Heavy:
         return digest(self.columns, self.kinds, self.location, self.scale, self.shape)
 
     @cached_property
-    def _groups(self) -> list[tuple[int, Any]]:
+    def _groups(self) -> list[tuple[int, Indices]]:
         return [(int(kind), np.flatnonzero(self.kinds == kind)) for kind in np.unique(self.kinds)]
 
     def _each(self, x: Array, order: int) -> Array:

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any
 
 from svrhmc.core.errors import DataError, VerdictWarning
+from svrhmc.results.base import Fitted
 from svrhmc.sampling.certificate import SOUND, Certificate
 
 _PACKAGE = __name__.partition(".")[0]
@@ -99,9 +99,9 @@ def warn_user(text: str, category: type[Warning] = UserWarning) -> None:
     warnings.warn(text, category, stacklevel=level)
 
 
-def warn_of_verdict(posterior: Any, category: type[Warning] = VerdictWarning) -> None:
+def warn_of_verdict(posterior: Fitted, category: type[Warning] = VerdictWarning) -> None:
     """Warn unless the verdict is that the reported numbers are right."""
-    certificate: Certificate = posterior.certificate
+    certificate = posterior.certificate
     if certificate.verdict not in SOUND:
         reason = certificate.because().rstrip(".")
         remedy = _remedy(certificate, posterior.complete)

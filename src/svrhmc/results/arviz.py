@@ -16,15 +16,17 @@ divergence, which is an error here."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.arrays import Array, Indices, Values
 from svrhmc.core.errors import requirement, whole
+from svrhmc.density.mixed import MixedModel
+from svrhmc.results.base import Fitted
 from svrhmc.results.predict import Predictions, even_rows, evenly, log_likelihoods
 from svrhmc.rows.forms import RowsForm
 from svrhmc.sampling.effects import GroupEffects
@@ -41,7 +43,7 @@ class Variable(NamedTuple):
     """A variable: its name, its dimensions with their coordinates, and the numbers of the coefficients in it."""
 
     name: str
-    dims: dict[str, list[Any]]
+    dims: dict[str, Sequence[object]]
     places: Indices
 
 
@@ -56,7 +58,7 @@ class Wanted(NamedTuple):
     lp: bool | None
 
 
-def to_arviz(posterior: Any, wanted: Wanted) -> Any:
+def to_arviz(posterior: Fitted, wanted: Wanted) -> Any:
     """A `Posterior` as ArviZ has it."""
     stated = posterior.parameters
     variables = _variables(posterior) if stated is None else _arrays(stated.names)
@@ -68,9 +70,11 @@ def to_arviz(posterior: Any, wanted: Wanted) -> Any:
     whole_trace = every if stated is None else replace(posterior.trace, draws=stated.draws)
     shown = (whole_trace if wanted.draws is None else _fewer(whole_trace, wanted.draws)).draws
     by_level = _effects(kept, {one.name for one in variables})
-    coords: dict[str, Any] = {name: labels for one in [*variables, *by_level] for name, labels in one.dims.items()}
+    coords: dict[str, Sequence[object] | Indices] = {
+        name: labels for one in [*variables, *by_level] for name, labels in one.dims.items()
+    }
     dims = {one.name: list(one.dims) for one in [*variables, *by_level]}
-    groups: dict[str, dict[str, Any]] = {"posterior": _arranged(variables, shown)}
+    groups: dict[str, dict[str, Values]] = {"posterior": _arranged(variables, shown)}
     if effects is not None:
         groups["posterior"] |= _arranged(by_level, effects)
     groups["sample_stats"] = _log_density(posterior, inner, trace.draws, wanted.lp) | trace.stats()
@@ -111,7 +115,7 @@ def _evenly(draws: Array, most: int) -> Array:
     return draws[:chains, places]
 
 
-def _inner(posterior: Any, draws: Array, effects: Array | None) -> Array:
+def _inner(posterior: Fitted, draws: Array, effects: Array | None) -> Array:
     """Draws (chain, draw, coordinate) in the variables of the rows, with effects of groups where there are some."""
     own = draws[..., : draws.shape[-1] - posterior.group_scales]
     own = own if posterior.units is None else posterior.units.inward(own)
@@ -121,20 +125,21 @@ def _inner(posterior: Any, draws: Array, effects: Array | None) -> Array:
     return np.concatenate([own[..., :edge], effects, own[..., edge:]], axis=-1)
 
 
-def _log_prior(posterior: Any, form: RowsForm, inner: Array, draws: Array) -> Array:
+def _log_prior(posterior: Fitted, form: RowsForm, inner: Array, draws: Array) -> Array:
     """Of every reported coordinate; the law of effects given their scales is no part of it."""
     values, kept = form.log_prior(inner), posterior.group_effects
     if kept is None:
         return values
     edge = values.shape[-1] - form.loss.shared
     parts = [values[..., : edge - kept.draws.shape[2]], values[..., edge:]]
+    assert posterior._target is not None  # whose rows these are
     for k, term in enumerate(posterior._target.group_terms):
         stated = draws[..., kept.stated(k)]
         parts.append(term.covariance.log_prior(stated.reshape(-1, stated.shape[-1])).reshape(stated.shape))
     return np.concatenate(parts, axis=-1)
 
 
-def _log_density(posterior: Any, inner: Array, draws: Array, wanted: bool | None) -> dict[str, Array]:
+def _log_density(posterior: Fitted, inner: Array, draws: Array, wanted: bool | None) -> dict[str, Values]:
     """log π up to a constant, where the target says it; unasked only where that takes no time worth mentioning."""
     target, count = posterior._target, inner.shape[0] * inner.shape[1]
     if wanted is False or target is None or not target.has_potential:
@@ -147,18 +152,18 @@ def _log_density(posterior: Any, inner: Array, draws: Array, wanted: bool | None
     x, size = inner.reshape(count, -1), max(1, _HELD // target.n)
     if target.theta_dim:
         stated = draws[..., -target.theta_dim :].reshape(count, -1)
-        x = np.concatenate([x, target.coordinates_of(stated)], axis=1)
+        x = np.concatenate([x, cast(MixedModel, target).coordinates_of(stated)], axis=1)
     potentials = [target.potentials(x[begin : begin + size]) for begin in range(0, count, size)]
     return {"lp": -np.concatenate(potentials).reshape(inner.shape[:2])}
 
 
-def _of_rows(form: RowsForm, inner: Array, wanted: Wanted, seed: int) -> dict[str, npt.NDArray[Any]]:
+def _of_rows(form: RowsForm, inner: Array, wanted: Wanted, seed: int) -> dict[str, Values]:
     """What there is one number of for each row; found for some rows at a time, and held once."""
     shape = (*inner.shape[:2], form.rows.n)
     trials = form.loss.trials_of(form.y, form.weights)
     y = form.loss.seen(form.y, trials)
     kind = np.int64 if form.loss.outcome != "numbers" and (y == np.floor(y)).all() else np.float64
-    groups: dict[str, npt.NDArray[Any]] = {"observed_data": y.astype(kind)}  # ArviZ tells counts by their type
+    groups: dict[str, Values] = {"observed_data": y.astype(kind)}  # ArviZ tells counts by their type
     if not (wanted.log_likelihood or wanted.posterior_predictive):
         return groups
     if (size := 8 * math.prod(shape)) > _MOST:
@@ -177,14 +182,14 @@ def _of_rows(form: RowsForm, inner: Array, wanted: Wanted, seed: int) -> dict[st
     return groups
 
 
-def _filled(out: npt.NDArray[Any], blocks: Iterator[tuple[int, Array]]) -> npt.NDArray[Any]:
+def _filled(out: Values, blocks: Iterator[tuple[int, Array]]) -> Values:
     """(chain, draw, row) from blocks (draws, rows), each from a row on."""
     for start, values in blocks:
         out[:, :, start : start + values.shape[1]] = values.reshape(*out.shape[:2], -1)
     return out
 
 
-def _columns(posterior: Any, places: Indices) -> dict[str, Any] | None:
+def _columns(posterior: Fitted, places: Indices) -> dict[str, Values] | None:
     """The columns of the table, where all of it is at hand."""
     rows = posterior._table_rows
     if rows is None or rows.columns.n < rows.n:
@@ -206,12 +211,12 @@ def _places(rows: int | npt.ArrayLike | None, n: int, seed: int) -> Indices:
     return places.astype(np.int64)
 
 
-def _arranged(variables: list[Variable], values: Array) -> dict[str, Array]:
+def _arranged(variables: list[Variable], values: Array) -> dict[str, Values]:
     """(chain, draw, dim) as variables."""
     return {one.name: np.ascontiguousarray(values[:, :, one.places]) for one in variables}
 
 
-def _variables(posterior: Any) -> list[Variable]:
+def _variables(posterior: Fitted) -> list[Variable]:
     """By terms where there is a design whose names can be told apart, by arrays where a target states them; else one
     for all, as in a regression without a design.
     """
@@ -229,13 +234,17 @@ def _arrays(names: tuple[str, ...]) -> list[Variable]:
     """The arrays of which these are the entries."""
     variables = []
     for name, places in (grids(names) or {}).items():
-        dims = {f"{_clean(name)}_dim_{axis}": list(range(size)) for axis, size in enumerate(places.shape)}
+        dims: dict[str, Sequence[object]] = {
+            f"{_clean(name)}_dim_{axis}": list(range(size)) for axis, size in enumerate(places.shape)
+        }
         variables.append(Variable(_clean(name), dims, places))
     return variables
 
 
-def _terms(posterior: Any) -> list[Variable]:
+def _terms(posterior: Fitted) -> list[Variable]:
     design, units = posterior.design, posterior.units
+    assert design is not None
+    assert units is not None
     parts = [(_INTERCEPT, "")] * design.intercept + list(design.parts)
     names = [_INTERCEPT] * design.intercept + list(design.names)
     by_term: dict[str, list[int]] = {}

@@ -33,15 +33,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import cast
 
 import numpy as np
 
 from svrhmc.core.arrays import Array, Indices
+from svrhmc.density.base import FiniteSum
+from svrhmc.density.generalised import GeneralisedLinear
 from svrhmc.families.base import Loss
 from svrhmc.results.advice import Advice
+from svrhmc.results.base import Fitted
 from svrhmc.results.predict import Predictions, even_rows
-from svrhmc.rows.forms import RowsForm, rows_of
+from svrhmc.rows.forms import RowsForm
 
 LOOKED_FOR = "zeros, dispersion, calibration, outliers, patterns of residuals"
 _CHANCE = 1e-3  # of each check, to say something about a model that is right
@@ -304,7 +307,7 @@ def _has_three_values(column: Array) -> bool:
 class _Pattern:
     """Rows of each group, S_g, their mean residuals, and how probable so large a Σ S_g² is."""
 
-    rows: list[Any]
+    rows: list[Indices]
     scores: Array
     means: Array
     p: float
@@ -315,7 +318,7 @@ class _Pattern:
         return float(np.abs(self.means).max())
 
     @property
-    def worst(self) -> Any:
+    def worst(self) -> Indices:
         """The rows of the group that is furthest off."""
         return self.rows[int(np.argmax(np.abs(self.scores)))]
 
@@ -378,12 +381,12 @@ class Check:
     said: str
 
 
-def check(posterior: Any, seed: int = 0) -> Check | None:
+def check(posterior: Fitted, seed: int = 0) -> Check | None:
     """None where the rows that were fitted are not at hand, as with a posterior from a file."""
-    target: Any = None if posterior._target is None else posterior._target.shown()
-    form = None if target is None else rows_of(target.form())
+    form = posterior.form
     if form is None or form.removed is not None:
         return None
+    target = cast(GeneralisedLinear, cast(FiniteSum, posterior._target).shown())  # whose rows these are
     n, order = form.rows.n, np.random.default_rng(seed).permutation(form.rows.n)
     held = np.sort(order[: min(n // _SHARE, _MOST_HELD)])
     grouped = posterior.group_effects is not None  # whose effects have no prior without their scales
@@ -405,7 +408,7 @@ def check(posterior: Any, seed: int = 0) -> Check | None:
     return _compared(target, some, posterior.inner(100), said, seed)
 
 
-def _compared(target: Any, rows: Any, x: Array, said: str, seed: int) -> Check:
+def _compared(target: GeneralisedLinear, rows: Indices, x: Array, said: str, seed: int) -> Check:
     form, loss = target.share(rows, target.prior_precision).form(), target.loss
     trials = loss.trials_of(form.y, form.weights)
     means, new = [], []

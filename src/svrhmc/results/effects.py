@@ -41,21 +41,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.polynomial import chebyshev
 
-from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.arrays import Array, Indices, Values
 from svrhmc.core.errors import DataError, requirement, whole
 from svrhmc.core.summaries import Summary, end_names, level_ends
 from svrhmc.families.base import Loss
+from svrhmc.results.base import Fitted
 from svrhmc.results.predict import Predictions, SmoothRows, TermRows, even_rows, no_rows, term_effects, thinned
 from svrhmc.results.probability import moved
 from svrhmc.rows.forms import RowsForm
-from svrhmc.tables.columns import TRUTH, Column, Columns, columns_of, names_of
-from svrhmc.tables.design import told
+from svrhmc.tables.columns import TRUTH, Column, Columns, Level, columns_of, names_of
+from svrhmc.tables.design import Design, told
 from svrhmc.tables.terms import shown
+
+if TYPE_CHECKING:
+    import pandas
 
 SLOPE = "dY/dX"
 _STEP = 1e-4  # h, in standard deviations of a column; of a predictor it is the number itself
@@ -133,7 +137,7 @@ class Effects:
     def _repr_html_(self) -> str:
         return self.summary()._repr_html_()
 
-    def to_frame(self) -> Any:
+    def to_frame(self) -> pandas.DataFrame:
         """As a pandas data frame: term and contrast, mean, sd and the ends of the interval."""
         frame = self.summary().to_frame()
         frame.insert(0, "contrast", list(self.contrasts))
@@ -166,7 +170,7 @@ class FittedRows:
         offset, weights = (None if values is None else values[places] for values in (self.offset, self.weights))
         return FittedRows(Columns(columns, len(places)), offset, weights, self.n)
 
-    def with_columns(self, changes: Mapping[str, Any]) -> Columns:
+    def with_columns(self, changes: Mapping[str, Values]) -> Columns:
         """The columns, with other values in some of them."""
         changed = {name: replace(self.columns[name], values=values) for name, values in changes.items()}
         return Columns({**self.columns.by_name, **changed}, self.columns.n)
@@ -183,13 +187,13 @@ class FittedRows:
 
 
 def effects_of(
-    posterior: Any,
+    posterior: Fitted,
     level: float,
     rows: int,
     draws: int,
     seed: int,
     variables: str | Sequence[str] | None,
-    table: Any,
+    table: object,
 ) -> Effects:
     """The effects of a `Posterior`."""
     level_ends(level)
@@ -240,7 +244,7 @@ class EffectDraws(NamedTuple):
         return EffectDraws(reported, inner, tuple(effects))
 
 
-def effect_draws(posterior: Any, most: int) -> EffectDraws:
+def effect_draws(posterior: Fitted, most: int) -> EffectDraws:
     """At most so many of a `Posterior`."""
     kept = posterior.group_effects
     if kept is None:
@@ -251,7 +255,7 @@ def effect_draws(posterior: Any, most: int) -> EffectDraws:
     return EffectDraws(x, posterior.without_groups(most), effects)
 
 
-def _names(variables: Any) -> Sequence[str] | None:
+def _names(variables: object) -> Sequence[str] | None:
     """Of columns; one name alone is a list of it."""
     names = [variables] if isinstance(variables, str) else variables
     if names is not None and not (isinstance(names, Sequence) and all(isinstance(name, str) for name in names)):
@@ -259,15 +263,21 @@ def _names(variables: Any) -> Sequence[str] | None:
     return names
 
 
-def fitted_rows(posterior: Any, table: Any) -> FittedRows:
+def design_of(posterior: Fitted) -> Design:
+    """How a table becomes rows, of a posterior that has one."""
+    assert posterior.design is not None
+    return posterior.design
+
+
+def fitted_rows(posterior: Fitted, table: object) -> FittedRows:
     """The rows to average over."""
     if table is not None:
-        columns = columns_of(table, posterior.design.variables)
+        design = design_of(posterior)
+        columns = columns_of(table, design.variables)
         if gaps := columns.gaps():
             raise DataError(f"the table must have no missing values in {told(gaps)}: leave these rows out.")
-        has_trials = posterior.design.trials in names_of(table)
-        counts = posterior.design.trials_of(table) if has_trials else None
-        return FittedRows(columns, posterior.design.offsets(table), counts, columns.n)
+        counts = design.trials_of(table) if design.trials in names_of(table) else None
+        return FittedRows(columns, design.offsets(table), counts, columns.n)
     if posterior._table_rows is None:
         raise requirement(
             "the posterior",
@@ -279,7 +289,7 @@ def fitted_rows(posterior: Any, table: Any) -> FittedRows:
     return rows
 
 
-def _changed(design: Any, loss: Loss) -> str:
+def _changed(design: Design | None, loss: Loss) -> str:
     """What the effects are on, in words."""
     response = "y" if design is None else design.response
     if loss.in_trials:
@@ -296,10 +306,10 @@ def _changed(design: Any, loss: Loss) -> str:
 
 
 def _by_design(
-    posterior: Any, rows: FittedRows, x: EffectDraws, names: Sequence[str] | None
+    posterior: Fitted, rows: FittedRows, x: EffectDraws, names: Sequence[str] | None
 ) -> tuple[list[Contrast], Array]:
     """Contrasts, and a value of each under every draw x."""
-    design = posterior.design
+    design = design_of(posterior)
     variables = design.coefficient_variables
     chosen = variables if names is None else tuple(names)
     for name in chosen:
@@ -328,9 +338,9 @@ def _by_design(
     return contrasts, np.concatenate(draws, axis=1)
 
 
-def predictions_with(posterior: Any, rows: FittedRows, changes: Mapping[str, Any], x: EffectDraws) -> Predictions:
+def predictions_with(posterior: Fitted, rows: FittedRows, changes: Mapping[str, Values], x: EffectDraws) -> Predictions:
     """Those of rows with other values in some columns, whose groups stay as they are."""
-    columns, design = rows.with_columns(changes), posterior.design
+    columns, design = rows.with_columns(changes), design_of(posterior)
     form: RowsForm = posterior.model.at(design.matrix(columns), rows.offset, posterior.units)
     count = len(design.groups)
     groups = zip(design.groups, x.effects[:count], strict=True)
@@ -341,7 +351,7 @@ def predictions_with(posterior: Any, rows: FittedRows, changes: Mapping[str, Any
     ))  # fmt: skip
 
 
-def _slope(posterior: Any, rows: FittedRows, name: str, x: EffectDraws, w: Array) -> Array:
+def _slope(posterior: Fitted, rows: FittedRows, name: str, x: EffectDraws, w: Array) -> Array:
     """(draws, 1, classes): by both sides of a small change of numbers, one-sided at the ends of what was fitted."""
     a = np.asarray(rows.columns[name].values, np.float64)
     h = _STEP * float(a.std())
@@ -354,16 +364,18 @@ def _slope(posterior: Any, rows: FittedRows, name: str, x: EffectDraws, w: Array
     return np.asarray(np.stack(sides).sum(axis=0)[:, None])
 
 
-def _at_levels(posterior: Any, rows: FittedRows, name: str, levels: Any, x: EffectDraws, w: Array) -> Array:
+def _at_levels(
+    posterior: Fitted, rows: FittedRows, name: str, levels: Sequence[Level], x: EffectDraws, w: Array
+) -> Array:
     """Σᵢ wᵢ μ at every level of a category, (draws, levels, classes), perhaps less a constant of each draw."""
     kind = rows.columns[name].values.dtype
 
-    def at(level: Any) -> Predictions:
+    def at(level: Level) -> Predictions:
         values = np.empty(rows.columns.n, kind)
         values[:] = level
         return predictions_with(posterior, rows, {name: values}, x)
 
-    if not posterior.design.separate(name):
+    if not design_of(posterior).separate(name):
         return np.stack([_total(at(level), w) for level in levels], axis=1)
     row_of_each = rows.chosen(np.zeros(len(levels), np.int64))
     each = predictions_with(posterior, row_of_each, {name: np.array(levels, kind)}, x)
@@ -375,7 +387,7 @@ def _total(at: Predictions, w: Array) -> Array:
     """(draws, classes) of Σᵢ wᵢ μᵢ; what all rows have in common cancels where the mean is the predictor itself."""
     if at.form.loss.identity_link:
         at = replace(at, form=replace(at.form, offset=None))
-    total: Any = 0.0
+    total: Array | float = 0.0
     for _, t, places in at.predictors():
         total = total + np.einsum("dr...,r->d...", at.form.loss.mean(t), w[places])
     return np.asarray(total, np.float64).reshape(len(at.x), -1)
@@ -443,7 +455,7 @@ def _interpolated(at: Predictions, b: Array, w: Array) -> Array | None:
 
 
 def _by_columns(
-    posterior: Any, form: RowsForm, draws_of: EffectDraws, names: Sequence[str] | None
+    posterior: Fitted, form: RowsForm, draws_of: EffectDraws, names: Sequence[str] | None
 ) -> tuple[list[Contrast], Array]:
     """The same without a design, where every column is a number; those of the intercept, and others that are constant,
     are left out.
@@ -459,7 +471,7 @@ def _by_columns(
         raise requirement("variables", f"columns that vary ({listed})", repr(unknown[0]) if unknown else "none of them")
     slopes = x[:, : blocks * width].reshape(len(x), blocks, width)[:, :, places]
     w = np.ones(form.rows.n) if form.weights is None else form.weights
-    total: Any = 0.0
+    total: Array | float = 0.0
     for _, t, rows in Predictions(form, inner, 0).predictors():
         derivatives = np.stack([_derivative(form, t, block) for block in range(blocks)])
         total = total + np.einsum("bdrk,r->dbk", derivatives, w[rows])

@@ -29,7 +29,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, product
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -37,11 +37,18 @@ from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import nearest, requirement, whole
 from svrhmc.core.figures import COLOURS, STYLE, matplotlib, written
 from svrhmc.core.summaries import Summary, end_names, level_ends
-from svrhmc.results.effects import effect_draws, fitted_rows, predictions_with
+from svrhmc.families.base import Loss
+from svrhmc.results.base import Fitted
+from svrhmc.results.effects import design_of, effect_draws, fitted_rows, predictions_with
 from svrhmc.results.predict import Predictions, covariance_factors, even_rows, predictions_at
 from svrhmc.results.probability import moved, quantiles
 from svrhmc.sampling.effects import GroupEffects
+from svrhmc.tables.columns import Level
 from svrhmc.tables.terms import shown
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.figure import Figure
 
 _ROWS = 10_000  # of which variances are found
 _PAIRS = 12  # levels of a group up to which all pairs are compared unasked
@@ -93,7 +100,7 @@ class Quantities:
     def _repr_html_(self) -> str:
         return self.summary()._repr_html_()
 
-    def to_frame(self) -> Any:
+    def to_frame(self) -> pandas.DataFrame:
         """As a pandas data frame by name."""
         return self.summary().to_frame()
 
@@ -145,7 +152,7 @@ class GroupLevels:
     def _repr_html_(self) -> str:
         return self.summary()._repr_html_()
 
-    def to_frame(self) -> Any:
+    def to_frame(self) -> pandas.DataFrame:
         """As a pandas data frame: level, column, mean, sd, the ends of the interval, shrinkage and rows."""
         frame = self.summary().to_frame().reset_index(drop=True)
         frame["rows"] = self.rows
@@ -161,7 +168,7 @@ class GroupLevels:
             return places
         return np.concatenate([places[: most // 2], places[-(most - most // 2) :]])
 
-    def plot(self, path: str | Path | None = None) -> Any:
+    def plot(self, path: str | Path | None = None) -> Figure:
         """A caterpillar plot: mean and interval of each level in their order, a panel for each column; the figure,
         saved where a path is given. Of more than 60 levels the lowest 30 and the highest 30 are drawn.
         """
@@ -189,7 +196,7 @@ class GroupLevels:
         return figure
 
 
-def levels_of(posterior: Any, name: str | None, level: float) -> GroupLevels:
+def levels_of(posterior: Fitted, name: str | None, level: float) -> GroupLevels:
     """Those of one grouping factor of a `Posterior`."""
     kept = effects_kept(posterior)
     factor = factor_named(kept, name)
@@ -219,7 +226,7 @@ class _Term:
     shrinkage: Array
 
 
-def _term(posterior: Any, kept: GroupEffects, k: int, ends: tuple[float, float]) -> _Term:
+def _term(posterior: Fitted, kept: GroupEffects, k: int, ends: tuple[float, float]) -> _Term:
     levels, columns = kept.levels[k], kept.columns[k]
     u = kept.draws[..., kept.slices()[k]]
     u = u.reshape(-1, u.shape[-1])
@@ -243,7 +250,7 @@ def _given(away: Array, tau: Array) -> Array:
     return rest
 
 
-def effects_kept(posterior: Any) -> GroupEffects:
+def effects_kept(posterior: Fitted) -> GroupEffects:
     """The draws of group effects; refuses a posterior without groups."""
     kept: GroupEffects | None = posterior.group_effects
     if kept is None or not kept.groups:
@@ -266,7 +273,7 @@ def factor_named(kept: GroupEffects, name: str | None) -> str:
 # Shares of variance
 
 
-def variances_of(posterior: Any, level: float, draws: int, table: Any) -> Quantities:
+def variances_of(posterior: Fitted, level: float, draws: int, table: object) -> Quantities:
     """Intraclass correlations, shares of variance and R² of a `Posterior`."""
     kept, draws = effects_kept(posterior), whole("draws", draws, 2)
     level_ends(level)
@@ -304,7 +311,9 @@ def variances_of(posterior: Any, level: float, draws: int, table: Any) -> Quanti
     return Quantities(tuple(values), np.stack(list(values.values()), axis=1), level, "Shares of variance.", (note,))
 
 
-def _at_rows(posterior: Any, draws: int, table: Any) -> tuple[Predictions, Predictions, list[Array], Array | None]:
+def _at_rows(
+    posterior: Fitted, draws: int, table: object
+) -> tuple[Predictions, Predictions, list[Array], Array | None]:
     """Predictions without offsets and effects of groups, but with smooths; those with all; what varies by groups; and
     weights.
     """
@@ -316,11 +325,12 @@ def _at_rows(posterior: Any, draws: int, table: Any) -> tuple[Predictions, Predi
     form = posterior.fitted()
     places = even_rows(form.rows.n, _ROWS, 0)
     form = form.chosen(places)
-    inner, kept = posterior.inner(draws), posterior.group_effects
+    inner, kept = posterior.inner(draws), effects_kept(posterior)
     edge = inner.shape[1] - form.loss.shared
     bare, first = inner.copy(), edge - kept.draws.shape[2]
     for k in kept.groups:
         bare[:, first + kept.slices()[k].start : first + kept.slices()[k].stop] = 0.0
+    assert posterior._target is not None  # whose rows these are
     terms = posterior._target.group_terms
     columns = [np.asarray(terms[k].group.columns)[places] for k in kept.groups]
     fixed = Predictions(replace(form, offset=None), bare, 0)
@@ -331,7 +341,7 @@ def _predictors(at: Predictions) -> Iterator[tuple[Array, Indices]]:
     return ((t, rows) for _, t, rows in at.predictors())
 
 
-def _mean_of(loss: Any, t: Array) -> Array:
+def _mean_of(loss: Loss, t: Array) -> Array:
     """(rows, draws) means of y; 1 where y has classes, and no number to be the mean of."""
     mean = loss.mean(t)
     return np.asarray(mean.T if mean.ndim == 2 else np.ones(mean.shape[1::-1]))
@@ -351,9 +361,16 @@ def _variance(at: Predictions, w: Array) -> Array:
 
 # Contrasts
 
+Compared = Level | tuple[Level, ...]  # a level, or a cell: the levels of several categories
+
 
 def contrasts_of(
-    posterior: Any, name: str | Sequence[str], levels: Sequence[Any] | None, against: Any, level: float, draws: int
+    posterior: Fitted,
+    name: str | Sequence[str],
+    levels: Sequence[Compared] | None,
+    against: Compared | None,
+    level: float,
+    draws: int,
 ) -> Quantities:
     """Differences of the levels of a category or of a grouping factor, or of the cells of several categories."""
     level_ends(level)
@@ -395,9 +412,9 @@ def contrasts_of(
     )
 
 
-def _cell_names(given: Any, choices: Mapping[str, Any]) -> list[str]:
+def _cell_names(given: object, choices: Mapping[str, object]) -> list[str]:
     """Different categories of the formula."""
-    names = list(given) if isinstance(given, Sequence) else [given]
+    names = cast(list[str], list(given) if isinstance(given, Sequence) else [given])
     allowed = f"a category, a grouping factor, or several different categories ({', '.join(map(repr, choices))})"
     for one in names:
         if one not in choices:
@@ -417,7 +434,7 @@ def _terms_of(kept: GroupEffects, name: str) -> list[int]:
     return [k for k, own in enumerate(kept.names) if own == name]
 
 
-def _level(name: str, given: Any, known: Sequence[str]) -> str:
+def _level(name: str, given: Compared, known: Sequence[str]) -> str:
     text = _CELL.join(map(shown, given)) if isinstance(given, tuple | list) else shown(given)
     if text not in known:
         some = ", ".join(map(repr, known[:8])) + (", …" if len(known) > 8 else "")
@@ -426,10 +443,10 @@ def _level(name: str, given: Any, known: Sequence[str]) -> str:
 
 
 def _of_category(
-    posterior: Any, name: str, levels: Sequence[Any], draws: int
+    posterior: Fitted, name: str, levels: Sequence[Level], draws: int
 ) -> tuple[tuple[str, ...], Array, list[str], str]:
     """The names of the levels, the predictor at each (draws, levels, classes) but for a constant, and classes."""
-    design, units, loss = posterior.design, posterior.units, posterior.model.loss
+    design, units, loss = design_of(posterior), posterior.units, posterior.model.loss
     known = tuple(map(shown, levels))
     classes = [f"{label}: " for label in design.classes[1:]] if loss.blocks > 1 else [""]
     if design.separate(name):
@@ -439,6 +456,7 @@ def _of_category(
             if name in term.variables:
                 break
             place += len(term.names)
+        assert units is not None
         count, width = len(term.names), len(units.centre) + int(design.intercept)
         for block in range(loss.blocks):
             values[:, len(known) - count :, block] = flat[:, block * width + place :][:, :count]
@@ -452,11 +470,11 @@ def _of_category(
 
 
 def _of_cells(
-    posterior: Any, names: Sequence[str], choices: Mapping[str, Sequence[Any]], draws: int
+    posterior: Fitted, names: Sequence[str], choices: Mapping[str, Sequence[Level]], draws: int
 ) -> tuple[tuple[str, ...], Array, list[str], str]:
     """The same for all combinations of levels of several categories."""
     cells = list(product(*(choices[name] for name in names)))
-    classes = [f"{label}: " for label in posterior.design.classes[1:]] if posterior.model.loss.blocks > 1 else [""]
+    classes = [f"{label}: " for label in design_of(posterior).classes[1:]] if posterior.model.loss.blocks > 1 else [""]
     values, rows = _at_cells(posterior, names, cells, draws)
     said = (
         f"Differences of the linear predictor between cells, averaged over the other columns and the groups as "
@@ -465,7 +483,9 @@ def _of_cells(
     return tuple(_CELL.join(map(shown, cell)) for cell in cells), values, classes, said
 
 
-def _at_cells(posterior: Any, names: Sequence[str], cells: Sequence[Any], draws: int) -> tuple[Array, int]:
+def _at_cells(
+    posterior: Fitted, names: Sequence[str], cells: Sequence[tuple[Level, ...]], draws: int
+) -> tuple[Array, int]:
     """The linear predictor with these levels in every row, averaged over rows: (draws, cells, classes); and how many
     rows.
     """
@@ -478,7 +498,7 @@ def _at_cells(posterior: Any, names: Sequence[str], cells: Sequence[Any], draws:
         changes = {
             name: np.full(n, one, rows.columns[name].values.dtype) for name, one in zip(names, cell, strict=True)
         }
-        total: Any = 0.0
+        total: Array | float = 0.0
         for t, places in _predictors(predictions_with(posterior, rows, changes, x)):
             blocks = np.stack([loss.predictor(t, block) for block in range(loss.blocks)], axis=2)
             total = total + np.einsum("drb,r->db", blocks, w[places] / w.sum())

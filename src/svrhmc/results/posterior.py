@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,12 +27,24 @@ from svrhmc.density.base import FiniteSum
 from svrhmc.results import summary
 from svrhmc.results.advice import Advice, warn_user
 from svrhmc.results.arviz import Wanted, to_arviz
+from svrhmc.results.base import Fitted
 from svrhmc.results.checks import misfits
 from svrhmc.results.effects import Effects, FittedRows, effects_of
-from svrhmc.results.groups import GroupLevels, Quantities, contrasts_of, levels_of, variances_of
+from svrhmc.results.groups import Compared, GroupLevels, Quantities, contrasts_of, levels_of, variances_of
 from svrhmc.results.loo import Loo, loo_of
 from svrhmc.results.plots import forest
-from svrhmc.results.predict import Block, Grouping, Model, Prediction, log_likelihoods, no_rows, predictions_at, thinned
+from svrhmc.results.predict import (
+    Block,
+    Grouping,
+    Input,
+    Levels,
+    Model,
+    Prediction,
+    log_likelihoods,
+    no_rows,
+    predictions_at,
+    thinned,
+)
 from svrhmc.results.prior import Influence, clashes, prior_in_words, under_wider_priors
 from svrhmc.results.probability import moved, probability, quantiles
 from svrhmc.results.r2 import r2_of
@@ -50,12 +62,16 @@ from svrhmc.tables.design import Design
 from svrhmc.tables.expressions import require_transforms
 from svrhmc.trace import Trace, numbered
 
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.figure import Figure
+
 _VERSION, _WITHOUT_GROUPS = 2, 1  # of its files; a reader of version 1 would leave effects of groups out
 _IN_MEMORY = {"saved": False}  # of fields that no file keeps
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Posterior:
+class Posterior(Fitted):
     """A posterior as `sample` returns it: draws, moments, and a verdict on them.
 
     mean, sd: the best estimates for each coordinate; `errors` has their standard errors. They are corrected by the
@@ -188,7 +204,7 @@ class Posterior:
         seed: int = 0,
         *,
         variables: str | Sequence[str] | None = None,
-        table: Any = None,
+        table: object = None,
     ) -> Effects:
         """Average marginal effects: what a change of each column does to the mean of y, averaged over the rows that
         were fitted (`svrhmc.results.effects`).
@@ -215,7 +231,7 @@ class Posterior:
         """
         return curves_of(self, name, level, points)
 
-    def variances(self, level: float = 0.9, draws: int = 1000, *, table: Any = None) -> Quantities:
+    def variances(self, level: float = 0.9, draws: int = 1000, *, table: object = None) -> Quantities:
         """Where there are groups: intraclass correlations, the share of the variance of each term, and marginal and
         conditional R² (`svrhmc.results.groups` has their definitions), with intervals.
 
@@ -227,9 +243,9 @@ class Posterior:
     def contrast(
         self,
         name: str | Sequence[str],
-        levels: Sequence[Any] | None = None,
+        levels: Sequence[Compared] | None = None,
         *,
-        against: Any = None,
+        against: Compared | None = None,
         level: float = 0.9,
         draws: int = 1000,
     ) -> Quantities:
@@ -243,7 +259,7 @@ class Posterior:
         """
         return contrasts_of(self, name, levels, against, level, draws)
 
-    def to_frame(self, level: float = 0.9) -> Any:
+    def to_frame(self, level: float = 0.9) -> pandas.DataFrame:
         """A pandas data frame by the names of the coefficients: mean, sd, ends of the interval, ess and r_hat."""
         return Summary(summary.names_of(self), summary.columns_of(self, level)).to_frame()
 
@@ -253,7 +269,7 @@ class Posterior:
         """
         return summary.ratios_of(self, level)
 
-    def draws_frame(self) -> Any:
+    def draws_frame(self) -> pandas.DataFrame:
         """The draws as a pandas data frame, with the columns chain and draw and one for each coefficient."""
         return summary.draws_of(self)
 
@@ -269,13 +285,13 @@ class Posterior:
     def _repr_html_(self) -> str:
         return summary.html(self)
 
-    def plot(self, path: str | Path | None = None, level: float = 0.9) -> Any:
+    def plot(self, path: str | Path | None = None, level: float = 0.9) -> Figure:
         """A forest plot: mean and interval of each coefficient; the figure, saved where a path is given."""
         return forest(self, level, path)
 
     def predict(
         self,
-        X: Any,
+        X: Input,
         *,
         offset: npt.ArrayLike | None = None,
         trials: npt.ArrayLike | None = None,
@@ -284,7 +300,7 @@ class Posterior:
         seed: int = 0,
         include_groups: bool = True,
         new_groups: str = "draw",
-        groups: Sequence[Any] | None = None,
+        groups: Levels | None = None,
     ) -> Prediction:
         """Predict at new rows: the mean, sd and quantiles of E y over the posterior, and those of a new y.
 
@@ -317,7 +333,7 @@ class Posterior:
 
     def predict_draws(
         self,
-        X: Any,
+        X: Input,
         *,
         offset: npt.ArrayLike | None = None,
         trials: npt.ArrayLike | None = None,
@@ -325,7 +341,7 @@ class Posterior:
         seed: int = 0,
         include_groups: bool = True,
         new_groups: str = "draw",
-        groups: Sequence[Any] | None = None,
+        groups: Levels | None = None,
     ) -> Iterator[Block]:
         """Predict draw by draw: yields blocks of rows, each with `start` (the number of its first row) and the arrays
         `mean` and `new` of shape (draws, rows). Other parameters are those of `predict`.
@@ -434,7 +450,7 @@ class Posterior:
         """
         return replace(self, _target=target, _table_rows=kept)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """For a pickle: without a target that none can hold, as after `load`."""
         travels = self._target is None or self._target.travels
         return {name: value for name, value in self.__dict__.items() if travels or name != "_target"}
@@ -463,7 +479,7 @@ class Posterior:
         serialise.save(Path(path), saved, "posterior", version)
 
     @staticmethod
-    def load(path: str | Path, transforms: Mapping[str, Callable[..., Any]] | None = None) -> Posterior:
+    def load(path: str | Path, transforms: Mapping[str, Callable[..., object]] | None = None) -> Posterior:
         """Read a file that `save` wrote, in this version or an earlier one; other files raise `PosteriorFileError`.
 
         transforms: the functions of your own that its formula calls, as `fit` was given them. A file holds none, and

@@ -20,7 +20,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -33,12 +33,21 @@ from svrhmc.core.summaries import Summary
 from svrhmc.density.base import FiniteSum
 from svrhmc.density.generalised import GeneralisedLinear
 from svrhmc.families.base import Loss
+from svrhmc.results.base import Fitted
 from svrhmc.rows.forms import RowsForm, rows_of
 from svrhmc.rows.predictors import seen_by
 from svrhmc.rows.sparse import make_rows
 from svrhmc.sampling.coordinates import Units
 from svrhmc.sampling.effects import GroupEffects
 from svrhmc.tables.design import is_table
+
+if TYPE_CHECKING:
+    import pandas
+
+Input = Any  # rows as users have them: lists, arrays or sparse matrices
+Levels = Sequence[
+    Any
+]  # of rows in each term, by number; pairs of these and columns where more than an intercept varies
 
 _HELD = 1 << 22  # numbers of a block, rows times draws
 _TOGETHER = 256  # rows that share a step of the random stream
@@ -92,7 +101,7 @@ class Prediction:
     def __repr__(self) -> str:
         return str(self.summary)
 
-    def to_frame(self) -> Any:
+    def to_frame(self) -> pandas.DataFrame:
         """The same as a pandas data frame, by the numbers of the rows from 0 on."""
         return self.summary.to_frame().reset_index(drop=True)
 
@@ -123,9 +132,9 @@ def no_rows(purpose: str) -> ValueError:
 class Grouping(NamedTuple):
     """What a prediction makes of groups (`Posterior.predict`)."""
 
-    include: Any = True
-    new: Any = "draw"
-    given: Sequence[Any] | None = None
+    include: bool = True
+    new: str = "draw"
+    given: Levels | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,7 +204,7 @@ class Model:
         form = rows_of(target.shown().form())
         return None if form is None else Model(form.loss, form.rows.columns - target.effect_count)
 
-    def at(self, X: Any, offset: npt.ArrayLike | None, units: Units | None = None) -> RowsForm:
+    def at(self, X: Input, offset: npt.ArrayLike | None, units: Units | None = None) -> RowsForm:
         """New rows in the place of those of the target; refuses others than it has."""
         columns = self.columns if units is None else len(units.centre)
         if columns or np.ndim(X) != 2 or not len(X) or np.shape(X)[1]:  # an intercept alone needs no columns
@@ -295,8 +304,8 @@ class Predictions:
 
 
 def predictions_at(
-    posterior: Any,
-    X: Any,
+    posterior: Fitted,
+    X: Input,
     offset: npt.ArrayLike | None,
     trials: npt.ArrayLike | None,
     draws: int,
@@ -321,7 +330,7 @@ def predictions_at(
 
 
 def _groups_at(
-    posterior: Any, table: Any, n: int, draws: int, seed: int, grouping: Grouping
+    posterior: Fitted, table: object, n: int, draws: int, seed: int, grouping: Grouping
 ) -> tuple[TermRows | SmoothRows, ...]:
     """The terms of groups at new rows, and the smooths, which are there whether groups are included or not."""
     new, kept = one_of("new_groups", grouping.new, NEW_GROUPS), posterior.group_effects
@@ -330,17 +339,17 @@ def _groups_at(
     included = truth("include_groups", grouping.include)
     if kept is None or not (included or kept.smooths):
         return ()
-    by_design = grouping.given is None and posterior.design is not None and is_table(table)
-    bases = posterior.design.bases_of(table) if by_design else _given_bases(kept, grouping.given, n)
+    design = posterior.design if grouping.given is None and is_table(table) else None
+    bases = _given_bases(kept, grouping.given, n) if design is None else design.bases_of(table)
     out: list[TermRows | SmoothRows] = [
         SmoothRows(basis, term_effects(kept, k, draws)) for k, basis in zip(kept.smooths, bases, strict=True)
     ]
     if not included or not kept.groups:
         return tuple(out)
-    if by_design:
-        indices, columns, names = posterior.design.levels_of(table)
-    else:
+    if design is None:
         indices, columns, names = _given_levels(kept, grouping.given, n)
+    else:
+        indices, columns, names = design.levels_of(table)
     for k, index, z, name in zip(kept.groups, indices, columns, names, strict=True):
         unseen = index < 0
         if unseen.any() and new == "refuse":
@@ -362,9 +371,10 @@ def term_effects(kept: GroupEffects, k: int, most: int) -> Array:
     return some.reshape(len(some), len(kept.levels[k]), len(kept.columns[k]))
 
 
-def covariance_factors(posterior: Any, k: int, most: int) -> Array:
+def covariance_factors(posterior: Fitted, k: int, most: int) -> Array:
     """M with Σ = MMᵀ of the effects of term k, under at most so many draws: (draws, r, r)."""
     kept = posterior.group_effects
+    assert kept is not None
     stated = thinned(posterior.trace.draws[:, :: kept.every, kept.stated(k)], most)
     r = len(kept.columns[k])
     correlation = np.broadcast_to(np.eye(r), (len(stated), r, r)).copy()
@@ -374,7 +384,7 @@ def covariance_factors(posterior: Any, k: int, most: int) -> Array:
     return factor
 
 
-def _require_terms(kept: GroupEffects, given: Sequence[Any] | None) -> str:
+def _require_terms(kept: GroupEffects, given: Levels | None) -> str:
     """Refuse another number of terms than the model has; the terms in words."""
     labels = {k: f"({' + '.join(kept.columns[k])} | {kept.names[k]})" for k in kept.groups}
     labels |= {k: f"{kept.names[k]} (its functions at the rows)" for k in kept.smooths}
@@ -385,7 +395,7 @@ def _require_terms(kept: GroupEffects, given: Sequence[Any] | None) -> str:
     return terms
 
 
-def _given_bases(kept: GroupEffects, given: Sequence[Any] | None, n: int) -> list[Array]:
+def _given_bases(kept: GroupEffects, given: Levels | None, n: int) -> list[Array]:
     """The functions of smooths at rows of arrays."""
     if not kept.smooths:
         return []
@@ -399,7 +409,7 @@ def _given_bases(kept: GroupEffects, given: Sequence[Any] | None, n: int) -> lis
 
 
 def _given_levels(
-    kept: GroupEffects, given: Sequence[Any] | None, n: int
+    kept: GroupEffects, given: Levels | None, n: int
 ) -> tuple[list[Indices], list[Array], list[list[str]]]:
     """The same from arrays: for each term an index, or an index and columns."""
     terms = _require_terms(kept, given)

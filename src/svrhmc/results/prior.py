@@ -34,11 +34,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from svrhmc.core.arrays import Array, Indices, require_alike
+from svrhmc.density.mixed import Term
 from svrhmc.results.advice import Advice
 from svrhmc.results.predict import even_rows
 from svrhmc.rows.forms import RowsForm
@@ -107,7 +107,7 @@ class Influence:
         return places if len(places) > 1 else places[:0]
 
 
-def under_wider_priors(terms: Sequence[Any], stated: Array) -> tuple[str, ...]:
+def under_wider_priors(terms: Sequence[Term], stated: Array) -> tuple[str, ...]:
     """Which standard deviations of group effects have another mean under a prior twice as wide, in sentences.
 
     terms: of groups, with their covariances. stated: draws (…, coordinates) of standard deviations and correlations.

@@ -32,12 +32,14 @@ from svrhmc.core.errors import nearest, requirement
 from svrhmc.core.summaries import quantile_levels
 from svrhmc.diagnostics import some_columns
 
+Value = Any  # an array of numbers or of truth values: of a part of a statement, under every draw or of a constant
+
 _FUNCTIONS: dict[str, Callable[[Array], Array]] = {"abs": np.abs, "exp": np.exp, "log": np.log, "sqrt": np.sqrt}
-_LOGIC: dict[str, Callable[[Any, Any], Any]] = {"or": operator.or_, "and": operator.and_}
-_COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+_LOGIC: dict[str, Callable[[Value, Value], Value]] = {"or": operator.or_, "and": operator.and_}
+_COMPARISONS: dict[str, Callable[[Value, Value], Value]] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
 }  # fmt: skip
-_ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
+_ARITHMETIC: dict[str, Callable[[Value, Value], Value]] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv,
 }  # fmt: skip
 _BINDING = {"or": 1, "and": 2, **dict.fromkeys(_COMPARISONS, 4), "+": 5, "-": 5, "*": 6, "/": 6, "**": 8}
@@ -57,7 +59,7 @@ def moved(x: Array, mean: Array, sd: Array) -> Array:
     return np.asarray(mean + (x - x.mean(axis=0)) * (sd / np.where(own > 0, own, 1.0)), np.float64)
 
 
-def quantiles(x: Array, mean: Array, sd: Array, levels: Any, gaussian: bool) -> Array:
+def quantiles(x: Array, mean: Array, sd: Array, levels: float | Sequence[float], gaussian: bool) -> Array:
     """Of each coordinate, (levels…, dim), from draws (draws, dim)."""
     flat = np.asarray(quantile_levels(levels), np.float64)
     if gaussian:
@@ -70,7 +72,7 @@ def quantiles(x: Array, mean: Array, sd: Array, levels: Any, gaussian: bool) -> 
     return np.asarray(values, np.float64).reshape(*np.shape(levels), len(mean))
 
 
-def probability(text: Any, names: Sequence[str], x: Array) -> float:
+def probability(text: object, names: Sequence[str], x: Array) -> float:
     """The share of draws (draws, dim) for which a statement holds.
 
     >>> probability("age > 0 and `plan[pro]` < age", ["age", "plan[pro]"], np.array([[1.0, 0.5], [1.0, 2.0]]))
@@ -93,7 +95,7 @@ class _Reader:
         self._longest_first = sorted(self._place, key=len, reverse=True)
         self._tokens, self._at, self._depth = self._split(), 0, 0
 
-    def value(self) -> Any:
+    def value(self) -> Value:
         """Of the whole statement, under every draw."""
         with np.errstate(all="ignore"):
             value = self._expression()
@@ -168,7 +170,7 @@ class _Reader:
 
     # Values, of operators that bind at least as tightly as `binding`
 
-    def _expression(self, binding: int = 0) -> Any:
+    def _expression(self, binding: int = 0) -> Value:
         left = self._operand(binding)
         while sign := self._took_tighter(binding):
             if sign in _LOGIC:
@@ -182,16 +184,16 @@ class _Reader:
                 left = _ARITHMETIC[sign](self._number(left, sign), right)
         return left
 
-    def _compared(self, left: Any, sign: str) -> Any:
+    def _compared(self, left: Value, sign: str) -> Value:
         """One comparison, or several in a chain."""
-        holds: Any = True
+        holds: Value = np.array(True)
         while sign:
             right = self._number(self._expression(_SUM), sign)
             holds = holds & _COMPARISONS[sign](self._number(left, sign), right)
             left, sign = right, self._took(*_COMPARISONS)
         return holds
 
-    def _operand(self, binding: int) -> Any:
+    def _operand(self, binding: int) -> Value:
         if binding <= _NOT and self._took("not"):
             return ~self._truth(self._deeper(_NOT), "not")
         if sign := self._took("+", "-"):
@@ -211,14 +213,14 @@ class _Reader:
             return self._inside()
         raise self._wrong(f"{token if kind == 'end' else repr(token)} stands where a name or a number is expected")
 
-    def _inside(self) -> Any:
+    def _inside(self) -> Value:
         """What stands before a closing bracket."""
         value = self._deeper(0)
         if not self._took(")"):
             raise self._wrong("a bracket is not closed")
         return value
 
-    def _deeper(self, binding: int) -> Any:
+    def _deeper(self, binding: int) -> Value:
         self._depth += 1
         if self._depth > _DEEPEST:
             raise self._wrong(f"it is nested more than {_DEEPEST} times")
@@ -226,12 +228,12 @@ class _Reader:
         self._depth -= 1
         return value
 
-    def _truth(self, value: Any, word: str) -> Any:
+    def _truth(self, value: Value, word: str) -> Value:
         if value.dtype != bool:
             raise self._wrong(f"{word!r} joins comparisons, not numbers")
         return value
 
-    def _number(self, value: Any, word: str) -> Any:
+    def _number(self, value: Value, word: str) -> Value:
         if value.dtype == bool:
             raise self._wrong(f"{word!r} takes numbers, not comparisons")
         if np.isnan(value).any():

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from html import escape
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -19,20 +18,25 @@ from svrhmc.core.errors import requirement
 from svrhmc.core.storage import write_text
 from svrhmc.core.version import VERSION
 from svrhmc.families import FAMILIES
+from svrhmc.results.base import Fitted
 from svrhmc.results.checks import LOOKED_FOR, check
+from svrhmc.results.effects import effects_of
 from svrhmc.results.figures import chains_figure, curve_figure, fit_figure, forest_figure, marginal_figure
+from svrhmc.results.groups import GroupLevels, levels_of, variances_of
 from svrhmc.results.plots import steps_of
+from svrhmc.results.smooths import curves_of
 from svrhmc.results.summary import Coefficient, coefficients, entangled, number, scale_notes, smooth_notes
 from svrhmc.sampling.certificate import SOUND
 
 _LEVEL = 0.9
 _FOREST, _TABLE, _MARGINALS, _TRACES = 30, 500, 12, 4  # how many coefficients a report shows, in each of its parts
 _KINDS = {"Groups": "groups", "Smooths": "smooths"}
+_POINTS = 200  # of the curve of a smooth
 _LEVELS = 30  # of a category up to which its effects are found
 
 
 def report(
-    posterior: Any,
+    posterior: Fitted,
     path: str | Path,
     *,
     source: str = "",
@@ -64,12 +68,12 @@ def report(
 # In words
 
 
-def response_of(posterior: Any) -> str:
+def response_of(posterior: Fitted) -> str:
     """The name of the response."""
     return posterior.design.response if posterior.design is not None and posterior.design.response else "the response"
 
 
-def scale(posterior: Any) -> str:
+def scale(posterior: Fitted) -> str:
     """What one more of a column adds its coefficient to."""
     classes: tuple[str, ...] = () if posterior.design is None else posterior.design.classes
     event = f"{response_of(posterior)} = {classes[-1]}" if len(classes) == 2 else response_of(posterior)
@@ -81,7 +85,7 @@ def scale(posterior: Any) -> str:
     return modelled.format(event=event, response=response_of(posterior), first=classes[0] if classes else "the first")
 
 
-def verdict(posterior: Any) -> str:
+def verdict(posterior: Fitted) -> str:
     """Whether the numbers are those of the model's posterior, in one sentence; `misfit` is about the model."""
     certificate = posterior.certificate
     chance = max(float(ratio(error, posterior.sd).max()) for error in posterior.errors)
@@ -112,7 +116,7 @@ def verdict(posterior: Any) -> str:
     return f"It is open whether the numbers are computed correctly: {certificate.because()}."
 
 
-def misfit(posterior: Any) -> str:
+def misfit(posterior: Fitted) -> str:
     """Whether the model fits the rows, in one sentence; "" where that was not checked."""
     if not posterior.checked_rows:
         return ""
@@ -121,7 +125,7 @@ def misfit(posterior: Any) -> str:
     return f"No failure of the model to fit was found in {posterior.checked_rows:,} rows ({LOOKED_FOR})."
 
 
-def clear(rows: Sequence[Coefficient], posterior: Any) -> str:
+def clear(rows: Sequence[Coefficient], posterior: Fitted) -> str:
     """Which coefficients are away from 0, in one sentence or two."""
     slopes = slopes_of(rows, posterior)
     away = [row for row in slopes if row.lower > 0 or row.upper < 0]
@@ -136,7 +140,7 @@ def clear(rows: Sequence[Coefficient], posterior: Any) -> str:
     return f"{len(away)} of {len(slopes)} coefficients {verb} clearly away from 0 ({whose} it out): {shown}{rest}."
 
 
-def slopes_of(rows: Sequence[Coefficient], posterior: Any) -> list[Coefficient]:
+def slopes_of(rows: Sequence[Coefficient], posterior: Fitted) -> list[Coefficient]:
     """Without intercepts and parameters that rows share."""
     units = posterior.units
     if units is None:
@@ -148,7 +152,7 @@ def slopes_of(rows: Sequence[Coefficient], posterior: Any) -> list[Coefficient]:
 # The page
 
 
-def page(posterior: Any, source: str = "", command: str = "", python: str = "", notes: Sequence[str] = ()) -> str:
+def page(posterior: Fitted, source: str = "", command: str = "", python: str = "", notes: Sequence[str] = ()) -> str:
     """The text of the page."""
     rows = coefficients(posterior, _LEVEL)
     question = f"What is associated with {response_of(posterior)}?"
@@ -176,13 +180,13 @@ def page(posterior: Any, source: str = "", command: str = "", python: str = "", 
     )
 
 
-def _misfit(posterior: Any) -> str:
+def _misfit(posterior: Fitted) -> str:
     """Beside the verdict on the computation, that on the model."""
     sentence = misfit(posterior)
     return f'<p class="verdict{" open" if posterior.misfits else ""}">{escape(sentence)}</p>\n' if sentence else ""
 
 
-def _data(posterior: Any, source: str, notes: Sequence[str]) -> str:
+def _data(posterior: Fitted, source: str, notes: Sequence[str]) -> str:
     design, items = posterior.design, list[tuple[str, str]]()
     if source:
         items.append(("File", source))
@@ -211,7 +215,7 @@ def _data(posterior: Any, source: str, notes: Sequence[str]) -> str:
     return _section("The data and the model", _list(items))
 
 
-def _coefficients(posterior: Any, rows: Sequence[Coefficient]) -> str:
+def _coefficients(posterior: Fitted, rows: Sequence[Coefficient]) -> str:
     slopes = slopes_of(rows, posterior)
     predictor, inside = scale(posterior), list[str]()
     if slopes:
@@ -250,7 +254,7 @@ def _coefficients(posterior: Any, rows: Sequence[Coefficient]) -> str:
     return _section("Coefficients", "".join(inside))
 
 
-def _groups(posterior: Any, scales: Sequence[Coefficient]) -> str:
+def _groups(posterior: Fitted, scales: Sequence[Coefficient]) -> str:
     """Standard deviations and correlations of effects, what they are of the variance, and the effects in order."""
     kept = posterior.group_effects
     if kept is None:
@@ -274,19 +278,20 @@ def _groups(posterior: Any, scales: Sequence[Coefficient]) -> str:
     if posterior.form is not None and kept.groups:
         inside.append(_shares(posterior))
     for name in kept.factors:
-        levels = posterior.groups(name, _LEVEL)
+        levels = levels_of(posterior, name, _LEVEL)
         for column in dict.fromkeys(levels.columns):
             inside.append(_caterpillar(levels, column))
     return _section(" and ".join(word for word, some in _KINDS.items() if getattr(kept, some)), "".join(inside))
 
 
-def _curves(posterior: Any) -> list[str]:
+def _curves(posterior: Fitted) -> list[str]:
     """Each smooth with its band."""
-    if not posterior.group_effects.smooths or posterior.design is None:
+    kept = posterior.group_effects
+    if kept is None or not kept.smooths or posterior.design is None:
         return []
     figures = [
         curve_figure(curve.label, curve.argument, curve.x, curve.mean, curve.interval)
-        for curve in posterior.smooth(level=_LEVEL)
+        for curve in curves_of(posterior, None, _LEVEL, _POINTS)
     ]
     drawn = "".join(f"<figure>{figure}</figure>" for figure in figures)
     return [
@@ -297,15 +302,15 @@ def _curves(posterior: Any) -> list[str]:
     ]
 
 
-def _wider(posterior: Any) -> tuple[str, ...]:
+def _wider(posterior: Fitted) -> tuple[str, ...]:
     sentences: tuple[str, ...] = () if posterior.prior is None else posterior.prior.wider
     return sentences
 
 
-def _shares(posterior: Any) -> str:
+def _shares(posterior: Fitted) -> str:
     if posterior.model.loss.link_variance(np.ones(1), np.zeros((1, posterior.model.loss.shared))) is None:
         return ""
-    shares = posterior.variances(_LEVEL, 400)
+    shares = variances_of(posterior, _LEVEL, 400, None)
     body = [
         (name, *(number(float(v)) for v in (mean, sd, *ends)))
         for name, mean, sd, ends in zip(shares.names, shares.mean, shares.sd, shares.interval, strict=True)
@@ -314,7 +319,7 @@ def _shares(posterior: Any) -> str:
     return f'{table}<p class="note">{escape(" ".join(shares.notes))}</p>'
 
 
-def _caterpillar(levels: Any, column: str) -> str:
+def _caterpillar(levels: GroupLevels, column: str) -> str:
     """The levels of one factor in the order of their effects, the highest first."""
     chosen, total = levels.ordered(column)[::-1], levels.columns.count(column)
     blank = Coefficient("", *np.zeros(len(Coefficient._fields) - 1).tolist())
@@ -342,7 +347,7 @@ def _times(row: Coefficient, step: float) -> Coefficient:
 _SCALED = ("mean", "sd", "lower", "upper", "mode", "laplace_sd")
 
 
-def _effects(posterior: Any) -> str:
+def _effects(posterior: Fitted) -> str:
     design = posterior.design
     if design is None or not posterior.rows:  # a file keeps no rows
         return ""
@@ -350,7 +355,7 @@ def _effects(posterior: Any) -> str:
     variables = tuple(dict.fromkeys(name for term in few for name in term.variables))
     if not variables:
         return ""
-    effects = posterior.effects(_LEVEL, 500, 200, variables=variables)
+    effects = effects_of(posterior, _LEVEL, 500, 200, 0, variables, None)
     body = [
         (name, number(float(m)), number(float(s)), number(float(e[0])), number(float(e[1])))
         for name, m, s, e in zip(effects.names, effects.mean, effects.sd, effects.interval, strict=True)
@@ -363,7 +368,7 @@ def _effects(posterior: Any) -> str:
     return _section("Average effects", f"<p>{sentence}</p>{table}")
 
 
-def _fits(posterior: Any) -> str:
+def _fits(posterior: Fitted) -> str:
     comparison = check(posterior)
     if comparison is None:
         return ""
@@ -374,7 +379,7 @@ def _fits(posterior: Any) -> str:
     )
 
 
-def _trust(posterior: Any, rows: Sequence[Coefficient]) -> str:
+def _trust(posterior: Fitted, rows: Sequence[Coefficient]) -> str:
     mean, sd = (float(ratio(error, posterior.sd).max()) for error in posterior.errors)
     chains, draws, _ = posterior.trace.draws.shape
     items = [
@@ -399,7 +404,7 @@ def _trust(posterior: Any, rows: Sequence[Coefficient]) -> str:
     )
 
 
-def _prior(posterior: Any, rows: Sequence[Coefficient]) -> str:
+def _prior(posterior: Fitted, rows: Sequence[Coefficient]) -> str:
     if posterior.prior is None:
         return ""
     places = posterior.prior.dominated()
@@ -421,7 +426,7 @@ def _prior(posterior: Any, rows: Sequence[Coefficient]) -> str:
     return _section("The prior", f"<p>{escape(stated)}.</p><p>{escape(sentence)}</p>{table}")
 
 
-def _again(posterior: Any, command: str, python: str) -> str:
+def _again(posterior: Fitted, command: str, python: str) -> str:
     design, seed = posterior.design, posterior.trace.seed
     formula = design.formula if design is not None else "…"
     given = [f"{word}={name!r}" for word in _COLUMNS if design is not None and (name := getattr(design, word))]

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,8 +28,13 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.errors import nearest, requirement, whole
 from svrhmc.core.figures import COLOURS, STYLE, matplotlib, written
 from svrhmc.core.summaries import Summary, end_names, level_ends
+from svrhmc.results.base import Fitted
 from svrhmc.results.predict import term_effects, thinned
 from svrhmc.sampling.effects import GroupEffects
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.figure import Figure
 
 _DRAWS = 1000  # of effective degrees of freedom
 _PANELS = 3  # in a row
@@ -86,7 +91,7 @@ class Curves:
     def _repr_html_(self) -> str:
         return self.summary()._repr_html_()
 
-    def to_frame(self) -> Any:
+    def to_frame(self) -> pandas.DataFrame:
         """As a pandas data frame: smooth, x, mean, sd and the ends of the interval."""
         low, high = end_names(self.level)
         parts = [
@@ -98,7 +103,7 @@ class Curves:
         frame.insert(0, "smooth", [curve.label for curve in self.curves for _ in curve.x])
         return frame
 
-    def plot(self, path: str | Path | None = None) -> Any:
+    def plot(self, path: str | Path | None = None) -> Figure:
         """Each curve with its band, in a panel of its own; the figure, saved where a path is given."""
         across = min(_PANELS, len(self.curves))
         down = -(-len(self.curves) // across)
@@ -120,7 +125,7 @@ class Curves:
         return figure
 
 
-def curves_of(posterior: Any, name: str | None, level: float, points: int) -> Curves:
+def curves_of(posterior: Fitted, name: str | None, level: float, points: int) -> Curves:
     """The smooths of one column of a `Posterior`, or one smooth by its name; None: all of them."""
     kept, design = smooths_kept(posterior), posterior.design
     if design is None:
@@ -152,7 +157,7 @@ def curves_of(posterior: Any, name: str | None, level: float, points: int) -> Cu
     return Curves(tuple(curves), level)
 
 
-def smooths_kept(posterior: Any) -> GroupEffects:
+def smooths_kept(posterior: Fitted) -> GroupEffects:
     """The draws of smooths; refuses a posterior without any."""
     kept: GroupEffects | None = posterior.group_effects
     if kept is None or not kept.smooths:
@@ -160,7 +165,7 @@ def smooths_kept(posterior: Any) -> GroupEffects:
     return kept
 
 
-def degrees_of(posterior: Any) -> Array:
+def degrees_of(posterior: Fitted) -> Array:
     """Draws of the effective degrees of freedom, (draws, smooths)."""
     kept, loss = smooths_kept(posterior), posterior.model.loss
     draws = thinned(posterior.trace.draws[:, :: kept.every], _DRAWS)
@@ -176,7 +181,7 @@ def degrees_of(posterior: Any) -> Array:
     return np.stack([1 + diagonal[:, a:b].sum(axis=1) for a, b in pairwise(edges)], axis=1)
 
 
-def degrees_sentence(posterior: Any, level: float) -> str:
+def degrees_sentence(posterior: Fitted, level: float) -> str:
     """The effective degrees of freedom of each smooth, with their intervals."""
     kept, edf = smooths_kept(posterior), degrees_of(posterior)
     ends = np.quantile(edf, level_ends(level), axis=0)

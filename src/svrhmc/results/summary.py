@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from svrhmc.core.arrays import Array, ratio
+from svrhmc.core.arrays import Array, Indices, ratio
 from svrhmc.core.cells import csv_text
 from svrhmc.core.errors import missing, requirement
 from svrhmc.core.summaries import Summary, end_names, level_ends
 from svrhmc.families import FAMILIES
+from svrhmc.families.base import Loss
+from svrhmc.results.base import Fitted
 from svrhmc.results.checks import LOOKED_FOR
 from svrhmc.results.probability import moved
 from svrhmc.results.smooths import degrees_sentence
 from svrhmc.sampling.answer import is_corrected
+
+if TYPE_CHECKING:
+    import pandas
 
 _NAMED = 8  # coefficients that a sentence names
 _NEAR_ZERO = 0.2  # of its median, where the 5% quantile of a scale is below: half of a half-normal law
@@ -46,13 +51,13 @@ class Coefficient(NamedTuple):
         return abs(self.mean) / self.sd if self.sd > 0 else math.inf
 
 
-def names_of(posterior: Any) -> tuple[str, ...]:
+def names_of(posterior: Fitted) -> tuple[str, ...]:
     """Of all that is reported by name: the parameters as a model states them, or else the coordinates."""
     names: tuple[str, ...] = posterior.labels if posterior.parameters is None else posterior.parameters.names
     return names
 
 
-def columns_of(posterior: Any, level: float) -> dict[str, Array]:
+def columns_of(posterior: Fitted, level: float) -> dict[str, Array]:
     """Mean, sd, the ends of the interval, effective draws and R-hat."""
     if posterior.parameters is not None:
         stated: dict[str, Array] = posterior.parameters.columns(level)
@@ -63,7 +68,7 @@ def columns_of(posterior: Any, level: float) -> dict[str, Array]:
     return {**moments, "ess": posterior.ess, "r_hat": posterior.r_hat}
 
 
-def summary_of(posterior: Any, level: float) -> Summary:
+def summary_of(posterior: Fitted, level: float) -> Summary:
     """The same with the standard errors, and with what there is to know besides."""
     if posterior.parameters is not None:
         columns = posterior.parameters.columns(level)
@@ -75,7 +80,7 @@ def summary_of(posterior: Any, level: float) -> Summary:
     return Summary(names_of(posterior), columns, title(posterior), notes(posterior))
 
 
-def ratios_of(posterior: Any, level: float) -> Summary:
+def ratios_of(posterior: Fitted, level: float) -> Summary:
     """e to the power of the coefficients but the intercepts, as their quantiles: e^q is the quantile of e^x."""
     loss, design = None if posterior.model is None else posterior.model.loss, posterior.design
     if loss is None or not loss.ratio:
@@ -97,7 +102,7 @@ def ratios_of(posterior: Any, level: float) -> Summary:
     )
 
 
-def draws_of(posterior: Any) -> Any:
+def draws_of(posterior: Fitted) -> pandas.DataFrame:
     """Draws as a data frame."""
     try:
         import pandas
@@ -113,16 +118,16 @@ def _counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'s' if count > 1 else ''}"
 
 
-def _linked(loss: Any) -> str:
+def _linked(loss: Loss | None) -> str:
     """The link, where it is not the family's usual one."""
     return f" with the {loss.link} link" if loss is not None and loss.link else ""
 
 
-def _baselines(posterior: Any) -> str:
+def _baselines(posterior: Fitted) -> str:
     return "" if posterior.design is None else ", ".join(dict.fromkeys(posterior.design.baselines))
 
 
-def title(posterior: Any) -> str:
+def title(posterior: Fitted) -> str:
     """What was fitted, in one sentence."""
     dim, design, n = len(posterior.mean), posterior.design, posterior.rows
     many = f"{n:,} rows" if n else ""
@@ -155,7 +160,7 @@ def title(posterior: Any) -> str:
     return f"{sentence}."
 
 
-def notes(posterior: Any) -> tuple[str, ...]:
+def notes(posterior: Fitted) -> tuple[str, ...]:
     """The sentences after the table."""
     sentences = []
     if levels := _baselines(posterior):
@@ -186,19 +191,20 @@ def notes(posterior: Any) -> tuple[str, ...]:
     return (*sentences, *(f"Clash: {clash}" for clash in posterior.clashes))
 
 
-def tail_notes(posterior: Any) -> tuple[str, ...]:
+def tail_notes(posterior: Fitted) -> tuple[str, ...]:
     """Which parameters, as a model states them, have no standard deviation to report."""
     sentence = "" if posterior.parameters is None else posterior.parameters.heavy(_NAMED)
     return (f"Tails: {sentence}",) if sentence else ()
 
 
-def scale_notes(posterior: Any) -> tuple[str, ...]:
+def scale_notes(posterior: Fitted) -> tuple[str, ...]:
     """Which standard deviations of group effects may be 0, and of which Laplace's approximation is far off."""
     count, sentences = posterior.group_scales, list[str]()
     if not count:
         return ()
     low, middle = posterior.quantile([0.05, 0.5])
     loss, kept = posterior.model.loss, posterior.group_effects
+    assert kept is not None
     smooths = {f"sd({kept.names[k]})" for k in kept.smooths}
     approximate = posterior.method != "laplace" and not (loss.quadratic or loss.mixture)  # given the scales
     for j in range(len(posterior.mean) - count, len(posterior.mean)):
@@ -223,14 +229,14 @@ def scale_notes(posterior: Any) -> tuple[str, ...]:
     return tuple(f"{' and '.join(kinds).capitalize()}: {sentence}" for sentence in sentences)
 
 
-def smooth_notes(posterior: Any, level: float = 0.9) -> tuple[str, ...]:
+def smooth_notes(posterior: Fitted, level: float = 0.9) -> tuple[str, ...]:
     """How much each smooth bends, in effective degrees of freedom."""
     if posterior.group_effects is None or not posterior.group_effects.smooths:
         return ()
     return (f"Smooths: {degrees_sentence(posterior, level)}",)
 
 
-def model_notes(posterior: Any) -> tuple[str, ...]:
+def model_notes(posterior: Fitted) -> tuple[str, ...]:
     """How the model fails to fit the rows, or that no failure was found; nothing where it was not checked."""
     if not posterior.checked_rows:
         return ()
@@ -239,7 +245,7 @@ def model_notes(posterior: Any) -> tuple[str, ...]:
     return (f"Model: no failure to fit was found in {posterior.checked_rows:,} rows ({LOOKED_FOR}).",)
 
 
-def entangled(posterior: Any) -> str:
+def entangled(posterior: Fitted) -> str:
     """Whether there are coefficients of which only combinations are known from the data, in one sentence; or ""."""
     if posterior.prior is None:
         return ""
@@ -255,7 +261,7 @@ def entangled(posterior: Any) -> str:
     )
 
 
-def draws_sentence(posterior: Any) -> str:
+def draws_sentence(posterior: Fitted) -> str:
     """How many draws there are, and by which sampler; `posterior.why` has the reason for it."""
     chains, draws, _ = posterior.trace.draws.shape
     made = f"{chains} chain{'s' if chains > 1 else ''} of {draws:,} by {posterior.method}"
@@ -263,7 +269,7 @@ def draws_sentence(posterior: Any) -> str:
     return f"{made}, worth {posterior.ess.min():,.0f} independent ones or more, in {posterior.seconds:.3g} s{short}."
 
 
-def verdict_sentence(posterior: Any) -> str:
+def verdict_sentence(posterior: Fitted) -> str:
     """How far off the reported numbers can be, in one sentence; `posterior.certificate` has what it rests on."""
     mean, sd = _chance(posterior)
     certificate = posterior.certificate
@@ -274,7 +280,7 @@ def verdict_sentence(posterior: Any) -> str:
     )
 
 
-def _chance(posterior: Any) -> tuple[float, float]:
+def _chance(posterior: Fitted) -> tuple[float, float]:
     """The largest standard errors of what the table has, in posterior sd."""
     if posterior.parameters is None:
         spread, errors = posterior.sd, posterior.errors
@@ -286,7 +292,7 @@ def _chance(posterior: Any) -> tuple[float, float]:
     return mean, sd
 
 
-def paragraph(posterior: Any) -> str:
+def paragraph(posterior: Fitted) -> str:
     """How the draws were made, how far off the reported numbers are by chance, and the verdict on their bias."""
     chains, draws, dim = posterior.trace.draws.shape
     short = "" if posterior.complete else "; stopped before there were as many as asked for"
@@ -306,7 +312,7 @@ def paragraph(posterior: Any) -> str:
     )
 
 
-def one_line(posterior: Any) -> str:
+def one_line(posterior: Fitted) -> str:
     """One line, or two."""
     chains, draws, dim = posterior.trace.draws.shape
     what = f"Posterior of {posterior.design.formula!r}: " if posterior.design is not None else "Posterior: "
@@ -316,8 +322,8 @@ def one_line(posterior: Any) -> str:
         for name, mean, sd in zip(names_of(posterior)[:4], moments.mean[:4], moments.sd[:4], strict=True)
     )
     many = _counted(dim - posterior.group_scales, "coefficient")
-    if posterior.group_scales:
-        kept = posterior.group_effects
+    kept = posterior.group_effects
+    if kept is not None and posterior.group_scales:
         kinds = [word for word, terms in (("groups", kept.groups), ("smooths", kept.smooths)) if terms]
         many += f", {_counted(posterior.group_scales, 'scale')} of {' and '.join(kinds)}"
     return (
@@ -326,7 +332,7 @@ def one_line(posterior: Any) -> str:
     )
 
 
-def html(posterior: Any) -> str:
+def html(posterior: Fitted) -> str:
     """HTML: a table, and the verdict."""
     notes = (
         f"Verdict: {verdict_sentence(posterior)}",
@@ -339,12 +345,12 @@ def html(posterior: Any) -> str:
     return Summary(names_of(posterior), columns_of(posterior, 0.9), title(posterior), notes)._repr_html_()
 
 
-def _listed(posterior: Any, some: Any) -> str:
+def _listed(posterior: Fitted, some: Indices) -> str:
     names = [posterior.labels[int(j)] for j in np.asarray(some)]
     return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else "")
 
 
-def coefficients(posterior: Any, level: float = 0.9) -> tuple[Coefficient, ...]:
+def coefficients(posterior: Fitted, level: float = 0.9) -> tuple[Coefficient, ...]:
     """One for each coordinate; `level` is the probability within lower and upper."""
     mean, sd, laplace, (lower, upper) = posterior.mean, posterior.sd, posterior.laplace, posterior.interval(level).T
     draws = np.asarray(posterior.trace.draws).reshape(-1, len(mean))

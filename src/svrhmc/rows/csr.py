@@ -7,7 +7,7 @@ mapped from a file; so all of it is looked at here, in pieces, and what scipy ha
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, overload
+from typing import Any, Protocol, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -70,6 +70,7 @@ class CsrMatrix(Protocol):
 
 
 Matrix = Reals | CsrMatrix  # of rows, dense or sparse
+MatrixLike = Any  # of NumPy or of scipy.sparse, where it is calculated with: they share operators, and no types
 
 
 def checked_csr(X: CsrMatrix) -> CsrMatrix:

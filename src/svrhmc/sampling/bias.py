@@ -55,6 +55,7 @@ from svrhmc.sampling.coordinates import ReportedCoordinates
 from svrhmc.sampling.correction import Corrected, Correction, correction, error_of_mean, stein_bias
 from svrhmc.sampling.drawing import Drawn
 from svrhmc.sampling.gradients import FreshGradients
+from svrhmc.whitening.targets import Space
 
 _ORDER = 2.0  # bias over (moment at η − moment at η/2): 4/3 for second order, 2 for first
 _FALL = Scheme(IDENTITY, SILENT, Kick(0.0, 1.0), IDENTITY, SILENT)  # v ← v − g
@@ -171,7 +172,7 @@ class Plan:
         return float(self.chains) * (3 * self.steps * own + 3 * self.collected * fresh)
 
 
-def plan_of(sampler: Sampler, space: Any, wanted: int, slow: float = 0.0) -> Plan:
+def plan_of(sampler: Sampler, space: Space, wanted: int, slow: float = 0.0) -> Plan:
     """As many pairs as wanted, but for what they have to remember; whole epochs are used. `slow`: steps in which chains
     were seen to forget where they began, which may be more than on N(0, I).
     """
@@ -249,7 +250,7 @@ class Pairs:
         """Say at which steps gradients will be asked for: rows that are fetched from elsewhere then come together."""
         if not self.fresh.sampler.recipe.full:
             stream, batch = Stream(self.fresh.seed, self.fresh.chains), self.fresh.sampler.recipe.batch
-            space: Any = self.space
+            space: Space = self.space
             for step in steps:
                 space.expect(space.places(*stream.words(step, Purpose.BATCH, batch)))
 

@@ -13,6 +13,7 @@ from svrhmc.core.errors import requirement
 from svrhmc.density.base import FiniteSum
 from svrhmc.dynamics import BAOAB, UBU, Anchored, Dynamics
 from svrhmc.exact import SplitHMC, SubsampledMH
+from svrhmc.exact.base import Runnable
 from svrhmc.exact.jumps import Regions
 from svrhmc.exact.marginal import MarginalMH
 from svrhmc.families.base import Loss
@@ -23,6 +24,7 @@ from svrhmc.sampling import costs
 from svrhmc.sampling.budget import Budget
 from svrhmc.sampling.gaussianity import Gaussianity
 from svrhmc.sampling.gradients import FreshGradients
+from svrhmc.whitening.targets import Space
 
 _PATIENCE = 3.0  # seconds up to which an exact sampler is chosen whatever else is cheaper
 _SHORT = (0.53, 3)  # step and leapfrogs of split HMC where tails are long
@@ -52,7 +54,7 @@ class Choice:
     """A method, its sampler and the reason."""
 
     method: str
-    sampler: Any
+    sampler: Runnable
     why: str
 
     def halved(self, how: str) -> Choice:
@@ -62,7 +64,7 @@ class Choice:
         why = f"{self.why.rstrip('.')}; the step is {step / 2:g}, because a run with {step:g} {how}."
         return Choice(self.method, Sampler(dynamics, self.sampler.gradient), why)
 
-    def instead(self, sampler: Any, how: str) -> Choice:
+    def instead(self, sampler: Runnable, how: str) -> Choice:
         """Another sampler, or another step, after this one."""
         if sampler.method == self.method:
             step, why = self.sampler.step_size, self.why.rstrip(".")
@@ -79,7 +81,7 @@ class Chooser:
     """What a choice rests on: the target, the same in whitened variables, and what is asked for."""
 
     target: FiniteSum
-    space: Any
+    space: Space
     draws: int
     tolerance: float
     seconds: float
@@ -115,7 +117,7 @@ class Chooser:
         kind, step = _BIASED[method]
         return Choice(method, Sampler(kind(step, 1.0, 1.0), self._gradient(self._batch(step))), "as asked for.")
 
-    def exact(self) -> Any:
+    def exact(self) -> SplitHMC | None:
         """The exact sampler of last resort; None where none is known for the target."""
         form = rows_of(self.target.form())
         possible = self.of_functions if form is None else SplitHMC().refuses(form.loss) is None

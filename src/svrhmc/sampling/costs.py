@@ -7,10 +7,11 @@ compared."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from svrhmc.gradients import Recipe
 from svrhmc.sampling.correction import MANY
+from svrhmc.whitening.targets import Space
 
 
 class _Rates(NamedTuple):
@@ -34,7 +35,7 @@ _CORRECTED = 1500.0  # of a coordinate of a draw
 _DIM, _SQUARE = 7.4, 0.12  # of a coordinate, and of an entry of a whitening
 
 
-def _rates(space: Any) -> _Rates:
+def _rates(space: Space) -> _Rates:
     if not space.scalar_parts:
         own = space.row_nanoseconds
         return _OWN if own is None else _Rates(own, 0.0, _AT_RANDOM * own, 0.0)
@@ -49,7 +50,7 @@ def _near(rates: _Rates) -> _Rates:
     return _NEAR if rates is _FAR else rates
 
 
-def _row(space: Any, entry: float, near: float) -> float:
+def _row(space: Space, entry: float, near: float) -> float:
     """What a row takes beside what all rows do: its loss, and its entries, which several predictors meet again where
     they are near.
     """
@@ -59,19 +60,19 @@ def _row(space: Any, entry: float, near: float) -> float:
     return float(space.target.loss.nanoseconds + entry * stored + near * (space.row_entries - stored))
 
 
-def _card(space: Any) -> float:
+def _card(space: Space) -> float:
     """Of what is taken from a row, where that is more than a few numbers."""
     return float(_CARD * sum(space.target.loss.tail) ** 2) if space.scalar_parts else 0.0
 
 
-def _apart(space: Any) -> float:
+def _apart(space: Space) -> float:
     """What a step takes beside its rows."""
     if not space.scalar_parts:
         return _CALL
     return float(_STEP + _DIM * space.dim + _SQUARE * space.whitening.operations)
 
 
-def of_pass(space: Any) -> float:
+def of_pass(space: Space) -> float:
     """Value and gradient over all rows, at one state. Where they are read from elsewhere it is as long as one took, or
     so long that full gradients are no choice: else the choice would hang on the clock.
     """
@@ -82,14 +83,14 @@ def of_pass(space: Any) -> float:
     return float(1e-9 * (space.n * of_row + _apart(space)))
 
 
-def of_rows(space: Any, rows: float) -> float:
+def of_rows(space: Space, rows: float) -> float:
     """One step that looks at so many rows drawn at random."""
     rates = _rates(space)
     of_row = rates.some_row + _row(space, rates.some_entry, _near(rates).some_entry) + _card(space)
     return float(1e-9 * (rows * of_row + _apart(space)))
 
 
-def of_correction(space: Any, draws: int) -> float:
+def of_correction(space: Space, draws: int) -> float:
     """Corrected moments and their errors, for each of so many draws: where those are many, from all coordinates
     together.
     """
@@ -97,7 +98,7 @@ def of_correction(space: Any, draws: int) -> float:
     return float(1e-9 * (_CORRECTED * space.dim + _SQUARE * space.whitening.operations + together))
 
 
-def of_recipe(space: Any, recipe: Recipe) -> float:
+def of_recipe(space: Space, recipe: Recipe) -> float:
     """One estimate of ∇f, snapshots included."""
     if recipe.full:
         return of_pass(space)

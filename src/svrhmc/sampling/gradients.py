@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from svrhmc.engines import Grid, Setup, estimates
 from svrhmc.gradients import ControlVariate, Full, Gradient, Minibatch
 from svrhmc.sampling import costs
 from svrhmc.sampling.budget import Budget
+from svrhmc.whitening.targets import Space
 
 _STILL = Scheme(IDENTITY, SILENT, Kick(0.0, 0.0), IDENTITY, SILENT)  # for estimates, which no scheme enters
 _FULL_SECONDS = 0.4  # that full gradients at all draws may take where batches would do
@@ -26,7 +26,7 @@ _PILOT, _FEW = 1 << 17, 64  # numbers in the states, or states, at which the noi
 class FreshGradients:
     """Estimates in whitened variables, counted and compiled."""
 
-    def __init__(self, space: Any, threads: int, budget: Budget) -> None:
+    def __init__(self, space: Space, threads: int, budget: Budget) -> None:
         self.space, self._threads, self._budget = space, threads, budget
         self._compiled: set[tuple[bool, bool]] = set()
         self._row_noise: float | None = None

@@ -30,6 +30,7 @@ from svrhmc.density.gaussian_scales import GaussianScales, refusal
 from svrhmc.density.mixed import MixedModel
 from svrhmc.diagnostics import spread
 from svrhmc.exact import SplitHMC
+from svrhmc.exact.base import Runnable
 from svrhmc.exact.marginal import MarginalMH, ScaleVariables
 from svrhmc.sampling.answer import Answer, Cost, Request, independent_trace
 from svrhmc.sampling.budget import Budget
@@ -49,6 +50,7 @@ from svrhmc.sampling.effects import GroupEffects
 from svrhmc.sampling.scales import displacement, find_scales
 from svrhmc.trace import Trace, sampler_of
 from svrhmc.whitening.groups import Bend, GroupVariables, first_centre, log_marginal, mode_given
+from svrhmc.whitening.targets import Space
 
 _PILOTS = (50, 100)  # draws of each chain in the pilot runs
 _PILOT_CHAINS = 4
@@ -85,12 +87,12 @@ class _Variables(NamedTuple):
     less its mean given θ, from standard normal numbers.
     """
 
-    space: Any
+    space: Space
     start: Array
     theta: Array
     w: Array
     sds: Array
-    sampler: Any
+    sampler: Runnable
     displace: Callable[[Array], Array]
 
 
@@ -309,7 +311,7 @@ class GroupSearch:
 
     def _drawn(self) -> Answer:
         request, given = self.request, self._given
-        sampler: Any = self.variables.sampler if given is None else given
+        sampler: Runnable = self.variables.sampler if given is None else given
         number, burn_in = 0, _BURN_IN[self._method]
         while True:
             drawing = self._drawing(sampler, number)
@@ -323,7 +325,7 @@ class GroupSearch:
         self.budget.lap("sampling")
         return self._answer(sampler, drawing, drawn)
 
-    def _drawing(self, sampler: Any, number: int) -> Drawing:
+    def _drawing(self, sampler: Runnable, number: int) -> Drawing:
         request, space = self.request, self.variables.space
         seed, start = request.seed + (number << 40), self.variables.start
         chains = sampler.chains(space, seed, request.chains, request.threads, start)
@@ -342,7 +344,7 @@ class GroupSearch:
         """Of how many draws one is kept with all of its effects: 1 unless they would take more than 1 GB."""
         return max(1, round(self.request.draws / _EXPECTED[self._method] * self.model.inner_dim / _MOST_KEPT))
 
-    def _answer(self, sampler: Any, drawing: Drawing, drawn: Any) -> Answer:
+    def _answer(self, sampler: Runnable, drawing: Drawing, drawn: Any) -> Answer:
         request, count = self.request, self.model.reported_dim
         x = drawn.x
         with stage("checking the scales", request.progress):

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
-from typing import Any
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.core.serialise import from_settings, is_part, to_settings
 from svrhmc.core.storage import Record
 from svrhmc.diagnostics import spread
+from svrhmc.exact.base import Runnable
 from svrhmc.exact.jumps import MOST_COORDINATES, Jumps, Regions, has_feet, regions
 from svrhmc.gradients import Full, Gradient
 from svrhmc.rows.forms import FunctionsForm
@@ -59,6 +60,7 @@ from svrhmc.sampling.modes import Modes
 from svrhmc.sampling.parameters import stated_parameters
 from svrhmc.trace import Trace, sampler_of
 from svrhmc.whitening import whitened
+from svrhmc.whitening.targets import Space
 
 _HALVINGS, _STEPS_SHORTER = 4, 2  # of a refuted step; of those before an exact sampler takes over
 _TUNING, _ACCEPTED, _LEAST = 40, 0.7, 0.3  # draws after which shares of proposals are accepted, by all and by each
@@ -83,7 +85,7 @@ class _Attempt:
     number: int
     seed: int
     choice: Choice
-    sampler: Any
+    sampler: Runnable
 
 
 class Search:
@@ -99,7 +101,7 @@ class Search:
     def run(self) -> tuple[Answer, Cost]:
         """Until the verdict stands or the budget ends; with what all attempts took."""
         request, budget = self.request, self.budget
-        self.space: Any = self._whitened()
+        self.space = self._whitened()
         self.modes = self._regions()
         self.fresh = FreshGradients(self.space, request.threads, budget)
         self.gaussianity = Gaussianity(self.fresh)
@@ -126,7 +128,7 @@ class Search:
         seconds, passes = budget.used()
         return answer, Cost(passes, seconds, budget.compiling, dict(budget.steps))
 
-    def _whitened(self) -> Any:
+    def _whitened(self) -> Space:
         """The target in whitened variables."""
         request = self.request
         try:
@@ -134,7 +136,7 @@ class Search:
                 whitening = find_whitening(request.target, request.seed, self.journal, self.budget)
                 _ = whitening.variances  # part of every answer, and found once where that is long
                 with self.journal.recording("space", self.budget):
-                    space: Any = whitened(request.target, whitening)
+                    space: Space = whitened(request.target, whitening)
                     space.prepare()
         except BudgetSpent:
             raise self.budget.missing("the mode and the curvature there are found") from None
@@ -169,7 +171,7 @@ class Search:
             record.array("reaches", (count,)),
         )
 
-    def _jumps(self, sampler: Any) -> Regions | None:
+    def _jumps(self, sampler: Runnable) -> Regions | None:
         """The modes between which chains of a sampler jump."""
         return self.modes if sampler.invariant and sampler.jumps else None
 
@@ -278,11 +280,11 @@ class Search:
             if self.journal.kept:
                 self.journal.put(f"wanted-{number}", {"wanted": wanted, "ledger": self.budget.said()})
 
-    def _recording(self, name: str, drawn: Drawn, wanted: int = 0) -> Any:
+    def _recording(self, name: str, drawn: Drawn, wanted: int = 0) -> AbstractContextManager[None]:
         """Of work on these draws, of which so many effective ones are wanted."""
         return self.journal.recording(name, self.budget, {"draws": drawn.x.shape[1], "wanted": wanted})
 
-    def _wanted(self, sampler: Any, number: int) -> int:
+    def _wanted(self, sampler: Runnable, number: int) -> int:
         """Effective draws: those asked for, or more where an attempt that was killed had found that it needs them; and
         more where some steps are shorter because a part of the posterior is narrow. Chains that stop as soon as their
         draws seem to be enough stop before they have been in such a part, as that is when the draws seem so.
@@ -299,7 +301,7 @@ class Search:
     def _burn_in(self, sampler: Sampler) -> int:
         return settling_steps(sampler.dynamics.scheme(self.space), sampler.gradient.recipe(self.space).epoch)
 
-    def _tuned(self, sampler: Any, seed: int, number: int) -> tuple[Any, Drawing]:
+    def _tuned(self, sampler: Runnable, seed: int, number: int) -> tuple[Runnable, Drawing]:
         """Chains after their burn-in; the step of an automatic SplitHMC falls by a quarter until 7 in 10 proposals are
         accepted, and 3 in 10 of every single chain.
         """
@@ -313,7 +315,7 @@ class Search:
                 return sampler, drawing
             sampler, tuning = smaller, tuning + 1
 
-    def _drawing(self, sampler: Any, seed: int, name: str) -> Drawing:
+    def _drawing(self, sampler: Runnable, seed: int, name: str) -> Drawing:
         """Chains of a sampler, compiled, where the journal left them."""
         request, space = self.request, self.space
         with self.journal.recording(f"start-{name}", self.budget):
@@ -344,7 +346,7 @@ class Search:
             modes=len(request.target.modes()),
         )
 
-    def _start(self, sampler: Any, modes: Regions | None, seed: int) -> Array:
+    def _start(self, sampler: Runnable, modes: Regions | None, seed: int) -> Array:
         """Draws of N(0, I) about the modes, in turn, so that chains that do not find each other disagree; of an exact
         sampler each is moved to its mode by halves while it is far out in the posterior, where a chain could stand
         still. Where chains jump these are in the variables of each mode, and of the modes with the largest mass where
@@ -376,7 +378,7 @@ class Search:
             z = np.where(far[:, None], z / 2, z)
         return out(z)
 
-    def _follow_up(self, sampler: Any) -> FollowUp:
+    def _follow_up(self, sampler: Runnable) -> FollowUp:
         """What a verdict takes; what is free, or not asked for, is nothing."""
         request, space = self.request, self.space
         chains, correction = len(request.chains), costs.of_correction(space, _CORRECTED * request.draws)
@@ -418,7 +420,7 @@ class Search:
         certificate = self._judged(attempt, drawn, moments, doubt)
         certificate = certificate.knowing(request.target.one_mode, count, request.target.mode_starts)
         self.budget.lap("certificate")
-        best: Any = moments.corrected if certificate.corrects else raw
+        best: Location | Corrected = moments.corrected if certificate.corrects else raw
         with stage("parameters", request.progress), self._recording(f"parameters-{attempt.number}", drawn):
             parameters = stated_parameters(
                 request.target, x, moments.corrected_at if certificate.corrects else None, self.space.whitening.pull
@@ -468,7 +470,7 @@ class Search:
         with stage("certificate", request.progress):
             return self.bias_judge.judge(attempt.sampler, moments, (attempt.seed, attempt.number), doubt, slow)
 
-    def _narrow(self, sampler: Any, drawn: Drawn) -> str:
+    def _narrow(self, sampler: Runnable, drawn: Drawn) -> str:
         """A doubt, where steps are too long for a part of a model of functions; not asked where a budget ended the
         draws or does not pay for it, nor where chains move around several modes in the variables of each. Where a
         budget ended a run with shorter steps before it had its draws, that is a doubt too.

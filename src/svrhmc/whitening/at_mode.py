@@ -16,6 +16,7 @@ from svrhmc.density.base import FiniteSum, require_target
 from svrhmc.density.generalised import GeneralisedLinear
 from svrhmc.density.mode import DENSE_DIM
 from svrhmc.models.model import Model
+from svrhmc.rows.csr import MatrixLike
 from svrhmc.rows.forms import functions_of, rows_of
 from svrhmc.whitening.curvature import told_curvature
 from svrhmc.whitening.elimination import MOST_CORE, eliminate
@@ -150,7 +151,7 @@ def _sparse(target: GeneralisedLinear, mode: Array, curvature: Array, bend: Arra
     return None if H is None else _outstanding(mode, H, why)
 
 
-def _outstanding(mode: Array, H: Any, why: str) -> LowRankWhitening:
+def _outstanding(mode: Array, H: MatrixLike, why: str) -> LowRankWhitening:
     """W = D^{−½}(I + V diag(θ^{−½} − 1) Vᵀ) with the directions of T = D^{−½}HD^{−½} that stand out from the others.
 
     Categories that are crossed with each other, or with an intercept, have a few: their sums. Ritz pairs (θ, v) of a

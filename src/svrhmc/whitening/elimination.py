@@ -16,12 +16,13 @@ Work and memory are known before they are spent, and a factor that is not worth 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.arrays import Array, Indices, Reals
 from svrhmc.core.deadline import CHOLESKY, SPARSE, piece
+from svrhmc.rows.csr import MatrixLike
 
 MOST_CORE = 6000  # coordinates of the dense core: 18 million numbers, and 7·10¹⁰ operations
 _MOST_ENTRIES = 4e7  # of a matrix on the way
@@ -32,6 +33,10 @@ _LEAST = 0.01  # of what is left, that a level takes
 _SINGLE = 1500  # coordinates from which a core is kept in float32: it no longer fits a near cache
 
 
+# the diagonal of L at the columns of a level; how many entries each has below it, in which rows, and these entries
+Level = tuple[Array, tuple[Indices, Indices, Reals]]
+
+
 @dataclass(frozen=True, eq=False)
 class Eliminated:
     """L as `svrhmc.kernels.triangular` reads it."""
@@ -39,16 +44,16 @@ class Eliminated:
     order: Indices
     inverse: Array
     begin: Indices
-    rows: Any
+    rows: npt.NDArray[np.uint32]
     values: Array
-    core: Any
+    core: Reals
 
-    def arrays(self) -> tuple[Any, ...]:
+    def arrays(self) -> tuple[Indices, Array, Indices, npt.NDArray[np.uint32], Array, Reals]:
         """All arrays, in the order in which compiled code takes them."""
         return self.order, self.inverse, self.begin, self.rows, self.values, self.core
 
 
-def eliminate(H: Any, single: int = _SINGLE) -> Eliminated | str:
+def eliminate(H: MatrixLike, single: int = _SINGLE) -> Eliminated | str:
     """The factor of a scipy CSR matrix with its whole diagonal, or of the lower triangle of an array; or why there is
     none.
     """
@@ -56,7 +61,7 @@ def eliminate(H: Any, single: int = _SINGLE) -> Eliminated | str:
         return _finished([], [], np.arange(len(H)), H, single)
     left, left_over = np.arange(H.shape[0]), H
     taken: list[Indices] = []  # coordinates, level by level
-    columns: list[tuple[Array, Any]] = []  # the diagonal of L there, and L below it, with rows that are coordinates
+    columns: list[Level] = []
     work = 0.0
     while True:
         with piece(SPARSE * left_over.nnz):
@@ -96,7 +101,7 @@ def _too_full(dim: int, left: int) -> str:
     )
 
 
-def _independent(H: Any) -> Any:
+def _independent(H: MatrixLike) -> npt.NDArray[np.bool_]:
     """A maximal set of coordinates with few neighbours of which no two are neighbours, those with the fewest first.
 
     A coordinate is taken where it comes before all its neighbours that are not decided yet; its neighbours are out.
@@ -124,13 +129,13 @@ def _independent(H: Any) -> Any:
     return chosen
 
 
-def _cut(H: Any, chosen: Any) -> tuple[Array, Any, Any]:
+def _cut(H: MatrixLike, chosen: npt.NDArray[np.bool_]) -> tuple[Array, MatrixLike, MatrixLike]:
     """The diagonal of the chosen, the columns of the chosen at the rows of the others (CSC), and the others."""
     others = H[~chosen]
     return H.diagonal()[chosen], others[:, chosen].tocsc(), others[:, ~chosen].tocsr()
 
 
-def _finished(taken: list[Indices], columns: list[Any], left: Indices, core: Array, single: int) -> Eliminated | str:
+def _finished(taken: list[Indices], columns: list[Level], left: Indices, core: Array, single: int) -> Eliminated | str:
     """All levels one after another, then the core; rows as places in the order of elimination, sorted."""
     from scipy.linalg.lapack import dpotrf
 
@@ -148,7 +153,7 @@ def _finished(taken: list[Indices], columns: list[Any], left: Indices, core: Arr
     values = np.concatenate([np.zeros(0), *(level[1][2] for level in columns)])
     begin = np.cumsum(counts)
     sorted_by = np.lexsort((rows, np.repeat(np.arange(len(begin) - 1), np.diff(begin))))
-    packed = np.empty(len(core) * (len(core) - 1) // 2, np.float32 if len(core) > single else np.float64)
+    packed: Reals = np.empty(len(core) * (len(core) - 1) // 2, np.float32 if len(core) > single else np.float64)
     for i in range(1, len(core)):
         packed[i * (i - 1) // 2 : i * (i + 1) // 2] = core[i, :i]
     diagonal = np.concatenate([*(level[0] for level in columns), np.diag(core)])

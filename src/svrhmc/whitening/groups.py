@@ -33,6 +33,7 @@ import numpy as np
 from svrhmc.core.arrays import Array, contract, cores
 from svrhmc.core.errors import requirement
 from svrhmc.density.mixed import Curvature, MixedModel, Term
+from svrhmc.rows.csr import MatrixLike
 from svrhmc.whitening.elimination import eliminate
 from svrhmc.whitening.inner import inner_map
 from svrhmc.whitening.levels import Effects, centre_of, inverse_root, levels_of, times
@@ -297,7 +298,7 @@ def _own(model: MixedModel, term: Term) -> slice:
     return slice(term.effects.start - model.effects.start, term.effects.stop - model.effects.start)
 
 
-def _outer_places(model: MixedModel, H: Any) -> Any:
+def _outer_places(model: MixedModel, H: MatrixLike) -> Any:
     """Coordinates of w that are outer ones: shared parameters, and coefficients, those that vary most between levels
     where there are many.
     """
@@ -311,12 +312,12 @@ def _outer_places(model: MixedModel, H: Any) -> Any:
     return np.concatenate([columns, shared])
 
 
-def _block(H: Any, rows: Any, columns: Any) -> Any:
+def _block(H: MatrixLike, rows: Any, columns: Any) -> Any:
     """Some rows and columns of H, dense or CSR as it is."""
     return H[np.ix_(rows, columns)] if isinstance(H, np.ndarray) else H[rows][:, columns].tocsr()
 
 
-def _dense(H: Any) -> Array:
+def _dense(H: MatrixLike) -> Array:
     return np.asarray(H if isinstance(H, np.ndarray) else H.toarray(), np.float64)
 
 
@@ -341,7 +342,7 @@ def _inverse_factor(S: Array) -> Array | None:
         return None
 
 
-def _factor(model: MixedModel, hessian: Any, theta: Array, w: Array) -> Whitening:
+def _factor(model: MixedModel, hessian: MatrixLike, theta: Array, w: Array) -> Whitening:
     """W with WWᵀ = H⁻¹, H the Hessian of w given θ; without what a loss bends down, if need be; else diagonal."""
     for H in (hessian, None):
         made = _whitening(w, model.with_prior(model.curvature(w, convex=True).hessian if H is None else H, theta))
@@ -350,7 +351,7 @@ def _factor(model: MixedModel, hessian: Any, theta: Array, w: Array) -> Whitenin
     raise requirement("the model", "one whose coefficients the rows and the prior determine", repr(model))
 
 
-def _whitening(w: Array, H: Any) -> Whitening | None:
+def _whitening(w: Array, H: MatrixLike) -> Whitening | None:
     if isinstance(H, np.ndarray):
         try:
             return dense_whitening(w, H)

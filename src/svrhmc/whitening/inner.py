@@ -12,11 +12,12 @@ A large one has the factor of `svrhmc.whitening.elimination`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from svrhmc.core.arrays import Array, contract
+from svrhmc.rows.csr import MatrixLike
 from svrhmc.whitening.maps import Whitening, dense_whitening
 
 _ROUNDING = 1e-9  # of the identity
@@ -78,7 +79,9 @@ class Bordered:
         return out
 
 
-def inner_map(H: Any, largest: slice, general: Callable[[Array, Any], Whitening | None]) -> tuple[Inner, bool] | None:
+def inner_map(
+    H: MatrixLike, largest: slice, general: Callable[[Array, MatrixLike], Whitening | None]
+) -> tuple[Inner, bool] | None:
     """The map of a dense or CSR matrix whose block of the largest term is the identity, where all rows bend up, and
     whether LLᵀ = H to rounding; None where H is not positive definite.
 
@@ -102,7 +105,7 @@ def _is_identity(H: Array) -> bool:
     return bool(np.abs(H - np.eye(len(H))).max(initial=0.0) < _ROUNDING)
 
 
-def _eye(size: int) -> Any:
+def _eye(size: int) -> MatrixLike:
     from scipy.sparse import identity
 
     return identity(size, format="csr")

@@ -271,7 +271,7 @@ def _flat(blocks: Array) -> Array:
 # Lower triangles (r, r, …), of every level
 
 
-def inverse_root(M: Array, D: Array, ratio: Any = 1.0) -> Array:
+def inverse_root(M: Array, D: Array, ratio: Array | float = 1.0) -> Array:
     """K = chol((I + MᵀDM)⁻¹): M (states, r, r), D (r, r, levels), times a ratio → (r, r, states, levels).
 
     With I + MᵀDM = VVᵀ for an upper triangle V, K = V⁻ᵀ.

@@ -22,12 +22,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from svrhmc.core.arrays import Array, contract, digest
+from svrhmc.core.arrays import Array, Reals, contract, digest
 from svrhmc.core.deadline import INVERSE, piece
 from svrhmc.core.errors import finite, nonnegative, real_array, require_finite, requirement
 
@@ -122,14 +122,14 @@ class Whitening(Map):
         return self.centre + self.displace(z, first)
 
     @abstractmethod
-    def norms(self, rows: Any) -> Array:
+    def norms(self, rows: Reals) -> Array:
         """|Wᵀaᵢ| of some rows, by BLAS in their own precision: a size, which no digit of a draw rests on."""
 
     def images(self, rows: Array) -> Array:
         """Wᵀaᵢ of some rows: for sizes, which no digit of a draw rests on."""
         return self.pull(rows)
 
-    def block_norms(self, blocks: int, width: int) -> Callable[[Any], Array] | None:
+    def block_norms(self, blocks: int, width: int) -> Callable[[Reals], Array] | None:
         """√Σ_c |W_cᵀaᵢ|² of some rows, W_c being rows c·width to (c + 1)·width of W; None where it has no short way."""
         return None
 
@@ -150,7 +150,7 @@ class Whitening(Map):
     def require_sound(self) -> None:
         """Refuse arrays whose types, shapes or numbers are not those of a map: compiled code does not look at them."""
 
-    def said(self) -> dict[str, Any]:
+    def said(self) -> dict[str, object]:
         """What else is known of it, as plain data."""
         return {"why": self.why}
 
@@ -193,13 +193,13 @@ class DenseWhitening(Whitening):
         away = (x - self.centre).reshape(-1, len(self.centre))
         return np.asarray(solve_triangular(self.factor, away.T).T, np.float64).reshape(np.shape(x))
 
-    def norms(self, rows: Any) -> Array:
+    def norms(self, rows: Reals) -> Array:
         return product_norms(rows, self.factor)
 
     def images(self, rows: Array) -> Array:
         return np.asarray(rows @ self.factor, np.float64)
 
-    def block_norms(self, blocks: int, width: int) -> Callable[[Any], Array]:
+    def block_norms(self, blocks: int, width: int) -> Callable[[Reals], Array]:
         """|R aᵢ|, R the triangular factor of all W_cᵀ, one below the other: RᵀR = Σ_c W_cW_cᵀ."""
         stacked = self.factor[: blocks * width].reshape(blocks, width, -1).swapaxes(1, 2)
         root: Array = np.ascontiguousarray(np.transpose(np.linalg.qr(stacked.reshape(-1, width), mode="r")))
@@ -264,7 +264,7 @@ class LowRankWhitening(Whitening):
         """(I + V diag(1/(1+c) − 1) Vᵀ)((x − centre)/s)."""
         return self._spread((x - self.centre) / self.scale, -self.gain / (1 + self.gain))
 
-    def norms(self, rows: Any) -> Array:
+    def norms(self, rows: Reals) -> Array:
         """|W^T a|² = |y|² + Σ_k ((1 + c)² − 1)(Vᵀy)²ₖ with y = s∘a."""
         scaled = rows * self.scale.astype(rows.dtype)
         along = scaled @ self.basis.astype(rows.dtype)
@@ -294,7 +294,7 @@ class LowRankWhitening(Whitening):
         nonnegative("left", self.left)
         finite("least", self.least)
 
-    def said(self) -> dict[str, Any]:
+    def said(self) -> dict[str, object]:
         return {"left": self.left, "why": self.why, "least": self.least}
 
     def _spread(self, z: Array, gain: Array, first: int = 0) -> Array:
@@ -328,7 +328,7 @@ def _rows_times(rows: Array, matrix: Array, first: int = 0) -> Array:
     return out
 
 
-def product_norms(rows: Any, matrix: Array) -> Array:
+def product_norms(rows: Reals, matrix: Array) -> Array:
     """|Mᵀaᵢ| of some dense rows: where M is small, so few at a time that BLAS uses one thread, and waits for none."""
     given, size = matrix.astype(rows.dtype), _ALONE // matrix.size
     size = size if size >= _BLOCK else max(1, len(rows))
@@ -346,7 +346,7 @@ def require_arrays(whitening: Whitening, shapes: dict[str, tuple[int, ...]], kin
         require_finite(name, array)
 
 
-def lengths(rows: Any) -> Array:
+def lengths(rows: Reals) -> Array:
     """|aᵢ| of some dense rows."""
     return np.asarray(np.sqrt(np.einsum("nd,nd->n", rows, rows)), np.float64)
 

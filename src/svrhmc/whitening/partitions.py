@@ -13,7 +13,7 @@ import math
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
@@ -22,12 +22,13 @@ from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import DataError, requirement
 from svrhmc.core.randomness import Stream
 from svrhmc.density.generalised import GeneralisedLinear
+from svrhmc.rows.csr import Matrix
 from svrhmc.rows.forms import RowsForm
 from svrhmc.rows.partitions import Gathered, Lengths, PartitionRows, Places, joined, root_of
 from svrhmc.rows.predictors import seen_by
 from svrhmc.rows.sparse import make_rows
 from svrhmc.whitening.maps import Whitening
-from svrhmc.whitening.targets import Whitened, WhitenedRows
+from svrhmc.whitening.targets import Region, Whitened, WhitenedRows
 
 _BITS = 60  # that the sum of all weights has, about
 _SPARE = 6  # of them for weights that are larger than they look
@@ -176,7 +177,7 @@ class WhitenedPartitions(Whitened):
         step = self.total // count
         return np.arange(count, dtype=np.uint64) * np.uint64(step) + np.uint64(step // 2)
 
-    def places(self, w0: npt.NDArray[Any], w1: npt.NDArray[Any]) -> Places:
+    def places(self, w0: npt.NDArray[np.uint32], w1: npt.NDArray[np.uint32]) -> Places:
         """⌊(w₀2³² + w₁)Q/2⁶⁴⌋ of words of the random stream."""
         return scaled(w0, w1, self.total)
 
@@ -202,7 +203,7 @@ class WhitenedPartitions(Whitened):
     def empty_window(self) -> Window:
         """Of one row of zeros, to compile for."""
         reader = self.rows.partitions.reader
-        X: Any = np.zeros((1, self.target.rows.columns), reader.dtype)
+        X: Matrix = np.zeros((1, self.target.rows.columns), reader.dtype)
         if reader.storage == "sparse":
             from scipy.sparse import csr_matrix
 
@@ -261,7 +262,7 @@ class Window(WhitenedRows):
         found: Array = self.probabilities[indices]
         return found
 
-    def region(self, all_rows: Any) -> Any:
+    def region(self, all_rows: Region) -> Region:
         """Where bounds on ℓ‴ hold, with what they are for these rows."""
         if math.isinf(all_rows.radius):
             return all_rows
@@ -284,7 +285,7 @@ class Window(WhitenedRows):
         return self.tall.potentials(x)
 
 
-def scaled(w0: npt.NDArray[Any], w1: npt.NDArray[Any], total: int) -> Places:
+def scaled(w0: npt.NDArray[np.uint32], w1: npt.NDArray[np.uint32], total: int) -> Places:
     """⌊(w₀2³² + w₁)·total/2⁶⁴⌋ for 32-bit words and total < 2⁶², exactly."""
     shift, low = np.uint64(32), np.uint64(0xFFFFFFFF)
     a, b = w0.astype(np.uint64), w1.astype(np.uint64)

@@ -6,14 +6,18 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
-from svrhmc.core.arrays import Array, Indices, cores
+from svrhmc.core.arrays import Array, Indices, Reals, cores
 from svrhmc.core.deadline import CHOLESKY, looked, piece
 from svrhmc.core.errors import requirement
 from svrhmc.whitening.maps import Whitening, lengths, require_arrays
+
+if TYPE_CHECKING:
+    from svrhmc.kernels.triangular import Factor
 
 _TOGETHER = 8  # states that one reading of the factor serves
 
@@ -36,9 +40,9 @@ class SparseWhitening(Whitening):
     order: Indices  # the p-th coordinate to be eliminated
     inverse: Array  # 1/Lⱼⱼ
     begin: Indices  # of the sparse columns of L below the diagonal: where each begins,
-    rows: Any  # at which rows it has entries, as places in the order,
+    rows: npt.NDArray[np.uint32]  # at which rows it has entries, as places in the order,
     values: Array
-    core: Any  # the dense rows of L, one after another, without the diagonal
+    core: Reals  # the dense rows of L, one after another, without the diagonal
     why: str = ""
 
     @property
@@ -60,7 +64,7 @@ class SparseWhitening(Whitening):
         """LᵀPᵀ(x − centre)."""
         return self._mapped((x - self.centre)[..., self.order], "turns")
 
-    def norms(self, rows: Any) -> Array:
+    def norms(self, rows: Reals) -> Array:
         """One triangular system a row."""
         return lengths(self.pull(np.asarray(rows, np.float64)))
 
@@ -137,7 +141,7 @@ class SparseWhitening(Whitening):
             raise requirement("rows of a sparse whitening", "increasing places below the diagonal", "others")
 
     @cached_property
-    def frame(self) -> Any:
+    def frame(self) -> Factor:
         """As compiled code reads it."""
         from svrhmc.kernels.triangular import Factor
 

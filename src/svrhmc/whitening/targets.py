@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,8 +16,27 @@ from svrhmc.core.recording import once
 from svrhmc.density.base import Expansion, FiniteSum, Moments
 from svrhmc.density.generalised import GeneralisedLinear
 from svrhmc.rows.base import Labels
-from svrhmc.rows.forms import Removed, RowsForm, functions_of
+from svrhmc.rows.forms import Form, Removed, RowsForm, functions_of
 from svrhmc.whitening.maps import Map, Whitening
+
+if TYPE_CHECKING:
+    from svrhmc.rows.passes import RowsPass
+
+
+Space = Any  # a target in whitened variables: `Whitened`, with what the target itself has, rows or functions
+
+
+@dataclass(frozen=True, eq=False)
+class Region:
+    """Mᵢ = third·sharesᵢ where |z| ≤ radius; shares are None where the radius is ∞ and all Mᵢ are the same.
+
+    rows: what a step is expected to evaluate.
+    """
+
+    radius: float
+    third: float
+    shares: Array | None
+    rows: float
 
 
 class Whitened(FiniteSum):
@@ -44,11 +63,11 @@ class Whitened(FiniteSum):
             raise requirement("whitening", "a map x = centre + W z for this", repr(self.map))
         return self.map
 
-    def form(self) -> Any:
+    def form(self) -> Form | None:
         """Of a model of JAX functions: these, with the map."""
         return self._functions
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         """The target, and the map."""
         arrays = self.whitening.arrays()
         return {**self.target.identity(), "whitening": self.whitening.kind, "map": digest(*arrays.values())}
@@ -197,16 +216,17 @@ class WhitenedRows(Whitened):
         In float32 f may lack a constant of the labels. threads: that share a pass; all cores for None. f is 0 unless
         `valued`.
         """
-        if self._pass is None:
+        rows_pass = self._pass
+        if rows_pass is None:
             return super().energies(z)
         u, target = self.whitening.displace(z), self.target
-        values, slopes = once(lambda: self._pass(u, valued, threads), (len(z),), z.shape, of=z)
+        values, slopes = once(lambda: rows_pass(u, valued, threads), (len(z),), z.shape, of=z)
         u += self.whitening.centre
         slopes += target.prior_gradient(u)
         return values + target.prior_potential(u) if valued else values, self.whitening.pull(slopes)
 
     @cached_property
-    def _pass(self) -> Any:
+    def _pass(self) -> RowsPass | None:
         """Where rows are so many that passes over them are compiled; else None."""
         form = self.rows_form
         if form.is_small or form.loss.kernel is None or form.rows.seen_once.compiled is None:
@@ -323,7 +343,7 @@ class _NoExpansion(Expansion):
 WhitenedComponents = Whitened
 
 
-def pass_of(target: WhitenedRows) -> Any:
+def pass_of(target: WhitenedRows) -> RowsPass | None:
     """The compiled pass over the rows of a target (`svrhmc.rows.passes.RowsPass`), where there is one; else None."""
     return target._pass
 

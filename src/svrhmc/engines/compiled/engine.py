@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import cached_property
 from threading import Event, Lock
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar, cast, overload
 from weakref import WeakKeyDictionary
 
 import numpy as np
+import numpy.typing as npt
 
-from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.arrays import Array, Indices, Reals, Values
 from svrhmc.core.errors import DivergenceError
 from svrhmc.core.randomness import MAX_SLOTS, Purpose, Stream
 from svrhmc.dynamics import Scheme, normals_of
@@ -41,15 +42,20 @@ from svrhmc.engines.base import (
     joined,
     quiet,
 )
+from svrhmc.families.base import Loss
+from svrhmc.families.primitives import Fields
 from svrhmc.gradients import NEVER, Memory, Recipe
 from svrhmc.kernels import frames, layout, loop, passes, priors
-from svrhmc.kernels.layout import ROOM, Noise
+from svrhmc.kernels.layout import ROOM, Models, Noise, Words
 from svrhmc.kernels.rows import fixed
 from svrhmc.rows.base import Rows
 from svrhmc.rows.forms import QuadraticForm, RowsForm
 
+Number = TypeVar("Number", bound=np.generic)
+Room = TypeVar("Room")  # of one thread
 
-class Call(ABC):
+
+class Call(ABC, Generic[Room]):
     """Some chains of a sampler on their way from a state, which is copied, to an end.
 
     team: how many are moved in step; None where they are moved one after another.
@@ -66,11 +72,11 @@ class Call(ABC):
         return self.end
 
     @abstractmethod
-    def room(self) -> Any:
+    def room(self) -> Room:
         """Room for the chains that one thread runs at a time."""
 
     @abstractmethod
-    def advance(self, room: Any, chains: tuple[int, int], steps: tuple[int, int]) -> None:
+    def advance(self, room: Room, chains: tuple[int, int], steps: tuple[int, int]) -> None:
         """One piece of some chains."""
 
     def share_passes(self, threads: int, report: Report) -> bool:
@@ -86,14 +92,14 @@ class CompiledKernel(ABC):
     """A sampler on a target, in arrays that compiled code reads."""
 
     @abstractmethod
-    def call(self, state: State, end: int, keep: Keep) -> Call:
+    def call(self, state: State, end: int, keep: Keep) -> Call[Any]:
         """Chains in a state, to an end."""
 
     @abstractmethod
     def empty_memory(self) -> Memory:
         """Arrays of the right sizes, for the memory of a state, as `Chains.empty_memory` has them."""
 
-    def blank(self, state: State) -> Call:
+    def blank(self, state: State) -> Call[Any]:
         """Chains that make no step, to compile for."""
         return self.call(state, state.step, NONE)
 
@@ -131,7 +137,7 @@ class CompiledChains(Chains):
         self.state = now if count else self.state
         return joined(parts)
 
-    def _run(self, call: Call, report: Report) -> None:
+    def _run(self, call: Call[Room], report: Report) -> None:
         chains, wanted = len(call.x), self.setup.threads
         threads = min(wanted, chains)
         if wanted > threads and call.share_passes(wanted, report):
@@ -154,7 +160,7 @@ class CompiledChains(Chains):
         share(work, threads, report, teams.stopping)
 
 
-class MetropolisCall(Call):
+class MetropolisCall(Call[Room]):
     """Of a sampler with proposals, whose loop keeps every draw.
 
     draws: (chains, steps, dim). gradients: ∇f at them, where it is known. counts: rows evaluated, by chain and step.
@@ -251,35 +257,39 @@ CHUNK_BLOCKS = 512  # random blocks made together: enough for vector code, littl
 _APART = 128  # bytes
 
 
-def apart(shape: int | tuple[int, ...], kind: Any = np.float64) -> Any:
+@overload
+def apart(shape: int | tuple[int, ...]) -> Array: ...
+@overload
+def apart(shape: int | tuple[int, ...], kind: np.dtype[Number] | type[Number]) -> npt.NDArray[Number]: ...
+def apart(shape: int | tuple[int, ...], kind: np.dtype[np.generic] | type[np.generic] = np.float64) -> Values:
     """Zeros with a cache line to spare on both sides, so that two threads never write to the same one."""
     size = math.prod(shape if isinstance(shape, tuple) else (shape,))
     spare = _APART // np.dtype(kind).itemsize
     return np.zeros(size + 2 * spare, kind)[spare : spare + size].reshape(shape)
 
 
-def slots_of(purpose: Purpose, count: int) -> Any:
+def slots_of(purpose: Purpose, count: int) -> Words:
     """Second words of the counters of so many blocks."""
     return np.arange(count, dtype=np.uint32) + np.uint32(purpose * MAX_SLOTS)
 
 
-def row_width(model: Any, dim: int) -> int:
+def row_width(model: Models, dim: int) -> int:
     """To how many numbers a pass reads a row."""
     return int(model.width) if isinstance(model, layout.Model) else dim
 
 
-def state_width(model: Any, dim: int) -> int:
+def state_width(model: Models, dim: int) -> int:
     """Numbers of a state whose blocks are each as long as that; one block for most losses."""
     k, q = predictors_of(getattr(model, "loss", None))
     return k * row_width(model, dim) + q
 
 
-def predictors_of(loss: Any) -> tuple[int, int]:
+def predictors_of(loss: Fields) -> tuple[int, int]:
     """(k, q) of a record."""
     return int(getattr(loss, "blocks", 1)), int(getattr(loss, "shared", 0))
 
 
-def entry_kind(model: Any) -> Any:
+def entry_kind(model: Models) -> np.dtype[np.floating]:
     """The type of entries of rows, or of quadratics."""
     return (model.rows[0] if isinstance(model, layout.Model) else model.S).dtype
 
@@ -301,18 +311,18 @@ def chunk_noise(dim: int) -> Noise:
     return noise_room(half, max(1, CHUNK_BLOCKS // half))
 
 
-_models: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # by form
-_made: WeakKeyDictionary[Rows, list[Any]] = WeakKeyDictionary()  # what a model was made of, and the model
+_models: WeakKeyDictionary[RowsForm | QuadraticForm, Models] = WeakKeyDictionary()
+_made: WeakKeyDictionary[Rows, list[tuple[tuple[object, ...], Loss, layout.Model]]] = WeakKeyDictionary()  # and of what
 
 
-def make_model(form: Any) -> Any:
+def make_model(form: RowsForm | QuadraticForm) -> Models:
     """A form in arrays; made once for each form, because what was taken out of the rows takes a pass over them."""
     if form not in _models:
         _models[form] = MAKERS[form.kind](form)
     return _models[form]
 
 
-def _of_rows(form: RowsForm) -> Any:
+def _of_rows(form: RowsForm) -> layout.Model:
     """Rows in the user's variables, or in whitened ones with what was taken out of them."""
     model, how, removed = plain_model(form), form.whitening, form.removed
     if how is None or removed is None:
@@ -323,12 +333,12 @@ def _of_rows(form: RowsForm) -> Any:
         prior_force=fixed(removed.force),
         frame=make_frame(how),
         inner=fixed(form.prior_precision),
-        **_taken(model, removed.predictors, removed.curvatures),
+        **_taken(model, removed.predictors, removed.curvatures)._asdict(),
         heavy=make_heavy(form, how.centre, 2 if removed.second_order else 1),
     )
 
 
-def _of_quadratics(form: QuadraticForm) -> Any:
+def _of_quadratics(form: QuadraticForm) -> layout.GaussianModel:
     none = fixed(np.zeros(len(form.mean_force)))
     return layout.GaussianModel(
         S=fixed(form.precision[None] if form.shared else form.precision),
@@ -341,14 +351,14 @@ def _of_quadratics(form: QuadraticForm) -> Any:
     )
 
 
-MAKERS: dict[str, Callable[[Any], Any]] = {"rows": _of_rows, "quadratic": _of_quadratics}
+MAKERS: dict[str, Callable[[Any], Models]] = {"rows": _of_rows, "quadratic": _of_quadratics}
 
 
-def plain_model(form: RowsForm) -> Any:
+def plain_model(form: RowsForm) -> layout.Model:
     """The rows in the user's variables, with nothing taken out; made once for the same rows, labels, loss and prior."""
-    known = _made.setdefault(form.rows, [])
+    models = _made.setdefault(form.rows, [])
     parts = (form.y, form.prior_precision, form.prior_mean, form.offset, form.weights, form.heavy)
-    for others, loss, model in known:
+    for others, loss, model in models:
         if loss == form.loss and all(one is other for one, other in zip(parts, others, strict=True)):
             return model
     kind = form.rows.dtype.type
@@ -369,19 +379,19 @@ def plain_model(form: RowsForm) -> Any:
         weights=None if form.weights is None else fixed(form.weights.astype(number)),
         heavy=make_heavy(form, 0.0, 0),
     )
-    known.append((parts, form.loss, model))
+    models.append((parts, form.loss, model))
     return model
 
 
-def second_order_model(form: RowsForm, mode: Array) -> Any:
+def second_order_model(form: RowsForm, mode: Array) -> layout.Model:
     """Rows in the user's variables less their first two orders at the mode."""
     model = longer(plain_model(form))
     predictors = form.predictors(mode[None, :])[0]
     taken = _taken(model, predictors, form.curvatures(predictors))
-    return model._replace(frame=frames.shift(mode), **taken, heavy=make_heavy(form, mode, 0))
+    return model._replace(frame=frames.shift(mode), **taken._asdict(), heavy=make_heavy(form, mode, 0))
 
 
-def make_heavy(form: RowsForm, centre: Any, orders: int) -> Any:
+def make_heavy(form: RowsForm, centre: Array | float, orders: int) -> priors.Heavy | None:
     """Priors that are not normal, around a centre, less so many orders there besides their value; None without any."""
     heavy = form.heavy
     if heavy is None:
@@ -394,53 +404,61 @@ def make_heavy(form: RowsForm, centre: Any, orders: int) -> Any:
     return priors.Heavy(*map(fixed, parts))
 
 
-def longer(model: Any) -> Any:
+def longer(model: Models) -> layout.Model:
     """The same model for the longer loop, which knows of SAGA and of rows drawn by weight."""
+    assert isinstance(model, layout.Model)  # of quadratics there is no other loop
     if model.taken is not None:
         return model
     nothing = (fixed(np.zeros((0,) * axes, model.y.dtype)) for axes in (2, 3))
     return model._replace(inner=fixed(np.zeros(0)), taken=layout.Taken(*nothing))
 
 
-def row_shape(model: Any) -> tuple[int, ...]:
+def row_shape(model: Models) -> tuple[int, ...]:
     """Of what is kept of a row: the numbers of its predictors, (m,); of a quadratic ()."""
     return (sum(predictors_of(model.loss)),) if isinstance(model, layout.Model) else ()
 
 
-def row_lines(model: Any) -> tuple[int, ...]:
+def row_lines(model: Models) -> tuple[int, ...]:
     """Of the predictors of several rows: a line for each predictor and some room."""
     return tuple(2 * m + ROOM for m in row_shape(model))
 
 
-def slope_kind(model: Any) -> Any:
+def slope_kind(model: Models) -> np.dtype[np.floating]:
     """The type of slopes that are kept: float64 where a row has several."""
     return model.y.dtype if isinstance(model, layout.Model) else entry_kind(model)
 
 
 STORED = ("dense", "sparse")
-FRAMES: dict[str, Callable[[Any], Any]] = {
+FRAMES: dict[str, Callable[[Any], frames.Frame]] = {
     "dense": lambda how: frames.dense(how.factor),
     "low rank": lambda how: frames.low_rank(how.scale, how.basis, how.gain),
     "sparse": lambda how: how.frame,
 }
 
 
-def make_frame(whitening: Any) -> Any:
+def make_frame(whitening: Any) -> frames.Frame:
     """A whitening in arrays."""
     return FRAMES[whitening.kind](whitening)
 
 
-def row_bytes(model: Any) -> int:
+def row_bytes(model: Models) -> int:
     """How much is read in a pass over the rows; of quadratics, their precisions."""
     return sum(np.asarray(part).nbytes for part in (model.rows if isinstance(model, layout.Model) else (model.S,)))
 
 
-def stored_entries(model: Any) -> int:
+def stored_entries(model: Models) -> int:
     """Entries of X that are stored; none of quadratics, whose pass is one product."""
     return max(np.size(part) for part in model.rows) if isinstance(model, layout.Model) else 0
 
 
-def _taken(model: Any, predictors: Any, curvatures: Any) -> dict[str, Any]:
+class _Offsets(NamedTuple):
+    """What is added to the products of rows, and what is taken from their slopes."""
+
+    added: Reals
+    taken: layout.Taken
+
+
+def _taken(model: layout.Model, predictors: Array, curvatures: Array) -> _Offsets:
     """What is added to products, t̂, and what is taken from slopes there: as the loops find them, so that what is left
     at u = 0 is 0 to the last digit.
     """
@@ -448,14 +466,14 @@ def _taken(model: Any, predictors: Any, curvatures: Any) -> dict[str, Any]:
     t = fixed(predictors.astype(kind).reshape(-1, m))
     base, room = np.zeros_like(t), (np.empty((*row_lines(model), layout.TILE), kind), np.empty((m, layout.TILE), kind))
     passes.all_slopes(model.loss, model.y, t, model.weights, *room, base)
-    return {"added": t, "taken": layout.Taken(fixed(base), fixed(curvatures.astype(kind).reshape(-1, m, m)))}
+    return _Offsets(t, layout.Taken(fixed(base), fixed(curvatures.astype(kind).reshape(-1, m, m))))
 
 
 _CHUNK_ROWS = 2048
 _NEAR_BYTES = 1 << 20  # rows beyond this are asked for a step ahead
 
 
-def make_plan(recipe: Recipe, scheme: Scheme, model: Any, second: bool) -> Any:
+def make_plan(recipe: Recipe, scheme: Scheme, model: Models, second: bool) -> layout.Plan:
     """A recipe and a scheme as numbers; `second` where the first two orders at the mode were taken out of the rows."""
     kind = layout.FULL if recipe.full else layout.MINIBATCH if recipe.reference == "none" or second else layout.SVRG
     return layout.Plan(
@@ -478,19 +496,19 @@ def make_plan(recipe: Recipe, scheme: Scheme, model: Any, second: bool) -> Any:
     )
 
 
-def make_table(scheme: Scheme) -> Any:
+def make_table(scheme: Scheme) -> Array:
     """The sixteen numbers in the order in which the loop reads them, with no kick before the gradient."""
     parts = ((0.0, 0.0), scheme.before, scheme.before_noise, scheme.kick, scheme.after, scheme.after_noise)
     return np.array([number for part in parts for number in part], np.float64)
 
 
-def make_memory(model: Any, chains: int, dim: int, columns: int) -> Any:
+def make_memory(model: Models, chains: int, dim: int, columns: int) -> layout.Memory:
     """Room for what chains remember, with a column for each row whose slope is kept."""
     table = np.zeros((chains, columns), slope_kind(model))
     return layout.Memory(np.zeros((chains, dim)), np.zeros((chains, dim)), table)
 
 
-def make_workspace(model: Any, plan: Any, dim: int, vectors: int, steps: int) -> Any:
+def make_workspace(model: Models, plan: layout.Plan, dim: int, vectors: int, steps: int) -> layout.Workspace:
     """Room for one thread; `vectors` of normals are drawn at each step, of which there are at most `steps`."""
     batch = plan.batch
     normals = max(1, vectors) * dim  # at least as many as the loop reads
@@ -547,7 +565,7 @@ def make_workspace(model: Any, plan: Any, dim: int, vectors: int, steps: int) ->
     return layout.Workspace(held, sums, some, draw, noise)
 
 
-def own_room(sums: Any) -> Any:
+def own_room(sums: layout.Pass) -> layout.Pass:
     """What a thread writes in its share of a pass; the sums of blocks stay one array."""
     own = {name: apart(array.shape, array.dtype) for name, array in sums._asdict().items() if name != "partial"}
     return sums._replace(**own)
@@ -563,7 +581,7 @@ class GridKernel(CompiledKernel):
         self.setup = setup
         form, recipe = setup.form, setup.sampler.recipe
         second = recipe.order == 2 and form.whitening is None  # else that order is taken out already
-        self.model = second_order_model(form, setup.target.mode()) if second else make_model(form)
+        self.model: Models = second_order_model(form, setup.target.mode()) if second else make_model(form)
         if recipe.reference == "table" or recipe.weighted:
             self.model = longer(self.model)
         self.plan = make_plan(recipe, setup.sampler.scheme, self.model, second)
@@ -578,7 +596,7 @@ class GridKernel(CompiledKernel):
         none = plan.kind == layout.MINIBATCH or plan.anchored or plan.saga or plan.snapshot_rows
         return not none and stored_entries(self.model) >= _SHARED_PASS
 
-    def workspace(self, steps: int) -> Any:
+    def workspace(self, steps: int) -> layout.Workspace:
         """Room for one thread, with what all threads read."""
         setup = self.setup
         work = make_workspace(self.model, self.plan, setup.target.dim, setup.sampler.scheme.normals, steps)
@@ -588,11 +606,11 @@ class GridKernel(CompiledKernel):
         return work
 
     @cached_property
-    def _shared(self) -> dict[str, dict[str, Any]]:
+    def _shared(self) -> dict[str, dict[str, Values]]:
         """Arrays that every thread reads: the mode with what is known there, and the alias table."""
         target, recipe, kind = self.setup.target, self.setup.sampler.recipe, entry_kind(self.model)
-        held: dict[str, Any] = {}
-        found: dict[str, dict[str, Any]] = {"held": held}
+        held: dict[str, Values] = {}
+        shared: dict[str, dict[str, Values]] = {"held": held}
         if recipe.reference == "mode":
             mode = target.mode()[None, :]
             held["base"] = (target.gradients(mode) - target.prior_gradient(mode))[0]
@@ -604,11 +622,11 @@ class GridKernel(CompiledKernel):
                 held["hessian"] = target.expansion(mode[0]).hessian
         if recipe.weighted:
             threshold, alias, probability = target.row_table
-            found["draw"] = {"threshold": threshold, "alias": alias}
-            found["batch"] = {"weights": (1 / (target.n * probability)).astype(kind)}
-        return found
+            shared["draw"] = {"threshold": threshold, "alias": alias}
+            shared["batch"] = {"weights": (1 / (target.n * probability)).astype(kind)}
+        return shared
 
-    def memory(self, chains: int) -> Any:
+    def memory(self, chains: int) -> layout.Memory:
         """Room for what so many chains remember."""
         recipe = self.setup.sampler.recipe
         columns = recipe.n * math.prod(row_shape(self.model)) if recipe.keeps_table(len(self.setup.chains)) else 0
@@ -619,7 +637,7 @@ class GridKernel(CompiledKernel):
         recipe = self.setup.sampler.recipe
         return _to_memory(self.memory(0), recipe.remembers) if recipe.carries else {}
 
-    def call(self, state: State, end: int, keep: Keep) -> Call:
+    def call(self, state: State, end: int, keep: Keep) -> Call[Any]:
         return GridCall(self, state, end, keep)
 
     def diverged(self, chain: int, step: int) -> DivergenceError:
@@ -628,7 +646,7 @@ class GridKernel(CompiledKernel):
         return DivergenceError(int(self.setup.chains[chain]), step, size, size / 4)
 
 
-class GridCall(Call):
+class GridCall(Call[layout.Workspace]):
     """Chains on their way; what they remember enters where a chain begins, and leaves where it ends."""
 
     def __init__(self, kernel: GridKernel, state: State, end: int, keep: Keep) -> None:
@@ -650,7 +668,7 @@ class GridCall(Call):
         """Steps to make: all, or as many as could still diverge earlier than a chain that has."""
         return self.end if self._diverged is None else min(self.end, self._diverged[0])
 
-    def room(self) -> Any:
+    def room(self) -> layout.Workspace:
         """For one chain at a time."""
         return self.kernel.workspace(self.end - self.begin)
 
@@ -663,7 +681,7 @@ class GridCall(Call):
         state = State(self.x, self.v, memory, self.end, float(spent[-1]))
         return state, Extension(self.draws, spent[1:-1].astype(float), int(spent[-1] - spent[0]) * len(self.x))
 
-    def advance(self, room: Any, chains: tuple[int, int], steps: tuple[int, int]) -> None:
+    def advance(self, room: layout.Workspace, chains: tuple[int, int], steps: tuple[int, int]) -> None:
         """Chain by chain; one that diverges stops, and the others go on."""
         first, last = chains
         while True:
@@ -682,22 +700,24 @@ class GridCall(Call):
 
     def _share_passes(self, threads: int, report: Report) -> None:
         kernel, work = self.kernel, self.room()
-        held, sharers = work.held, [own_room(work.sums) for _ in range(threads)]
-        cuts = np.linspace(0, len(work.sums.partial), threads + 1).astype(int)
+        held, sums = work.held, work.sums
+        assert sums is not None  # as passes are made
+        sharers = [own_room(sums) for _ in range(threads)]
+        cuts = np.linspace(0, len(sums.partial), threads + 1).astype(int)
         with ThreadPoolExecutor(threads) as pool:
 
-            def part(own: Any, low: int, high: int) -> None:
+            def part(own: layout.Pass, low: int, high: int) -> None:
                 passes.share_pass(kernel.model, held.at, low, high, own, held.memory, self.plan.remembers)
 
             def everyone() -> None:
                 held.snapshot[:] = held.at
                 list(pool.map(part, sharers, cuts[:-1], cuts[1:]))
-                passes.join_shares(kernel.model, work.sums.partial, held.room, held.anchor)
+                passes.join_shares(kernel.model, sums.partial, held.room, held.anchor)
 
             for chain in range(len(self.x)):
                 self._run_chain(work, chain, everyone, report)
 
-    def _run_chain(self, work: Any, chain: int, everyone: Callable[[], None], report: Report) -> None:
+    def _run_chain(self, work: layout.Workspace, chain: int, everyone: Callable[[], None], report: Report) -> None:
         step, passed, pace = self.begin, False, Pace()
         while step < self.last:
             piece = min(self.last, step + pace.steps)
@@ -713,7 +733,12 @@ class GridCall(Call):
                 self._note(chain, reached)
 
     def loop(
-        self, work: Any, chains: tuple[int, int], steps: tuple[int, int], passed: bool = False, outside: bool = False
+        self,
+        work: layout.Workspace,
+        chains: tuple[int, int],
+        steps: tuple[int, int],
+        passed: bool = False,
+        outside: bool = False,
     ) -> tuple[int, int, int]:
         """One call: why it ended, the chain that it ended with, and how many steps that has made."""
         k0, k1 = self.kernel.stream.keys(steps[0] >> 32)
@@ -736,16 +761,16 @@ class GridCall(Call):
             self._diverged = min(self._diverged or (step, chain), (step, chain))
 
 
-def _from_memory(model: Any, memory: Memory) -> Any:
+def _from_memory(model: Models, memory: Memory) -> layout.Memory:
     """What chains carry, as the loop reads it."""
     empty = np.zeros((len(memory["anchor"]), 0), slope_kind(model))
     return layout.Memory(memory["snapshot"], memory["anchor"], memory.get("table", empty))
 
 
-def _to_memory(kept: Any, remembers: bool) -> Memory:
+def _to_memory(kept: layout.Memory, remembers: bool) -> Memory:
     """What the loop wrote, by name."""
     table = {"table": kept.table} if remembers and kept.table.shape[1] else {}
-    return {"snapshot": kept.snapshot, "anchor": kept.anchor, **table}
+    return cast(Memory, {"snapshot": kept.snapshot, "anchor": kept.anchor, **table})
 
 
 class Compiled(Engine):
@@ -774,12 +799,13 @@ class Runner(NamedTuple):
 
 
 _RUNNERS: dict[str, Runner] = {}  # by kind of sampler
+Maker = TypeVar("Maker", bound=Callable[[Setup], CompiledKernel])
 
 
-def runs(kind: str, reasons: Callable[[Compiled], Reasons]) -> Callable[[Any], Any]:
+def runs(kind: str, reasons: Callable[[Compiled], Reasons]) -> Callable[[Maker], Maker]:
     """Say of a function or class that it makes the kernel of a kind of sampler."""
 
-    def noted(make: Any) -> Any:
+    def noted(make: Maker) -> Maker:
         _RUNNERS[kind] = Runner(make, reasons)
         return make
 

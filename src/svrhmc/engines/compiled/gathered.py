@@ -14,7 +14,6 @@ table.
 from __future__ import annotations
 
 from threading import Lock
-from typing import Any
 
 import numpy as np
 
@@ -22,11 +21,14 @@ from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import UndefinedDensityError
 from svrhmc.core.randomness import Purpose, Stream, threefry2x32
 from svrhmc.engines.base import HIGH, NONE, Keep, Setup, State
-from svrhmc.engines.compiled.engine import Call, CompiledKernel, lacks_map, runs
+from svrhmc.engines.compiled.engine import CompiledKernel, lacks_map, runs
 from svrhmc.engines.compiled.subsampled import SubsampledCall, SubsampledKernel, require_dense
 from svrhmc.gradients import Memory
 from svrhmc.kernels import subsampled
 from svrhmc.kernels.rows import fixed
+from svrhmc.rows.partitions import Places
+from svrhmc.whitening.partitions import WhitenedPartitions, Window
+from svrhmc.whitening.targets import Region
 
 _STRETCH, _MOST_PICKS = 1024, 1 << 22  # steps that rows are fetched for, at least, and picks of all chains, at most
 _SMALL, _FAR, _MORE = 16.0, 10.0, 30.0  # Λ from which N is not by inversion from 0; its bound there
@@ -53,7 +55,7 @@ class GatheredKernel(CompiledKernel):
     region: where bounds on ℓ‴ hold, as for rows in memory; its shares are found anew for the rows at hand.
     """
 
-    def __init__(self, setup: Setup, space: Any, hessian: Array, region: Any) -> None:
+    def __init__(self, setup: Setup, space: WhitenedPartitions, hessian: Array, region: Region) -> None:
         self.setup, self.space, self.hessian, self.region = setup, space, hessian, region
         self.sampler, self.stream = setup.sampler, Stream(setup.seed, setup.chains)
         self._listed: _Listing | None = None
@@ -62,7 +64,7 @@ class GatheredKernel(CompiledKernel):
         """Nothing: a chain carries z alone."""
         return {}
 
-    def blank(self, state: State) -> Call:
+    def blank(self, state: State) -> SubsampledCall:
         """On a single row."""
         nothing = _Listing.of_nothing(self.space, len(self.setup.chains))
         return ListedKernel(self, nothing).call(state, state.step, NONE)
@@ -75,7 +77,7 @@ class GatheredKernel(CompiledKernel):
             known = self._listed = self._fetch(state, min(max(end, step + _STRETCH), most))
         return min(end, known.end)
 
-    def call(self, state: State, end: int, keep: Keep) -> Call:
+    def call(self, state: State, end: int, keep: Keep) -> SubsampledCall:
         """On the rows of that stretch."""
         assert self._listed is not None
         return ListedKernel(self, self._listed).call(state, end, keep)
@@ -85,7 +87,7 @@ class GatheredKernel(CompiledKernel):
         rate, first = self._rate(), state.step
         keep, fresh = self.sampler.correlation, np.sqrt(1 - self.sampler.correlation**2)
         bound = np.sqrt((state.x**2).sum(axis=1))
-        counts: list[Any] = []
+        counts: list[Indices] = []
         total = 0
         for step in range(first, end):
             xi = np.sqrt((self.stream.normals(step, self.space.dim) ** 2).sum(axis=1))
@@ -112,7 +114,7 @@ class GatheredKernel(CompiledKernel):
         many = rate + _FAR * np.sqrt(rate) + _MORE
         return np.where(small, count + 1, np.minimum(many, subsampled.MOST_PICKS).astype(np.int64))
 
-    def _places(self, first: int, each: Indices) -> Any:
+    def _places(self, first: int, each: Indices) -> Places:
         """Those of all picks, chain by chain and step by step."""
         chain = np.repeat(np.arange(len(each)), each.sum(axis=1))
         step = np.repeat(np.tile(np.arange(each.shape[1]), len(each)), each.ravel())
@@ -131,12 +133,12 @@ class GatheredKernel(CompiledKernel):
 class _Listing:
     """Rows that were fetched for the steps from `first` to `end`, and which of them each step picks."""
 
-    def __init__(self, first: int, end: int, window: Any, begin: Indices, rows: list[Indices]) -> None:
+    def __init__(self, first: int, end: int, window: Window, begin: Indices, rows: list[Indices]) -> None:
         self.first, self.end, self.window = first, end, window
         self.begin, self.rows = fixed(begin), [fixed(np.append(each, 0)) for each in rows]
 
     @staticmethod
-    def of_nothing(space: Any, chains: int) -> _Listing:
+    def of_nothing(space: WhitenedPartitions, chains: int) -> _Listing:
         """For a window of one row, which nobody picks."""
         nothing = [np.zeros(0, np.int64)] * chains
         return _Listing(0, 0, space.empty_window(), np.zeros((chains, 2), np.int64), nothing)
@@ -157,7 +159,7 @@ class ListedKernel(SubsampledKernel):
         super().__init__(outer.setup, form, outer.hessian, np.zeros(0), region, tables)
         self.listing, self.space, self._one_at_a_time = listing, space, Lock()
 
-    def anchor_of(self, place: int, step: int) -> Any:
+    def anchor_of(self, place: int, step: int) -> subsampled.Anchor:
         """With the picks of one chain, from one step on."""
         at = step - self.listing.first
         cells = subsampled.Listed(self.listing.begin[place, at:], self.listing.rows[place])

@@ -19,7 +19,6 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.randomness import Purpose, Steps, Stream
 from svrhmc.engines.base import NONE, Keep, Reasons, Setup, State
 from svrhmc.engines.compiled.engine import (
-    Call,
     Compiled,
     CompiledKernel,
     MetropolisCall,
@@ -32,9 +31,10 @@ from svrhmc.engines.compiled.engine import (
 )
 from svrhmc.gradients import Memory
 from svrhmc.kernels import normals, split
+from svrhmc.kernels.frames import Frame
 from svrhmc.kernels.rows import fixed
 from svrhmc.rows.passes import PassRoom
-from svrhmc.whitening.targets import pass_of
+from svrhmc.whitening.targets import WhitenedRows, pass_of
 
 _LONG_PASS = 1 << 21  # entries of rows: worth the hand-over to other threads, and long beside a step in NumPy
 _MANY = 1 << 10  # coordinates, of which normals and trajectories in NumPy take long
@@ -59,7 +59,7 @@ class SplitKernel(CompiledKernel):
         self.compiled = worth and pass_of(setup.target) is not None and setup.target.target.terms is None
 
     @cached_property
-    def known(self) -> tuple[split.Prior, Any, split.Path]:
+    def known(self) -> tuple[split.Prior, Frame, split.Path]:
         """Prior, map and settings in arrays."""
         sampler, form, how = self.setup.sampler, self.setup.form, self.setup.target.whitening
         heavy, at = make_heavy(form, 0.0, 0), np.zeros_like(form.prior_mean)
@@ -69,7 +69,7 @@ class SplitKernel(CompiledKernel):
         path = split.Path(sampler.step_size, sampler.jitter, sampler.halvings, *map(fixed, sampler.kicks()))
         return prior, make_frame(how), path
 
-    def call(self, state: State, end: int, keep: Keep) -> Call:
+    def call(self, state: State, end: int, keep: Keep) -> SplitCall:
         """Trajectories of some chains in step."""
         return SplitCall(self, state, end, keep)
 
@@ -87,7 +87,7 @@ class SplitKernel(CompiledKernel):
         return {"f": np.empty(0), "gradient": np.empty((0, self.setup.target.dim))}
 
 
-class SplitCall(MetropolisCall):
+class SplitCall(MetropolisCall["dict[int, Trajectories]"]):
     """The definition's steps, a piece of them at a time."""
 
     def __init__(self, kernel: SplitKernel, state: State, end: int, keep: Keep) -> None:
@@ -105,7 +105,7 @@ class SplitCall(MetropolisCall):
         """By the number of chains that move in step."""
         return {}
 
-    def advance(self, room: Any, chains: tuple[int, int], steps: tuple[int, int]) -> None:
+    def advance(self, room: dict[int, Trajectories], chains: tuple[int, int], steps: tuple[int, int]) -> None:
         """All of a team."""
         if steps[0] == steps[1]:
             return
@@ -145,6 +145,7 @@ class Trajectories:
 
     def __init__(self, kernel: SplitKernel, count: int) -> None:
         by, dim = pass_of(kernel.setup.target), kernel.setup.target.dim
+        assert by is not None  # of rows that are compiled
         flat, cuts, self._rooms = by.arrays(count), (by.width, by.blocks * by.width, by.blocks), []
         for low in range(0, count, by.together):
             size = min(by.together, count - low)
@@ -176,7 +177,7 @@ class Trajectories:
 class Passes:
     """A target in whitened variables as a `Density` whose passes over the rows are on so many threads."""
 
-    def __init__(self, target: Any, threads: int) -> None:
+    def __init__(self, target: WhitenedRows, threads: int) -> None:
         self.target, self.threads, self.n, self.dim, self.out = target, threads, target.n, target.dim, target.out
 
     def energies(self, z: Array) -> tuple[Array, Array]:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import UndefinedDensityError, requirement
 from svrhmc.core.randomness import Stream, alias_table
 from svrhmc.engines.base import Keep, Setup, State
 from svrhmc.engines.compiled.engine import (
-    Call,
     CompiledKernel,
     MetropolisCall,
     apart,
@@ -24,9 +23,11 @@ from svrhmc.engines.compiled.engine import (
     row_width,
 )
 from svrhmc.gradients import Memory
-from svrhmc.kernels import subsampled
+from svrhmc.kernels import layout, subsampled
 from svrhmc.kernels.rows import fixed
 from svrhmc.rows.forms import RowsForm
+from svrhmc.whitening.maps import Whitening
+from svrhmc.whitening.targets import Region
 
 _CHUNK_PICKS = 512
 _CUSHION = {np.dtype(np.float32): 1 + 1e-3, np.dtype(np.float64): 1 + 1e-9}  # for the rounding of |ã| and of u
@@ -35,7 +36,7 @@ _WHY_DENSE = "the Gaussian part of f cancels only where WᵀHW = I"
 MOST_ROWS = 1e6  # that a typical step may evaluate
 
 
-def require_dense(whitening: Any) -> None:
+def require_dense(whitening: Whitening) -> None:
     """Refuse a whitening by which Σᵢρᵢ is not all that is left, or |Wᵀaᵢ| of every row is not affordable."""
     if not (whitening.identity_hessian and whitening.row_lengths):
         raise requirement("whitening", "dense for SubsampledMH", f"a {whitening.kind} one", _WHY_DENSE)
@@ -54,8 +55,8 @@ class SubsampledKernel(CompiledKernel):
         form: RowsForm,
         hessian: Array,
         lengths: Array,
-        region: Any,
-        tables: tuple[Any, Any, float] | None = None,
+        region: Region,
+        tables: tuple[subsampled.Listed, Array, float] | None = None,
     ) -> None:
         sampler, self.setup, self.dim = setup.sampler, setup, form.rows.dim
         self.model, self.frame = plain_model(form), make_frame(form.whitening)
@@ -70,29 +71,30 @@ class SubsampledKernel(CompiledKernel):
         leftover = F.T @ hessian @ F - np.eye(self.dim)
         if np.abs(leftover).max() < _ROUNDING:
             leftover = leftover[:0]
-        cells, cards, cubes = np.zeros(1, np.uint64), np.zeros(2), 0.0
+        cells: npt.NDArray[np.uint64] | subsampled.Listed = fixed(np.zeros(1, np.uint64))
+        cards, cubes = np.zeros(2), 0.0
         if tables is not None:
             cells, cards, cubes = tables
         elif third > 0:
-            cells, cards, cubes = _tables(form, lengths, region.shares)
+            alias_cells, cards, cubes = _tables(form, lengths, region.shares)
+            cells = fixed(alias_cells)
         rate = (1 + c) * third / 6 * cubes
         heavy = make_heavy(form, form.whitening.centre, 2)
         force = fixed(-form.removed.force)
         shares = None if region.shares is None else fixed(region.shares)
-        known = cells if tables is not None else fixed(cells)
-        self.anchor = subsampled.Anchor(known, fixed(cards), force, fixed(leftover), heavy, shares)
+        self.anchor = subsampled.Anchor(cells, fixed(cards), force, fixed(leftover), heavy, shares)
         keep = sampler.correlation
         fresh = math.sqrt((1 - keep) * (1 + keep))
         self.plan = subsampled.SubsampledPlan(keep, fresh, c, math.log1p(1 / c), rate, third, region.radius**3)
 
-    def call(self, state: State, end: int, keep: Keep) -> Call:
+    def call(self, state: State, end: int, keep: Keep) -> SubsampledCall:
         return SubsampledCall(self, state, end, keep)
 
     def empty_memory(self) -> Memory:
         """Nothing: a chain carries z alone."""
         return {}
 
-    def anchor_of(self, place: int, step: int) -> Any:
+    def anchor_of(self, place: int, step: int) -> subsampled.Anchor:
         """That of one chain, from one step on."""
         return self.anchor
 
@@ -101,7 +103,7 @@ class SubsampledKernel(CompiledKernel):
         raise AssertionError
 
 
-class SubsampledCall(MetropolisCall):
+class SubsampledCall(MetropolisCall[subsampled.Room]):
     """Chains one at a time."""
 
     team = 1
@@ -110,10 +112,10 @@ class SubsampledCall(MetropolisCall):
         super().__init__(state, end, keep)
         self.kernel, self.counts = kernel, np.zeros(self.draws.shape[:2], np.int64)
 
-    def room(self) -> Any:
+    def room(self) -> subsampled.Room:
         return _room(self.kernel.model, self.kernel.dim)
 
-    def advance(self, room: Any, chains: tuple[int, int], steps: tuple[int, int]) -> None:
+    def advance(self, room: subsampled.Room, chains: tuple[int, int], steps: tuple[int, int]) -> None:
         """Up to a step that is made elsewhere, and on."""
         kernel, place = self.kernel, chains[0]
         k0, k1 = kernel.stream.keys(steps[0] >> 32)
@@ -154,7 +156,7 @@ class SubsampledCall(MetropolisCall):
             )
 
 
-def _tables(form: RowsForm, lengths: Array, shares: Array | None) -> tuple[Any, Any, float]:
+def _tables(form: RowsForm, lengths: Array, shares: Array | None) -> tuple[npt.NDArray[np.uint64], Array, float]:
     """Alias cells, cards and a sum s with s·pᵢ ≥ wᵢ|ãᵢ|³ for every row, times its share in the bound on ℓ‴; s = 0 where
     all rows are zeros, none of which is ever picked then.
     """
@@ -168,7 +170,7 @@ def _tables(form: RowsForm, lengths: Array, shares: Array | None) -> tuple[Any, 
     return cells, np.stack([t, p], axis=1).reshape(-1), float((cubes[some] / p[some]).max())
 
 
-def _room(model: Any, dim: int) -> Any:
+def _room(model: layout.Model, dim: int) -> subsampled.Room:
     pad, kind = row_width(model, dim), entry_kind(model)
     noise = chunk_noise(dim)
     return subsampled.Room(
