@@ -47,11 +47,11 @@ _INSTEAD = {
     "'zero-inflated-negative-binomial'",
     "tweedie|compound-poisson": "fit y > 0 by 'bernoulli', and the rows with y > 0 by 'gamma' or 'log-normal'; the "
     "product of both means is that of y",
-    "cox|hazard": "take 'weibull' with Surv(time, event) as the response, whose ratios() has hazard ratios; or count the "
-    "events of each stretch of time by 'poisson', with exposure=… for its length, which has the likelihood of a "
+    "cox|hazard": "take 'weibull' with Surv(time, event) as the response, whose ratios() has hazard ratios; or count "
+    "the events of each stretch of time by 'poisson', with exposure=… for its length, which has the likelihood of a "
     "piecewise constant hazard",
-    "gompertz|generalized-gamma|gengamma": "take 'weibull', 'log-normal' or 'log-logistic' with Surv(time, event) as the "
-    "response",
+    "gompertz|generalized-gamma|gengamma": "take 'weibull', 'log-normal' or 'log-logistic' with Surv(time, event) as "
+    "the response",
     "quantile|asymmetric-laplace|asymlaplace": "take 'student-t' for the centre of y where rows are far off; "
     "posterior.predict(…).new_quantiles are quantiles of y under any family",
     "gp|gaussian-process|spline": "it is no family: write s(x) in the formula for a smooth function of x",
