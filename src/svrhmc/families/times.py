@@ -333,7 +333,7 @@ class ExponentialLoss(Times):
         return t, np.ones(np.shape(t))
 
     def start(self, y: Array) -> Array:
-        """log time."""
+        """The η that an event at this time has as its mode."""
         return self.on_link(y)
 
 

@@ -209,11 +209,14 @@ def _kaplan_meier(check: Check, censored: npt.NDArray[np.bool_]) -> tuple[str, s
     shown = np.unique(np.linspace(0, len(corners) - 1, min(len(corners), 2 * _LONGEST)).round().astype(int))
     out.path([(across(0), up(1)), *((across(corners[k][0]), up(float(corners[k][1]))) for k in shown)], "join")
     out.path([(across(t), up(s)) for t, s in zip(times, fitted, strict=True)], "other")
-    off = int(np.argmax(np.abs(seen - fitted)))
+    watched = times <= np.quantile(check.seen, 0.9)  # beyond, few rows tell
+    off = int(np.argmax(np.where(watched, np.abs(seen - fitted), 0.0)))
+    error = np.append(0.0, curve.error)[np.searchsorted(curve.times, times[off], "right")]
     return out.write(), (
         "The steps are Kaplan and Meier's estimate of the share without the event, which allows for censored times; "
-        "the line is the mean of the model's survival curves of the same rows. They are furthest apart at "
-        f"{number(times[off])}: {seen[off]:.2f} and {fitted[off]:.2f}."
+        "the line is the mean of the model's survival curves of the same rows. While a tenth of the rows is "
+        f"watched they are furthest apart at {number(times[off])}: {seen[off]:.2f} (standard error {error:.2f}) and "
+        f"{fitted[off]:.2f}."
     )
 
 

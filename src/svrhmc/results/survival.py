@@ -106,10 +106,13 @@ class Survival:
 
 @dataclass(frozen=True, eq=False)
 class KaplanMeier:
-    """The product-limit estimate of P(T > time), a step function: the times of events, and its value from each on."""
+    """The product-limit estimate of P(T > time), a step function: the times of events, its value from each on, and
+    Greenwood's standard error of it.
+    """
 
     times: Array
     survival: Array
+    error: Array
 
     def at(self, time: npt.ArrayLike, before: bool = False) -> Array:
         """Its value at some times; before: just before them."""
@@ -118,7 +121,8 @@ class KaplanMeier:
 
 
 def kaplan_meier(time: npt.ArrayLike, event: npt.ArrayLike, weights: npt.ArrayLike | None = None) -> KaplanMeier:
-    """Π (1 − dⱼ/nⱼ) over the times of events up to a time, dⱼ events of nⱼ rows that were still watched.
+    """Π (1 − dⱼ/nⱼ) over the times of events up to a time, dⱼ events of nⱼ rows that were still watched; its variance
+    is about its square times Σ dⱼ/(nⱼ(nⱼ − dⱼ)).
 
     >>> kaplan_meier([1.0, 2.0, 3.0, 4.0], [1, 0, 1, 1]).survival
     array([0.75 , 0.375, 0.   ])
@@ -129,8 +133,10 @@ def kaplan_meier(time: npt.ArrayLike, event: npt.ArrayLike, weights: npt.ArrayLi
     order, place = np.unique(times, return_inverse=True)
     events, leaving = (np.bincount(place, w, len(order)) for w in (count * seen, count))
     watched = np.cumsum(leaving[::-1])[::-1]
-    some = events > 0
-    return KaplanMeier(order[some], np.cumprod(1 - events[some] / watched[some]))
+    d, n = events[events > 0], watched[events > 0]
+    survival = np.cumprod(1 - d / n)
+    error = survival * np.sqrt(np.cumsum(np.where(d < n, d / (n * np.where(d < n, n - d, 1.0)), 0.0)))
+    return KaplanMeier(order[events > 0], survival, error)
 
 
 def survival_of(
