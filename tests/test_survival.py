@@ -57,9 +57,9 @@ def test_formulas_keep_their_digits_far_out(name):
             tau = tau if loss.shared else 0.0
             f = lambda *u, y=y: defined(name, mp.mpf(y), u[0], u[1] if len(u) > 1 else mp.mpf(0))  # noqa: E731
             point, orders = (mp.mpf(eta), mp.mpf(tau))[:m], np.eye(m, dtype=int)
-            with mp.workdps(700):
+            with mp.workdps(320):
                 z = float((mp.log(abs(mp.mpf(y))) - point[0]) / mp.exp(tau))
-                if not -300 < z < (6 if "log-" not in name else 30):  # beyond, densities have more digits than these
+                if not -200 < z < (6 if "log-" not in name else 30):  # beyond, densities have more digits than these
                     continue
                 value = float(f(*point))
                 slope = [float(mp.diff(f, point, tuple(order))) for order in orders]
@@ -134,7 +134,8 @@ def test_restricted_means_are_the_area_under_the_curve(name):
     for eta, sigma, horizon in [(0.4, 0.7, 3.0), (0.0, 0.15, 0.4), (1.0, 1.8, 50.0), (0.0, 0.05, 30.0)]:
         sigma = sigma if name != "exponential" else 1.0
         law = law_of(name, eta, sigma)
-        area = quad(law.sf, 0, horizon, points=[law.median()] if law.median() < horizon else None, limit=200)[0]
+        with np.errstate(divide="ignore"):  # in SciPy's own formula near 0
+            area = quad(law.sf, 0, horizon, points=[law.median()] if law.median() < horizon else None, limit=200)[0]
         found = restricted_means(loss, at(name, eta, np.log(sigma), (1,)), horizon)[0]
         assert found == pytest.approx(area, rel=2e-5), (sigma, horizon)
 
@@ -470,7 +471,7 @@ def test_missing_times_and_labels_of_arrays():
     for times, horizon, message in (
         ([-1.0], None, "0 or more"),
         ([2.0, 1.0], None, "in order"),
-        ([1.0], -1.0, "above 0"),
+        ([1.0], -1.0, "positive"),
     ):
         with pytest.raises(ValueError, match=message):
             found.survival(table[:1], times, horizon=horizon)

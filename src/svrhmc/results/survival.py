@@ -23,13 +23,14 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.errors import real_array, requirement
+from svrhmc.core.errors import positive, real_array, requirement
 from svrhmc.core.figures import COLOURS, STYLE, matplotlib, written
 from svrhmc.core.summaries import Summary, end_names, level_ends
 from svrhmc.results.predict import Grouping, predictions_at
 
 _POINTS = 101  # of curves, where no times are given
 _NODES = 48
+_BELOW_ONE = 1 - 2.0**-53
 _SHOWN = 10  # curves in one figure
 
 
@@ -134,7 +135,7 @@ def kaplan_meier(time: npt.ArrayLike, event: npt.ArrayLike, weights: npt.ArrayLi
     events, leaving = (np.bincount(place, w, len(order)) for w in (count * seen, count))
     watched = np.cumsum(leaving[::-1])[::-1]
     d, n = events[events > 0], watched[events > 0]
-    survival = np.cumprod(1 - d / n)
+    survival = np.asarray(np.cumprod(1 - d / n), np.float64)
     error = survival * np.sqrt(np.cumsum(np.where(d < n, d / (n * np.where(d < n, n - d, 1.0)), 0.0)))
     return KaplanMeier(order[events > 0], survival, error)
 
@@ -157,9 +158,7 @@ def survival_of(
         why = "such as fit('Surv(time, event) ~ x', table)"
         raise requirement("the posterior", "of a family for times, to have survival curves", family, why)
     at = _times(posterior, times)
-    until = float(at.max()) if horizon is None else float(real_array("horizon", horizon, ()))
-    if not until > 0:
-        raise requirement("horizon", "a time above 0", until)
+    until = positive("horizon", float(at.max()) if horizon is None else horizon)
     means, intervals, medians, restricted = [], [], [], []
     ends, middle = level_ends(level), [0.5, *level_ends(level)]
     for _, t, _ in predictions_at(posterior, X, offset, None, draws, seed, grouping).predictors():
@@ -181,7 +180,8 @@ def restricted_means(loss: Any, t: Array, horizon: float) -> Array:
     at_end = _survival(loss, t, horizon)
     total = horizon * at_end
     for node, w in zip(v**2 * (3 - 2 * v), weight * 6 * v * (1 - v), strict=True):
-        total = total + w * (1 - at_end) * np.minimum(loss.draw(t, node * (1 - at_end)), horizon)
+        u = np.minimum(node * (1 - at_end), _BELOW_ONE)
+        total = total + w * (1 - at_end) * np.minimum(loss.draw(t, u), horizon)
     return np.asarray(total, np.float64)
 
 
