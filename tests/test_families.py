@@ -417,7 +417,7 @@ ONE = np.ones((4, 1))
         (lambda: glm(ONE, [0, 1, 1, 0], offset=[1, 1]), "offset must be an array of shape (4,); got shape (2,)."),
         (lambda: glm(ONE, [0, 1, 1, 0], offset=[1, 1, np.inf, 1]), "offset must be finite everywhere; got inf at row 2."),
         (lambda: glm(ONE, [0, 1, 1, 0], "poison"), "got 'poison': did you mean 'poisson'?"),
-        (lambda: glm(ONE, [0, 1, 1, 0], 3), "family must be one of 'bernoulli', 'binomial', 'poisson'"),
+        (lambda: glm(ONE, [0, 1, 1, 0], 3), "family must be one of 'bernoulli', 'binomial', 'beta-binomial'"),
         (lambda: glm(ONE, [0, 1, 2, 0]), "y must be labels in {0, 1} or {-1, 1}; got the values 0, 1, 2: say which label is 1"),
         (lambda: families.bernoulli("cauchit"), "link must be one of 'logit', 'probit'; got 'cauchit'."),
     ],

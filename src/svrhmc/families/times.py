@@ -325,7 +325,7 @@ class ExponentialLoss(Times):
     far_off = "family='weibull', whose hazard may rise or fall"
     proportional_hazards = True
     convex = True
-    nanoseconds = 6.0
+    nanoseconds = 4.0
     kernel = Exponential
 
     def scale(self, t: Array) -> tuple[Array, Array]:
@@ -356,7 +356,7 @@ class WeibullLoss(ScaledTimes):
     law = EXTREME
     far_off = "family='log-logistic', which has heavier tails"
     proportional_hazards = True
-    nanoseconds = 12.0
+    nanoseconds = 5.0
     kernel = Weibull
 
 
@@ -370,7 +370,7 @@ class LogLogisticLoss(ScaledTimes):
     mistaken = ("fisk", "loglogistic-aft", "log-logistic-aft")
     law = LOGISTIC
     far_off = "family='weibull' or 'log-normal'"
-    nanoseconds = 20.0
+    nanoseconds = 6.6
     kernel = LogLogistic
 
 
