@@ -140,7 +140,7 @@ class CensoredLogNormalLoss(ScaledTimes):
     name = "log-normal"
     law = NORMAL
     far_off = "family='log-logistic', which has heavier tails"
-    nanoseconds = 50.0
+    nanoseconds = 45.0
     kernel = CensoredLogNormal
 
     def coded(self, y: npt.ArrayLike) -> Coded:

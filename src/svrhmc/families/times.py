@@ -325,7 +325,7 @@ class ExponentialLoss(Times):
     far_off = "family='weibull', whose hazard may rise or fall"
     proportional_hazards = True
     convex = True
-    nanoseconds = 4.0
+    nanoseconds = 7.0
     kernel = Exponential
 
     def scale(self, t: Array) -> tuple[Array, Array]:
