@@ -372,9 +372,9 @@ def test_other_libraries_names(asked, name):
     ("asked", "advice"),
     [
         ("quantile", "new_quantiles"), ("asym_laplace", "student-t"), ("cox", "piecewise constant hazard"), ("gp", "s(x)"),
-        ("gaussian_process", "s(x)"), ("zero_one_inflated_beta", "'beta'"), ("weibull", "'gamma' and 'log-normal'"),
-        ("surv", "that all ended"), ("von_mises", "angles"), ("dirichlet", "'beta' for one of them"),
-        ("multinomial_counts", "weights="), ("skew_normal", "'student-t' for heavy tails"), ("exponential", "has shape 1"),
+        ("gaussian_process", "s(x)"), ("zero_one_inflated_beta", "'beta'"), ("gompertz", "Surv(time, event)"),
+        ("surv", "did you mean 'weibull'"), ("von_mises", "angles"), ("dirichlet", "'beta' for one of them"),
+        ("multinomial_counts", "weights="), ("skew_normal", "'student-t' for heavy tails"), ("tobit", "Surv(time, event)"),
         ("mixture", "a density of your own"), ("poisson-lognormal", "(1 | row)"), ("tweedie", "'gamma' or 'log-normal'"),
         ("nbinom1", "'negative-binomial'"), ("quasibinomial", "'beta-binomial' for successes"), ("hurdle_gamma", "'gamma'"),
         ("betar", "did you mean 'beta'"), ("zero_inflated_negbin", "zero-inflated-negative-binomial"),

@@ -52,7 +52,8 @@ def glm(
     X: an array (n, columns), dense or scipy CSR, float32 or float64. No intercept is added.
     family: "bernoulli", "binomial", "beta-binomial", "poisson", "negative-binomial", "geometric", "hurdle-poisson",
         "hurdle-negative-binomial", "zero-inflated-poisson", "zero-inflated-negative-binomial", "gaussian",
-        "student-t", "gamma", "log-normal", "inverse-gaussian", "beta", "categorical" or "ordinal"; or one of
+        "student-t", "gamma", "log-normal", "inverse-gaussian", "beta", "categorical" or "ordinal"; for times, with
+        −time where they are right-censored (`families.censored`), "exponential", "weibull", "log-logistic"; or one of
         `svrhmc.targets.families`, such as `families.bernoulli("probit")`; or a `Loss` of your own.
     y: n labels; for "binomial" the number of successes. "bernoulli" takes 0 and 1, −1 and 1, truth values, or two
         texts, of which the one that comes last in their order is 1. Classes of "categorical" may be any labels (texts,

@@ -249,7 +249,7 @@ def _fitted_exactly(target: Modelling, weight: float, precision: float) -> bool:
     if width > _MOST_COLUMNS or weight - known * min(n, width) < _DIGITS * precision:
         return False
     heard = np.arange(n) if target.weights is None else np.flatnonzero(target.weights > 0)
-    label = target.y if target.offset is None else target.y - target.offset
+    label = target.loss.on_link(target.y) - (0.0 if target.offset is None else target.offset)
     some = heard[np.unique(np.linspace(0, len(heard) - 1, 2 * width + 50).astype(np.int64))]
     size = _EXACT * float(np.abs(label[heard]).max())
     A = target.rows.taken(some)

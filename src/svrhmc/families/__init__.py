@@ -24,12 +24,16 @@ from svrhmc.families.zero_inflated_negative_binomial import (
 )
 from svrhmc.families.geometric import geometric as geometric
 from svrhmc.families.gamma import gamma as gamma
+from svrhmc.families.times import exponential as exponential
+from svrhmc.families.times import weibull as weibull
 from svrhmc.families.log_normal import log_normal as log_normal
+from svrhmc.families.times import log_logistic as log_logistic
+from svrhmc.families.times import censored as censored
 from svrhmc.families.inverse_gaussian import inverse_gaussian as inverse_gaussian
 from svrhmc.families.categorical import categorical as categorical
 from svrhmc.families.ordinal import ordinal as ordinal
 
-__all__ = ["FAMILIES", "family_of", *(family.__name__ for family in FAMILIES.values())]
+__all__ = ["FAMILIES", "censored", "family_of", *(family.__name__ for family in FAMILIES.values())]
 
 _INSTEAD = {
     "zero-one|zero-and-one|zoib|one-inflated|ordbeta|ordered-beta": "fit whether y is 0 or 1 by 'bernoulli' (which of "
@@ -46,12 +50,11 @@ _INSTEAD = {
     "'zero-inflated-negative-binomial'",
     "tweedie|compound-poisson": "fit y > 0 by 'bernoulli', and the rows with y > 0 by 'gamma' or 'log-normal'; the "
     "product of both means is that of y",
-    "cox|hazard": "there is none for censored times: count the events of each stretch of time by 'poisson', with "
-    "exposure=… for its length, which has the likelihood of a piecewise constant hazard",
-    "surv|weibull|loglogistic|log-logistic|gompertz": "there is none for censored times: 'gamma' and 'log-normal' "
-    "take times that all ended",
-    "exponential": "'gamma' with prior={'log shape': svrhmc.targets.priors.Normal(1e8)} has shape 1, for times that "
-    "all ended",
+    "cox|hazard": "take 'weibull' with Surv(time, event) as the response, whose ratios() has hazard ratios; or count "
+    "the events of each stretch of time by 'poisson', with exposure=… for its length, which has the likelihood of a "
+    "piecewise constant hazard",
+    "gompertz|generalized-gamma|gengamma": "take 'weibull', 'log-normal' or 'log-logistic' with Surv(time, event) as "
+    "the response",
     "quantile|asymmetric-laplace|asymlaplace": "take 'student-t' for the centre of y where rows are far off; "
     "posterior.predict(…).new_quantiles are quantiles of y under any family",
     "gp|gaussian-process|spline": "it is no family: write s(x) in the formula for a smooth function of x",
@@ -66,7 +69,8 @@ _INSTEAD = {
     "'negative-binomial', or 'poisson' with (1 | row) in the formula, where row is a column with a value for each row",
     "nbinom1|nb1|quasi": "take 'negative-binomial' for counts that vary more than 'poisson' has it, and "
     "'beta-binomial' for successes",
-    "truncated|censored|tobit": "there is none for labels that are cut off",
+    "truncated|censored|tobit": "there is none for numbers that are cut off; right-censored times are the response "
+    "Surv(time, event)",
     "probit|cloglog|logit": "it is a link: take svrhmc.families.bernoulli('probit'), or "
     "svrhmc.families.ordinal('probit') for ordered classes",
     "laplace|cauchy|robust|huber": "take 'student-t', which rows that are far off pull less",

@@ -108,6 +108,9 @@ class Loss(ABC):
     overdispersed: ClassVar[str] = ""  # what to try where y varies more than the family has it
     other_zeros: ClassVar[str] = "family='hurdle-negative-binomial'"  # to try where counts have other numbers of zeros
     far_off: ClassVar[str] = ""  # what to try where some y are further off than the family has them
+    reading: ClassVar[str] = ""  # how to read a coefficient, where a summary has to say it
+    proportional_hazards: ClassVar[bool] = False  # whether e^{−β/σ} is a ratio of hazards
+    signed: ClassVar[bool] = False  # whether a label below 0 is a right-censored time
     most_classes: ClassVar[float] = 0  # that labels may have, where they are classes, texts among them
     ordered: ClassVar[bool] = False  # whether the classes have an order, which texts must be given with
     has_intercept: ClassVar[bool] = True  # or whether shared parameters stand in its place
@@ -250,6 +253,18 @@ class Loss(ABC):
         why = "only the family 'gaussian' has noise whose variance may be known"
         raise requirement("noise_variance", f"None for {self}", noise_variance, why)
 
+    def with_censoring(self) -> Loss | None:
+        """The loss for labels that are times, −time where they are right-censored; None where there is none."""
+        return None
+
+    def censored(self, y: Array) -> npt.NDArray[np.bool_] | None:
+        """Which labels are right-censored times; None where none can be."""
+        return None
+
+    def on_link(self, y: Array) -> Array:
+        """Labels on the scale of the predictor, of a family whose shared parameter is a spread."""
+        return y
+
     def faces(self, y: Array) -> Faces | None:
         """The directions in which ℓ stays bounded, for each label (`recession.py`); None where that is not known."""
         return None
@@ -311,6 +326,10 @@ class Loss(ABC):
 
     def cumulative(self, t: Array, y: Array, trials: Array | None = None) -> tuple[Array, Array] | None:
         """P(Y < y) and P(Y ≤ y) at t, by which the fit of a model is checked; None where a loss does not say."""
+        return None
+
+    def survival(self, t: Array, time: Array) -> Array | None:
+        """P(Y > time) at t, of families for times; None of any other."""
         return None
 
     def trials_of(self, y: Array, weights: Array | None) -> Array | None:

@@ -4,30 +4,39 @@
 
 Coefficients are Gaussian given σ, as those of "gaussian" are, so that the law of the posterior is known
 (`closed_forms.py`); e^η is the median of y, and e^β the ratio of medians as well as of means.
+
+Times that may be right-censored have labels as in `times.py`, +time or −time, with −log Φ(−z) for a censored one: then
+no law is known, and priors are those of times. Where every label is an event it is the family without censoring.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
+from svrhmc.core.errors import truth
 from svrhmc.core.serialise import part
-from svrhmc.families.base import Loss, family
+from svrhmc.families.base import Coded, Formulas, Loss, family
 from svrhmc.families.gaussian import GaussianLoss
 from svrhmc.families.labels import logarithms
+from svrhmc.families.times import Law, ScaledTimes, accelerated
 
 
 @family
-def log_normal() -> Loss:
+def log_normal(censored: bool = False) -> Loss:
     """Positive y with log y ~ N(t, σ²), log σ the last coordinate of x.
+
+    censored: whether labels are times that may be right-censored, −time for such (`svrhmc.families.censored`).
 
     >>> float(log_normal().mean(np.array([0.0, -20.0])).round(9))  # e^{σ²/2} is 1 where σ is small
     1.0
     """
-    return LogNormalLoss()
+    return CensoredLogNormalLoss() if truth("censored", censored) else LogNormalLoss()
 
 
 @part
@@ -53,6 +62,9 @@ class LogNormalLoss(GaussianLoss):
         """Refused, as by every family but 'gaussian'."""
         return Loss.with_noise(self, noise_variance)
 
+    def with_censoring(self) -> Loss:
+        return CensoredLogNormalLoss()
+
     def labels(self, y: npt.ArrayLike, n: int) -> Array:
         """Logarithms of positive numbers."""
         return logarithms(y, n, self.name)
@@ -76,3 +88,64 @@ class LogNormalLoss(GaussianLoss):
     def draw(self, t: Array, u: Array, trials: Array | None = None) -> Array:
         """e^{η + σΦ⁻¹(u)}."""
         return np.exp(super().draw(t, u))
+
+    def survival(self, t: Array, time: Array) -> Array:
+        """Φ(−z)."""
+        return CensoredLogNormalLoss().survival(t, time)
+
+
+def _normal_parts(op: Any) -> tuple[Any, Any, Any]:
+    """λ = φ(z)/Φ(−z): g′ = λ and g″ = λ(λ − z) of a censored time."""
+    mills, minus_log_normal, where, half = op.mills, op.minus_log_normal, op.where, op.number(0.5)
+
+    def value(z: Any, event: Any) -> Any:
+        return where(event > half, half * z * z, minus_log_normal(-z, mills(-z)[0]))
+
+    def slope(z: Any, event: Any) -> Any:
+        return where(event > half, z, mills(-z)[0])
+
+    def bend(z: Any, event: Any) -> Any:
+        hazard, excess = mills(-z)
+        return where(event > half, 1.0, hazard * excess)
+
+    return op.function(value), op.function(slope), bend
+
+
+def _quantile(u: Array) -> Array:
+    from scipy.special import ndtri
+
+    return np.asarray(ndtri(u), np.float64)
+
+
+NORMAL = Law(_normal_parts, _quantile, lambda sigma: np.exp(0.5 * sigma**2), 1.0, 0.5 * math.log(2 * math.pi))
+
+
+class CensoredLogNormal(NamedTuple):
+    """log σ + ½z², or −log Φ(−z)."""
+
+    blocks: int
+    shared: int
+
+    @staticmethod
+    def formulas(op: Any) -> Formulas:
+        """Those of the normal law."""
+        return accelerated(op, NORMAL)
+
+
+@part
+@dataclass(frozen=True)
+class CensoredLogNormalLoss(ScaledTimes):
+    """log T = η + σε, ε ~ N(0, 1); labels are +time or −time."""
+
+    name = "log-normal"
+    law = NORMAL
+    far_off = "family='log-logistic', which has heavier tails"
+    nanoseconds = 45.0
+    kernel = CensoredLogNormal
+
+    def coded(self, y: npt.ArrayLike) -> Coded:
+        """Without censored times it is the family whose law is known."""
+        array = np.asarray(y)
+        if array.dtype.kind in "iuf" and array.size and (array > 0).all():
+            return Coded(LogNormalLoss(), y)
+        return super().coded(y)

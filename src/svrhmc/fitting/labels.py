@@ -8,7 +8,7 @@ import numpy as np
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import DataError
-from svrhmc.families import family_of
+from svrhmc.families import FAMILIES, family_of
 from svrhmc.families.base import Loss
 from svrhmc.families.labels import require_shared_classes
 from svrhmc.tables.columns import CATEGORY, NUMBER, TRUTH, Column
@@ -36,12 +36,20 @@ class Response(NamedTuple):
 
 
 def response_of(
-    name: str, column: Column, family: str | Loss | None, rows: int | None = None, ends: Ends | None = None
+    name: str,
+    column: Column,
+    family: str | Loss | None,
+    rows: int | None = None,
+    ends: Ends | None = None,
+    survival: bool = False,
 ) -> Response:
     """How the labels of a column are coded; a family is chosen where it is None, and the reason said.
 
-    rows, ends: where the column has levels only, and its rows lie elsewhere.
+    rows, ends: where the column has levels only, and its rows lie elsewhere. survival: whether the column is
+    `Surv(time, event)`.
     """
+    if survival:
+        return _censored(name, column, family, ends)
     guessed = ""
     if family is None:
         family, guessed = _guess(column, ends)
@@ -54,8 +62,44 @@ def response_of(
             f"the response {name!r} holds texts ({', '.join(map(repr, column.levels[:3]))}, …), and the family "
             f"{loss.name!r} needs numbers: the family {fit!r} takes texts as classes."
         )
-    least = float(np.min(column.values)) if ends is None else ends[0]
+    least = _ends(column, ends)[0]
+    if loss.signed:
+        if least <= 0:
+            raise DataError(
+                f"the response {name!r} must hold times above 0 for the family {loss.name!r}; the least is {least:g}: "
+                "give rows that end at once half of the shortest time, or leave them out."
+            )
+        guessed = "every time is taken as one that ended in the event; Surv(time, event) says which were censored"
     return Response(loss, None, (), guessed, tuple(filter(None, [loss.remark(least)])))
+
+
+def _censored(name: str, column: Column, family: str | Loss | None, ends: Ends | None) -> Response:
+    """Times that may be right-censored, +time or −time."""
+    loss = family_of("weibull" if family is None else family)
+    of_times = loss.with_censoring()
+    if of_times is None:
+        allowed = ", ".join(repr(known) for known, made in FAMILIES.items() if made().with_censoring() is not None)
+        raise DataError(
+            f"the response {name!r} holds times that may be censored, and the family {loss.name!r} takes none: take "
+            f"one of {allowed}."
+        )
+    if _ends(column, ends)[1] < 0:
+        raise DataError(
+            f"in {name!r} every time is censored, and nothing tells how long it takes until the event: look at which "
+            "value of the event column stands for it."
+        )
+    reasons = ["the response is Surv(…), and no family was named"] if family is None else []
+    if ends is None:
+        reasons.append(f"{int((column.values < 0).sum()):,} of {len(column.values):,} times are censored")
+    return Response(of_times, None, (), "; ".join(reasons))
+
+
+def _ends(column: Column, ends: Ends | None) -> tuple[float, float]:
+    """The least and the largest number of a column."""
+    if ends is not None:
+        return ends[0], ends[1]
+    values = np.asarray(column.values, np.float64)
+    return float(values.min()), float(values.max())
 
 
 def _classes(name: str, column: Column, loss: Loss, guessed: str, rows: int) -> Response:

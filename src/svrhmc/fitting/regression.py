@@ -99,8 +99,9 @@ def fit(
     family: "gaussian" (the noise is unknown), "bernoulli", "binomial", "beta-binomial", "poisson",
         "negative-binomial", "geometric", "hurdle-poisson", "hurdle-negative-binomial", "zero-inflated-poisson",
         "zero-inflated-negative-binomial", "gamma", "log-normal", "inverse-gaussian", "beta", "student-t",
-        "categorical", "ordinal", or one of `svrhmc.targets.families`; None chooses by the response, and
-        `posterior.design.guessed` says why.
+        "categorical", "ordinal", for times that may be censored (the response `Surv(time, event)`) "weibull",
+        "exponential", "log-normal", "log-logistic", or one of `svrhmc.targets.families`; None chooses by the
+        response, and `posterior.design.guessed` says why.
     weights, offset, exposure, trials: a column's name, or one number for each row (of a table in memory). Weights count
         rows; an exposure (for counts: months observed, say) is an offset of its logarithm.
     noise_variance: the variance of the noise of "gaussian", where it is known.
@@ -134,7 +135,7 @@ def fit(
     columns = [value for value in special.values() if isinstance(value, str)]
     with stage("making columns of the table", settings.get("progress")):
         designed_table = designed(formula, table, columns, missing == "drop", transforms)
-    response = response_of(designed_table.design.response, designed_table.y, family)
+    response = response_of(designed_table.design.response, designed_table.y, family, survival=designed_table.survival)
     given: dict[str, Any] = {word: _numbers(word, value, designed_table) for word, value in special.items()}
     given["offset"] = _with_exposure(given["offset"], given.pop("exposure"))
     design = _described(designed_table.design, response, special, designed_table.dropped)
@@ -216,7 +217,8 @@ def _fit_partitions(
     with stage("making columns of the table", settings.get("progress")):
         extra = [name for name in special.values() if name is not None]
         opened = opened_by(formula, table, extra, drop, transforms)
-        response = response_of(opened.made.response.text, opened.y, family, opened.columns.n, opened.ends)
+        label = opened.made.response
+        response = response_of(label.text, opened.y, family, opened.columns.n, opened.ends, label.survival)
         columns = {word: special[word] for word in ("offset", "exposure", "weights")}
         rows, plain = opened.rows(response.levels, columns)
     design = _described(plain, response, special, opened.dropped)

@@ -36,6 +36,7 @@ from functools import cached_property
 from typing import cast
 
 import numpy as np
+import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.density.base import FiniteSum
@@ -370,7 +371,8 @@ def _deviations(chance: float) -> float:
 @dataclass(frozen=True, eq=False)
 class Check:
     """Means μ of some rows (for classes with one more axis), what was seen there on the same scale, how much each row
-    counts, and new y of the model (draws, rows). outcome: events, counts, classes or numbers.
+    counts, and new y of the model (draws, rows). outcome: events, counts, classes or numbers. censored: which of what
+    was seen are right-censored times; None where none can be.
     """
 
     outcome: str
@@ -379,6 +381,7 @@ class Check:
     weights: Array
     new: Array
     said: str
+    censored: npt.NDArray[np.bool_] | None = None
 
 
 def check(posterior: Fitted, seed: int = 0) -> Check | None:
@@ -421,4 +424,4 @@ def _compared(target: GeneralisedLinear, rows: Indices, x: Array, said: str, see
     seen = _shares(loss, form.y, trials)
     if loss.outcome == "classes":
         seen = np.asarray(seen[:, None] == np.arange(fitted.shape[1]), np.float64)
-    return Check(loss.outcome, fitted, seen, weights, np.concatenate(new, axis=1), said)
+    return Check(loss.outcome, fitted, seen, weights, np.concatenate(new, axis=1), said, loss.censored(form.y))

@@ -49,6 +49,7 @@ from svrhmc.results.prior import Influence, clashes, prior_in_words, under_wider
 from svrhmc.results.probability import moved, probability, quantiles
 from svrhmc.results.r2 import r2_of
 from svrhmc.results.smooths import Curves, curves_of
+from svrhmc.results.survival import Survival, survival_of
 from svrhmc.results.waic import Waic, waic_of
 from svrhmc.rows.forms import RowsForm, rows_of
 from svrhmc.sampling.answer import Answer, Cost, standard_errors
@@ -330,6 +331,29 @@ class Posterior(Fitted):
         grouping = Grouping(include_groups, new_groups, groups)
         found = predictions_at(self, X, offset, trials, draws, seed, grouping)
         return found.summed(quantile_levels(levels), classes)
+
+    def survival(
+        self,
+        X: Any,
+        times: npt.ArrayLike | None = None,
+        *,
+        horizon: float | None = None,
+        level: float = 0.9,
+        offset: npt.ArrayLike | None = None,
+        draws: int = 1000,
+        seed: int = 0,
+        include_groups: bool = True,
+        new_groups: str = "draw",
+        groups: Sequence[Any] | None = None,
+    ) -> Survival:
+        """Survival curves at new rows, of a fit to times: P(T > time) with its band, and median and restricted mean
+        times (`svrhmc.results.survival`). Print it, take `to_frame()`, or `plot()` it.
+
+        times: of the curves; None: 101 even ones up to the longest that was fitted. horizon: up to which mean times are
+        restricted; None: the last of the times. level: of the intervals. Other parameters are those of `predict`.
+        """
+        grouping = Grouping(include_groups, new_groups, groups)
+        return survival_of(self, X, times, horizon, level, offset, draws, seed, grouping)
 
     def predict_draws(
         self,

@@ -494,4 +494,5 @@ def _moments(values: Array) -> tuple[Array, Array]:
     largest = np.abs(values).max(axis=0)
     unit = np.ldexp(1.0, np.where(largest > _SQUARED, np.frexp(largest)[1] - 1, 0))
     scaled = values / unit
-    return unit * scaled.mean(axis=0), unit * scaled.std(axis=0, ddof=1)
+    with np.errstate(invalid="ignore"):  # where some are ∞, as means of log-logistic times may be
+        return unit * scaled.mean(axis=0), unit * scaled.std(axis=0, ddof=1)

@@ -90,16 +90,30 @@ def ratios_of(posterior: Fitted, level: float) -> Summary:
     places = [j for j, name in enumerate(posterior.labels[:end]) if name.rpartition(": ")[2] != "Intercept"]
     low, high = end_names(level)
     middle, lower, upper = np.exp(posterior.quantile([0.5, *level_ends(level)])[:, places])
+    columns = {loss.ratio: middle, low: lower, high: upper}
+    if loss.proportional_hazards:
+        columns |= _hazard_ratios(posterior, places, end, level)
     of = f" of {'a higher ' if loss.ordered else ''}{design.response}" if design is not None else ""
     if loss.blocks > 1 and design is not None and design.classes:
         of += f", each class against {design.classes[0]!r}"
     notes = [f"Levels of categories are compared with {_baselines(posterior)}."] if _baselines(posterior) else []
     return Summary(
         tuple(posterior.labels[j] for j in places),
-        {loss.ratio: middle, low: lower, high: upper},
+        columns,
         f"{loss.ratio.capitalize()}{of}, for one more of each column: the median and interval of e^coefficient.",
         tuple(notes),
     )
+
+
+def _hazard_ratios(posterior: Fitted, places: list[int], end: int, level: float) -> dict[str, Array]:
+    """e^{−β/σ} of accelerated failure times whose hazards are proportional: its median and interval. end: the place of
+    log σ, where the family has one.
+    """
+    draws = moved(posterior.trace._flat(), posterior.mean, posterior.sd)
+    sigma = np.exp(draws[:, [end]]) if posterior.model.loss.shared else 1.0
+    middle, lower, upper = np.exp(np.quantile(-draws[:, places] / sigma, [0.5, *level_ends(level)], axis=0))
+    low, high = end_names(level)
+    return {"hazard ratio": middle, f"hazard {low}": lower, f"hazard {high}": upper}
 
 
 def draws_of(posterior: Fitted) -> pandas.DataFrame:
@@ -167,6 +181,8 @@ def notes(posterior: Fitted) -> tuple[str, ...]:
         sentences.append(f"Levels of categories are compared with {levels}.")
     if posterior.design is not None:
         sentences += [f"Labels: {note}." for note in posterior.design.notes]
+    if posterior.design is not None and posterior.model is not None and posterior.model.loss.reading:
+        sentences.append(posterior.model.loss.reading)
     sentences += [
         f"Draws: {draws_sentence(posterior)}",
         f"Verdict: {verdict_sentence(posterior)} {_APART}",

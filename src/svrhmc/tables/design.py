@@ -262,7 +262,8 @@ class Design:
 @dataclass(frozen=True, eq=False)
 class Designed:
     """Rows, the response and further columns that were asked for; the design; which rows of the table are in it; the
-    columns that all of it was made of; and the terms of group effects, with the smooths after them.
+    columns that all of it was made of; the terms of group effects, with the smooths after them; and whether the
+    response is `Surv(time, event)`.
     """
 
     X: Matrix
@@ -273,6 +274,7 @@ class Designed:
     gaps: dict[str, int]
     columns: Columns
     groups: tuple[Group | Smooth, ...] = ()
+    survival: bool = False
 
     @property
     def dropped(self) -> int:
@@ -319,7 +321,7 @@ def designed(
     groups += [smooth.made(columns) for smooth in design.smooths]
     return Designed(
         X, response_of(made.response, columns, given), {name: columns[name] for name in extra}, design, kept, gaps,
-        columns, tuple(groups),
+        columns, tuple(groups), made.response.survival,
     )  # fmt: skip
 
 

@@ -36,6 +36,7 @@ import numpy as np
 
 from svrhmc.core.errors import DataError, missing, nearest, requirement
 from svrhmc.tables.columns import Level
+from svrhmc.tables.surv import surv
 
 Value = Any  # what an expression gives: a number, a column, or what a transform of formulaic or of the user makes
 State = dict[str, Any]  # what transforms have learned from all rows, by their text
@@ -76,8 +77,9 @@ _CONTRASTS = {
     "contr.sum": "sum",
     "contr.treatment": "treatment",
 }
-_OWN = ("C", "I", "Q")
-_PLAIN = frozenset((*_NUMPY, *(f"np.{name}" for name in _NUMPY), "I", "Q"))  # which never learn
+SURV = "Surv"  # times that may be censored: the whole of a response
+_OWN = ("C", "I", "Q", SURV)
+_PLAIN = frozenset((*_NUMPY, *(f"np.{name}" for name in _NUMPY), "I", "Q", SURV))  # which never learn
 SMOOTH = "s"  # the name of smooths, which are terms and no functions
 FUNCTIONS = frozenset((*_NUMPY, *(f"np.{name}" for name in _NUMPY), *_SIZES, *_CONTRASTS, *_OWN))
 _INSTEAD = {  # names of other languages and libraries, and what to write here
@@ -150,6 +152,11 @@ class Expression:
         tree = self.tree
         bare = isinstance(tree, ast.Call) and self._called(tree) == "C" and len(tree.args) == 1 and not tree.keywords
         return self._column(tree.args[0]) if bare and isinstance(tree, ast.Call) else None
+
+    @property
+    def survival(self) -> bool:
+        """Whether it is `Surv(time, event)`, times that may be censored."""
+        return isinstance(self.tree, ast.Call) and self._called(self.tree) == SURV
 
     @property
     def coded(self) -> bool:
@@ -461,6 +468,10 @@ class _Computation:
             return self._category(node, *arguments, **keywords)
         if name == "I":
             return self._one(arguments, keywords)
+        if name == SURV:
+            if node is not self.whole.tree:
+                raise self.whole._wrong("Surv(time, event) is the whole response, and part of no expression")
+            return surv(self.rows, *arguments, **keywords)
         if name in _CONTRASTS:
             return _contrast(name, *arguments, **keywords)
         if name.removeprefix("np.") in _NUMPY:

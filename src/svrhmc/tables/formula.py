@@ -69,6 +69,11 @@ class Factor:
         return (self.text,) if self.expression is None else self.expression.variables
 
     @property
+    def survival(self) -> bool:
+        """Whether it is `Surv(time, event)`."""
+        return self.expression is not None and self.expression.survival
+
+    @property
     def functions(self) -> tuple[str, ...]:
         """Those that it calls."""
         return () if self.expression is None else self.expression.functions
@@ -236,6 +241,8 @@ class _Parser:
             )
         self.response, self.at = value, 2
         terms, intercept = self.terms({frozenset(): INTERCEPT})
+        if any(isinstance(token, Factor) and token.survival for _, token in self.tokens[1:]):
+            raise self._wrong("Surv(time, event) is a response, and stands before '~'")
         return Parsed(value, terms, intercept, tuple(self.groups), tuple(self.smooths))
 
     def terms(self, start: _Sum) -> tuple[tuple[Term, ...], bool]:

@@ -1,0 +1,381 @@
+"""Times until an event, some of them right-censored: accelerated failure time, log T = η + σε.
+
+A label is +time where the event was seen, and −time where the row was last seen without it (`censored`). With
+z = (log time − η)/σ, d = 1 for an event and 0 for a censored time, f the density of ε and S its survival function,
+
+    ℓ = d log σ + g(z),     g = −log f(z) for an event,     −log S(z) for a censored time;     constant: d log time.
+
+    exponential      σ = 1, ε as for Weibull times      g = eᶻ − dz
+    weibull          S(z) = exp(−eᶻ)                    g = eᶻ − dz
+    log-logistic     S(z) = 1/(1 + eᶻ)                  g = softplus(z) + d softplus(−z)
+    log-normal       S(z) = Φ(−z)                       g = ½z² or −log Φ(−z)      (`log_normal.py`)
+
+g is convex in z, so that ℓ is convex in η given σ, but not in (η, log σ). e^β multiplies every quantile of the time; of
+exponential and Weibull times the hazard is multiplied by e^{−β/σ}.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from svrhmc.core.arrays import Array
+from svrhmc.core.errors import real_array, requirement
+from svrhmc.core.serialise import part
+from svrhmc.families.base import Coded, Family, Formulas, Loss, SharedFamily, family, spread_unsettled
+from svrhmc.families.labels import first
+from svrhmc.families.recession import Faces, sides
+
+
+@family
+def exponential() -> Loss:
+    """Times with a constant hazard e^{−t}; labels are +time for events, −time for censored times.
+
+    >>> float(exponential().value(np.array(0.0), np.array(-2.0)))  # still without the event at time 2
+    2.0
+    """
+    return ExponentialLoss()
+
+
+@family
+def weibull() -> Loss:
+    """Times with survival function exp(−(time/eᵗ)^{1/σ}), log σ the last coordinate of x; labels are +time for events,
+    −time for censored times.
+
+    >>> float(weibull().mean(np.array([0.0, 0.0])))
+    1.0
+    """
+    return WeibullLoss()
+
+
+@family
+def log_logistic() -> Loss:
+    """Times with survival function 1/(1 + (time/eᵗ)^{1/σ}), log σ the last coordinate of x; labels are +time for
+    events, −time for censored times.
+
+    >>> float(log_logistic().draw(np.array([0.0, 0.3]), np.array(0.5)))  # eᵗ is the median
+    1.0
+    """
+    return LogLogisticLoss()
+
+
+def censored(time: npt.ArrayLike, event: npt.ArrayLike) -> Array:
+    """Labels of times that may be right-censored: +time where the event was seen, −time where it was not.
+
+    event: 1 or True where the event was seen at that time, 0 or False where the row was last seen without it.
+
+    >>> censored([2.0, 5.0], [True, False])
+    array([ 2., -5.])
+    """
+    times = np.asarray(real_array("time", time, ("n",)), np.float64)
+    seen = np.asarray(real_array("event", event, (len(times),)), np.float64)
+    if (wrong := times <= 0).any():
+        why = "give rows that end at once half of the shortest time, or leave them out"
+        raise requirement("time", "numbers above 0", first(times, wrong), why)
+    if (wrong := (seen != 0) & (seen != 1)).any():
+        why = "compare it with what stands for the event, such as status == 2"
+        raise requirement("event", "0 or 1, or false or true", first(seen, wrong), why)
+    return np.where(seen == 1, times, -times)
+
+
+class Law(NamedTuple):
+    """The law of ε: its g, g′ and g″ of (z, d) over some primitives, its quantiles, E e^{σε}, its variance, and what
+    −log f has besides g.
+    """
+
+    parts: Callable[[Any], tuple[Any, Any, Any]]
+    quantile: Callable[[Array], Array]
+    mean: Callable[[Array], Array]
+    variance: float
+    constant: float = 0.0
+
+
+def _extreme_parts(op: Any) -> tuple[Any, Any, Any]:
+    exp = op.exp
+
+    def value(z: Any, event: Any) -> Any:
+        return exp(z) - event * z
+
+    def slope(z: Any, event: Any) -> Any:
+        return exp(z) - event
+
+    def bend(z: Any, event: Any) -> Any:
+        return exp(z)
+
+    return op.function(value), op.function(slope), bend
+
+
+def _logistic_parts(op: Any) -> tuple[Any, Any, Any]:
+    softplus, sigmoid = op.softplus, op.sigmoid
+
+    def value(z: Any, event: Any) -> Any:
+        return softplus(z) + event * softplus(-z)
+
+    def slope(z: Any, event: Any) -> Any:
+        return sigmoid(z) - event * sigmoid(-z)
+
+    def bend(z: Any, event: Any) -> Any:
+        return (1.0 + event) * sigmoid(z) * sigmoid(-z)
+
+    return op.function(value), op.function(slope), bend
+
+
+def _gamma_of_one_more(sigma: Array) -> Array:
+    from scipy.special import gamma
+
+    return np.asarray(gamma(1 + sigma), np.float64)
+
+
+def _logistic_mean(sigma: Array) -> Array:
+    """πσ/sin πσ, and ∞ from σ = 1 on."""
+    return np.where(sigma < 1, 1 / np.sinc(np.minimum(sigma, 0.999999999)), np.inf)
+
+
+EXTREME = Law(_extreme_parts, lambda u: np.log(-np.log1p(-u)), _gamma_of_one_more, math.pi**2 / 6)
+LOGISTIC = Law(_logistic_parts, lambda u: np.log(u) - np.log1p(-u), _logistic_mean, math.pi**2 / 3)
+
+
+def accelerated(op: Any, law: Law) -> Formulas:
+    """t = (η, τ), τ = log σ: slopes −g′e^{−τ} and d − zg′, curvatures g″e^{−2τ}, (g′ + zg″)e^{−τ} and z(g′ + zg″)."""
+    exp, log, where, zero, one = op.exp, op.log, op.where, op.number(0), op.number(1)
+    g, pull_of, bend_of = law.parts(op)
+
+    @op.function
+    def parts(eta: Any, tau: Any, y: Any) -> Any:
+        inverse = exp(-tau)
+        return (log(abs(y)) - eta) * inverse, where(y > zero, one, zero), inverse
+
+    def value(loss: Any, eta: Any, tau: Any, y: Any) -> Any:
+        z, event, _ = parts(eta, tau, y)
+        return event * tau + g(z, event)
+
+    def slope(loss: Any, eta: Any, tau: Any, y: Any) -> Any:
+        z, event, inverse = parts(eta, tau, y)
+        pull = pull_of(z, event)
+        return -pull * inverse, event - z * pull
+
+    def curvature(loss: Any, eta: Any, tau: Any, y: Any) -> Any:
+        z, event, inverse = parts(eta, tau, y)
+        bend = bend_of(z, event)
+        cross = pull_of(z, event) + z * bend
+        return bend * inverse * inverse, cross * inverse, z * cross
+
+    def energies(loss: Any, count: Any, t: Any, y: Any, s: Any, valued: Any) -> None:
+        for i in range(count):
+            z, event, inverse = parts(t[0, i], t[1, i], y[i])
+            pull = pull_of(z, event)
+            s[0, i], s[1, i] = -pull * inverse, event - z * pull
+            if valued:
+                t[2, i] = event * t[1, i] + g(z, event)
+
+    return Formulas(slope, curvature, value, energies=energies, arguments=2)
+
+
+class Exponential(NamedTuple):
+    """eᶻ − dz, z = log time − η."""
+
+    @staticmethod
+    def formulas(op: Any) -> Formulas:
+        """ℓ′ = d − eᶻ, ℓ″ = eᶻ."""
+        exp, log, where, zero, one = op.exp, op.log, op.where, op.number(0), op.number(1)
+
+        def both(loss: Any, t: Any, y: Any) -> Any:
+            z, event = log(abs(y)) - t, where(y > zero, one, zero)
+            hazard = exp(z)
+            return hazard - event * z, event - hazard
+
+        def slope(loss: Any, t: Any, y: Any) -> Any:
+            return where(y > zero, one, zero) - exp(log(abs(y)) - t)
+
+        def curvature(loss: Any, t: Any, y: Any) -> Any:
+            return exp(log(abs(y)) - t)
+
+        return Formulas(slope, curvature, both=both)
+
+
+class Weibull(NamedTuple):
+    """d log σ + eᶻ − dz."""
+
+    blocks: int
+    shared: int
+
+    @staticmethod
+    def formulas(op: Any) -> Formulas:
+        """Those of the extreme value law."""
+        return accelerated(op, EXTREME)
+
+
+class LogLogistic(NamedTuple):
+    """d log σ + softplus(z) + d softplus(−z)."""
+
+    blocks: int
+    shared: int
+
+    @staticmethod
+    def formulas(op: Any) -> Formulas:
+        """Those of the logistic law."""
+        return accelerated(op, LOGISTIC)
+
+
+class Times(Family):
+    """What the families of times have in common, by the law of ε."""
+
+    law: ClassVar[Law]
+    ratio = "time ratio"
+    modelled = "the logarithm of the time in {response}"
+    reading = (
+        "A coefficient is a change of the logarithm of time: e to its power is a time ratio, above 1 for longer times "
+        "(posterior.ratios())."
+    )
+    signed = True
+
+    def scale(self, t: Array) -> tuple[Array, Array]:
+        """η and σ."""
+        return t[..., 0], np.exp(t[..., 1])
+
+    def with_censoring(self) -> Loss:
+        return self
+
+    def labels(self, y: npt.ArrayLike, n: int) -> Array:
+        """+time or −time, and no 0."""
+        array = np.asarray(real_array("y", y, (n,)), np.float64)
+        if (wrong := array == 0).any():
+            why = "give rows that end at once half of the shortest time, or leave them out"
+            raise requirement("y", f"times above 0 for the {self.name} family", first(array, wrong), why)
+        return array
+
+    def coded(self, y: npt.ArrayLike) -> Coded:
+        """Refuses labels without a single event."""
+        require_event(np.asarray(y))
+        return Coded(self, y)
+
+    def on_link(self, y: Array) -> Array:
+        return np.log(np.abs(y))
+
+    def overall(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
+        """The log of all time over the number of events, as for a constant hazard (half an event where there is none),
+        and 1: a large effect is the same in any unit of time.
+        """
+        logs = np.log(np.maximum(np.abs(y), 1e-300)) - offset
+        high = float(logs.max())
+        events = max(float(weights @ (y > 0)), 0.5)
+        return high + math.log(float(weights @ np.exp(logs - high))) - math.log(events), 1.0
+
+    def faces(self, y: Array) -> Faces:
+        """At a given σ an event bounds η both ways, a censored time from below alone."""
+        return sides(np.asarray(y) > 0, True)
+
+    def unsettled(
+        self, weight: float, free: int, exact: bool, flat: Sequence[bool] = (), y: Array | None = None
+    ) -> str | None:
+        """∫dβ e^{−f} ~ e^{−(events − free)τ} as τ → ∞; where events have no residual, f falls for ever as τ → −∞."""
+        events = weight if y is None else min(weight, float((y > 0).sum()))
+        return spread_unsettled(events, free, exact)
+
+    def link_variance(self, mean: Array, shared: Array) -> Array:
+        """That of σε."""
+        sigma = np.exp(shared[:, 0]) if self.shared else np.ones(len(mean))
+        return np.asarray(self.law.variance * sigma**2, np.float64)
+
+    def mean(self, t: Array) -> Array:
+        """e^η E e^{σε}, which may be ∞."""
+        eta, sigma = self.scale(t)
+        with np.errstate(over="ignore"):
+            return np.asarray(np.exp(eta) * self.law.mean(sigma), np.float64)
+
+    def constant(self, y: Array, trials: Array | None = None) -> Array:
+        """log time of an event, and what its density has besides."""
+        return np.where(np.asarray(y) > 0, np.log(np.abs(y)) + self.law.constant, 0.0)
+
+    def seen(self, y: Array, trials: Array | None = None) -> Array:
+        """The times, whether they ended in an event or not."""
+        return np.abs(y)
+
+    def censored(self, y: Array) -> npt.NDArray[np.bool_]:
+        return np.asarray(y) < 0
+
+    def draw(self, t: Array, u: Array, trials: Array | None = None) -> Array:
+        """e^{η + σε} with ε the quantile of its law."""
+        eta, sigma = self.scale(t)
+        with np.errstate(over="ignore"):
+            return np.asarray(np.exp(eta + sigma * self.law.quantile(np.asarray(u))), np.float64)
+
+    def survival(self, t: Array, time: Array) -> Array:
+        """S = e^{−ℓ} of a censored time."""
+        return np.exp(-self.value(t, -time))
+
+    def cumulative(self, t: Array, y: Array, trials: Array | None = None) -> tuple[Array, Array]:
+        """1 − S at the time of an event; of a censored time all that lies beyond it."""
+        p = -np.expm1(-self.value(t, -np.abs(y)))
+        return p, np.where(np.asarray(y) < 0, 1.0, p)
+
+
+@part
+@dataclass(frozen=True)
+class ExponentialLoss(Times):
+    """log T = η + ε, P(ε > z) = exp(−eᶻ)."""
+
+    name = "exponential"
+    law = EXTREME
+    far_off = "family='weibull', whose hazard may rise or fall"
+    proportional_hazards = True
+    convex = True
+    nanoseconds = 7.0
+    kernel = Exponential
+
+    def scale(self, t: Array) -> tuple[Array, Array]:
+        """η and 1."""
+        return t, np.ones(np.shape(t))
+
+    def start(self, y: Array) -> Array:
+        """The η that an event at this time has as its mode."""
+        return self.on_link(y)
+
+
+class ScaledTimes(Times, SharedFamily):
+    """Those with a σ of their own, t = (η, log σ)."""
+
+    shared_names = ("log sigma",)
+    convex_given_shared = True
+    spread = True
+    without_residuals = "give log σ a normal prior, or drop columns"
+
+
+@part
+@dataclass(frozen=True)
+class WeibullLoss(ScaledTimes):
+    """log T = η + σε, P(ε > z) = exp(−eᶻ); the shape of the Weibull law is 1/σ."""
+
+    name = "weibull"
+    mistaken = ("weibull-aft", "weibullaft", "survreg", "surv", "survival")
+    law = EXTREME
+    far_off = "family='log-logistic', which has heavier tails"
+    proportional_hazards = True
+    nanoseconds = 5.0
+    kernel = Weibull
+
+
+@part
+@dataclass(frozen=True)
+class LogLogisticLoss(ScaledTimes):
+    """log T = η + σε, P(ε > z) = 1/(1 + eᶻ)."""
+
+    name = "log-logistic"
+    aliases = ("loglogistic",)
+    mistaken = ("fisk", "loglogistic-aft", "log-logistic-aft")
+    law = LOGISTIC
+    far_off = "family='weibull' or 'log-normal'"
+    nanoseconds = 6.6
+    kernel = LogLogistic
+
+
+def require_event(y: npt.NDArray[Any]) -> None:
+    """Refuse times of which every one is censored."""
+    if y.dtype.kind in "iuf" and y.size and (y < 0).all():
+        why = "nothing tells how long it takes until the event: look at which value of the event column stands for it"
+        raise requirement("y", "times of which some ended in the event", f"{y.size:,} censored times alone", why)
