@@ -190,6 +190,7 @@ def test_every_family_says_what_its_outcome_is():
         "ordinal": "classes", "beta-binomial": "events", "beta": "numbers", "geometric": "counts",
         "hurdle-poisson": "counts", "hurdle-negative-binomial": "counts", "zero-inflated-poisson": "counts",
         "zero-inflated-negative-binomial": "counts", "log-normal": "numbers", "inverse-gaussian": "numbers",
+        "exponential": "numbers", "weibull": "numbers", "log-logistic": "numbers",
     }  # fmt: skip
 
 
