@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,7 @@ from svrhmc.core.serialise import part
 from svrhmc.families.base import Coded, Formulas, Loss, family
 from svrhmc.families.gaussian import GaussianLoss
 from svrhmc.families.labels import logarithms
+from svrhmc.families.primitives import Primitives, Value
 from svrhmc.families.times import Law, ScaledTimes, accelerated
 
 
@@ -94,17 +95,17 @@ class LogNormalLoss(GaussianLoss):
         return CensoredLogNormalLoss().survival(t, time)
 
 
-def _normal_parts(op: Any) -> tuple[Any, Any, Any]:
+def _normal_parts(op: Primitives) -> tuple[Value, Value, Value]:
     """λ = φ(z)/Φ(−z): g′ = λ and g″ = λ(λ − z) of a censored time."""
     mills, minus_log_normal, where, half = op.mills, op.minus_log_normal, op.where, op.number(0.5)
 
-    def value(z: Any, event: Any) -> Any:
+    def value(z: Value, event: Value) -> Value:
         return where(event > half, half * z * z, minus_log_normal(-z, mills(-z)[0]))
 
-    def slope(z: Any, event: Any) -> Any:
+    def slope(z: Value, event: Value) -> Value:
         return where(event > half, z, mills(-z)[0])
 
-    def bend(z: Any, event: Any) -> Any:
+    def bend(z: Value, event: Value) -> Value:
         hazard, excess = mills(-z)
         return where(event > half, 1.0, hazard * excess)
 
@@ -127,7 +128,7 @@ class CensoredLogNormal(NamedTuple):
     shared: int
 
     @staticmethod
-    def formulas(op: Any) -> Formulas:
+    def formulas(op: Primitives) -> Formulas:
         """Those of the normal law."""
         return accelerated(op, NORMAL)
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,7 @@ from svrhmc.core.errors import real_array, requirement
 from svrhmc.core.serialise import part
 from svrhmc.families.base import Coded, Family, Formulas, Loss, SharedFamily, family, spread_unsettled
 from svrhmc.families.labels import first
+from svrhmc.families.primitives import Fields, Primitives, Value
 from svrhmc.families.recession import Faces, sides
 
 
@@ -88,38 +89,38 @@ class Law(NamedTuple):
     −log f has besides g.
     """
 
-    parts: Callable[[Any], tuple[Any, Any, Any]]
+    parts: Callable[[Primitives], tuple[Value, Value, Value]]
     quantile: Callable[[Array], Array]
     mean: Callable[[Array], Array]
     variance: float
     constant: float = 0.0
 
 
-def _extreme_parts(op: Any) -> tuple[Any, Any, Any]:
+def _extreme_parts(op: Primitives) -> tuple[Value, Value, Value]:
     exp = op.exp
 
-    def value(z: Any, event: Any) -> Any:
+    def value(z: Value, event: Value) -> Value:
         return exp(z) - event * z
 
-    def slope(z: Any, event: Any) -> Any:
+    def slope(z: Value, event: Value) -> Value:
         return exp(z) - event
 
-    def bend(z: Any, event: Any) -> Any:
+    def bend(z: Value, event: Value) -> Value:
         return exp(z)
 
     return op.function(value), op.function(slope), bend
 
 
-def _logistic_parts(op: Any) -> tuple[Any, Any, Any]:
+def _logistic_parts(op: Primitives) -> tuple[Value, Value, Value]:
     softplus, sigmoid = op.softplus, op.sigmoid
 
-    def value(z: Any, event: Any) -> Any:
+    def value(z: Value, event: Value) -> Value:
         return softplus(z) + event * softplus(-z)
 
-    def slope(z: Any, event: Any) -> Any:
+    def slope(z: Value, event: Value) -> Value:
         return sigmoid(z) - event * sigmoid(-z)
 
-    def bend(z: Any, event: Any) -> Any:
+    def bend(z: Value, event: Value) -> Value:
         return (1.0 + event) * sigmoid(z) * sigmoid(-z)
 
     return op.function(value), op.function(slope), bend
@@ -140,32 +141,32 @@ EXTREME = Law(_extreme_parts, lambda u: np.log(-np.log1p(-u)), _gamma_of_one_mor
 LOGISTIC = Law(_logistic_parts, lambda u: np.log(u) - np.log1p(-u), _logistic_mean, math.pi**2 / 3)
 
 
-def accelerated(op: Any, law: Law) -> Formulas:
+def accelerated(op: Primitives, law: Law) -> Formulas:
     """t = (η, τ), τ = log σ: slopes −g′e^{−τ} and d − zg′, curvatures g″e^{−2τ}, (g′ + zg″)e^{−τ} and z(g′ + zg″)."""
     exp, log, where, zero, one = op.exp, op.log, op.where, op.number(0), op.number(1)
     g, pull_of, bend_of = law.parts(op)
 
     @op.function
-    def parts(eta: Any, tau: Any, y: Any) -> Any:
+    def parts(eta: Value, tau: Value, y: Value) -> Value:
         inverse = exp(-tau)
         return (log(abs(y)) - eta) * inverse, where(y > zero, one, zero), inverse
 
-    def value(loss: Any, eta: Any, tau: Any, y: Any) -> Any:
+    def value(loss: Fields, eta: Value, tau: Value, y: Value) -> Value:
         z, event, _ = parts(eta, tau, y)
         return event * tau + g(z, event)
 
-    def slope(loss: Any, eta: Any, tau: Any, y: Any) -> Any:
+    def slope(loss: Fields, eta: Value, tau: Value, y: Value) -> Value:
         z, event, inverse = parts(eta, tau, y)
         pull = pull_of(z, event)
         return -pull * inverse, event - z * pull
 
-    def curvature(loss: Any, eta: Any, tau: Any, y: Any) -> Any:
+    def curvature(loss: Fields, eta: Value, tau: Value, y: Value) -> Value:
         z, event, inverse = parts(eta, tau, y)
         bend = bend_of(z, event)
         cross = pull_of(z, event) + z * bend
         return bend * inverse * inverse, cross * inverse, z * cross
 
-    def energies(loss: Any, count: Any, t: Any, y: Any, s: Any, valued: Any) -> None:
+    def energies(loss: Fields, count: Value, t: Value, y: Value, s: Value, valued: Value) -> None:
         for i in range(count):
             z, event, inverse = parts(t[0, i], t[1, i], y[i])
             pull = pull_of(z, event)
@@ -180,19 +181,19 @@ class Exponential(NamedTuple):
     """eᶻ − dz, z = log time − η."""
 
     @staticmethod
-    def formulas(op: Any) -> Formulas:
+    def formulas(op: Primitives) -> Formulas:
         """ℓ′ = d − eᶻ, ℓ″ = eᶻ."""
         exp, log, where, zero, one = op.exp, op.log, op.where, op.number(0), op.number(1)
 
-        def both(loss: Any, t: Any, y: Any) -> Any:
+        def both(loss: Fields, t: Value, y: Value) -> Value:
             z, event = log(abs(y)) - t, where(y > zero, one, zero)
             hazard = exp(z)
             return hazard - event * z, event - hazard
 
-        def slope(loss: Any, t: Any, y: Any) -> Any:
+        def slope(loss: Fields, t: Value, y: Value) -> Value:
             return where(y > zero, one, zero) - exp(log(abs(y)) - t)
 
-        def curvature(loss: Any, t: Any, y: Any) -> Any:
+        def curvature(loss: Fields, t: Value, y: Value) -> Value:
             return exp(log(abs(y)) - t)
 
         return Formulas(slope, curvature, both=both)
@@ -205,7 +206,7 @@ class Weibull(NamedTuple):
     shared: int
 
     @staticmethod
-    def formulas(op: Any) -> Formulas:
+    def formulas(op: Primitives) -> Formulas:
         """Those of the extreme value law."""
         return accelerated(op, EXTREME)
 
@@ -217,7 +218,7 @@ class LogLogistic(NamedTuple):
     shared: int
 
     @staticmethod
-    def formulas(op: Any) -> Formulas:
+    def formulas(op: Primitives) -> Formulas:
         """Those of the logistic law."""
         return accelerated(op, LOGISTIC)
 
@@ -374,7 +375,7 @@ class LogLogisticLoss(ScaledTimes):
     kernel = LogLogistic
 
 
-def require_event(y: npt.NDArray[Any]) -> None:
+def require_event(y: Array) -> None:
     """Refuse times of which every one is censored."""
     if y.dtype.kind in "iuf" and y.size and (y < 0).all():
         why = "nothing tells how long it takes until the event: look at which value of the event column stands for it"

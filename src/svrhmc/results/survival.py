@@ -26,6 +26,8 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.errors import positive, real_array, requirement
 from svrhmc.core.figures import COLOURS, STYLE, matplotlib, written
 from svrhmc.core.summaries import Summary, end_names, level_ends
+from svrhmc.families.base import Loss
+from svrhmc.results.base import Fitted
 from svrhmc.results.predict import Grouping, predictions_at
 
 _POINTS = 101  # of curves, where no times are given
@@ -141,7 +143,7 @@ def kaplan_meier(time: npt.ArrayLike, event: npt.ArrayLike, weights: npt.ArrayLi
 
 
 def survival_of(
-    posterior: Any,
+    posterior: Fitted,
     X: Any,
     times: npt.ArrayLike | None,
     horizon: float | None,
@@ -173,7 +175,7 @@ def survival_of(
     )  # fmt: skip
 
 
-def restricted_means(loss: Any, t: Array, horizon: float) -> Array:
+def restricted_means(loss: Loss, t: Array, horizon: float) -> Array:
     """E min(T, h) at t."""
     v, weight = np.polynomial.legendre.leggauss(_NODES)
     v, weight = (v + 1) / 2, weight / 2
@@ -185,13 +187,13 @@ def restricted_means(loss: Any, t: Array, horizon: float) -> Array:
     return np.asarray(total, np.float64)
 
 
-def _survival(loss: Any, t: Array, time: float) -> Array:
+def _survival(loss: Loss, t: Array, time: float) -> Array:
     """P(T > time), which is 1 at 0."""
     shape = t.shape[: t.ndim - len(loss.tail)]
     return np.asarray(loss.survival(t, np.full(shape, time)) if time > 0 else np.ones(shape), np.float64)
 
 
-def _times(posterior: Any, times: npt.ArrayLike | None) -> Array:
+def _times(posterior: Fitted, times: npt.ArrayLike | None) -> Array:
     """Those given, or even ones up to the longest that was fitted."""
     if times is None:
         form = posterior.form

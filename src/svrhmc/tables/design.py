@@ -65,11 +65,11 @@ class Design:
     trials: str = ""
     dropped: int = 0
     guessed: str = ""
-    notes: tuple[str, ...] = ()
     shifted: bool = False  # whether an offset or an exposure was given beside the table
     tried: bool = False  # whether trials were given beside the table
     group_terms: Indices | None = field(default=None, repr=False)  # as `svrhmc.tables.groups` writes them
     smooth_terms: Indices | None = field(default=None, repr=False)  # as `svrhmc.tables.smooths` writes them
+    notes: tuple[str, ...] = ()
     transforms: ClassVar[Mapping[str, Callable[..., object]]] = {}
 
     def require_sound(self) -> None:
