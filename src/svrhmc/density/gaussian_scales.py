@@ -254,13 +254,13 @@ class GaussianScales:
 
     def _solve(self, K: list[Array], ahead: Array, scale: list[Array]) -> tuple[Array, list[Array], Array]:
         """x, the factors L and log |L|, which is nan where there is none."""
-        from scipy.linalg.lapack import dpotrf, dpotrs
+        from scipy.linalg.lapack import dpotrs
 
         solutions, roots, logs = np.zeros(ahead.shape), [], np.zeros(len(ahead))
         for s, matrix in enumerate(K):
-            upper, failed = dpotrf(matrix.T, lower=0, clean=0, overwrite_a=1) if self.core else (matrix, 0)
+            upper = _upper_factor(matrix)
             roots.append(upper)  # Lᵀ, as LAPACK has it
-            if failed or not np.isfinite(np.diag(upper)).all():
+            if not np.isfinite(np.diag(upper)).all():
                 logs[s] = np.nan
             elif self.core:
                 solutions[s] = dpotrs(upper, ahead[s], lower=0)[0]
@@ -299,6 +299,17 @@ class GaussianScales:
         term_blocks = np.array([sum(M[i, j] * v[j] for j in range(i + 1)) for i in range(r)])
         first.put(term_blocks, w)
         return w
+
+
+def _upper_factor(matrix: Array) -> Array:
+    """Lᵀ with LLᵀ a matrix of which the lower triangle is given, in LAPACK's order; nan where there is none.
+
+    By NumPy, which lets other threads go on meanwhile; SciPy's dpotrf does not.
+    """
+    try:
+        return np.asarray(np.linalg.cholesky(matrix).T, np.float64)
+    except np.linalg.LinAlgError:
+        return np.full_like(matrix, np.nan).T
 
 
 def eliminated_term(model: MixedModel) -> Term:
