@@ -99,8 +99,24 @@ class Observations:
         )
 
 
+class PointwiseDensity:
+    """The log predictive density of all rows or groups, from the terms of each."""
+
+    pointwise: Array
+
+    @property
+    def elpd(self) -> float:
+        """The expected log predictive density: larger is better."""
+        return float(self.pointwise.sum())
+
+    @property
+    def se(self) -> float:
+        """The standard error of elpd, as other rows or groups would have made it."""
+        return math.sqrt(len(self.pointwise) * float(self.pointwise.var()))
+
+
 @dataclass(frozen=True, eq=False, repr=False)
-class Loo:
+class Loo(PointwiseDensity):
     """Leave-one-out cross-validation; print it, or take `to_frame()` for what is left out, one by one.
 
     by: the grouping factor whose groups are left out; "": rows. names: of the groups; (): rows, which have numbers.
@@ -119,16 +135,6 @@ class Loo:
     draws: int
     observations: Observations
     error: float = 0.0
-
-    @property
-    def elpd(self) -> float:
-        """The expected log predictive density: larger is better."""
-        return float(self.pointwise.sum())
-
-    @property
-    def se(self) -> float:
-        """The standard error of elpd, as other rows or groups would have made it."""
-        return math.sqrt(len(self.pointwise) * float(self.pointwise.var()))
 
     @property
     def p_loo(self) -> float:

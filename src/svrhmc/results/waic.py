@@ -18,29 +18,19 @@ import numpy as np
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import missing, whole
 from svrhmc.core.summaries import Summary
-from svrhmc.results.loo import rows_in_memory
+from svrhmc.results.loo import PointwiseDensity, rows_in_memory
 from svrhmc.results.predict import log_likelihoods
 
 _LARGE = 0.4  # pᵢ, from which on the expansion fails
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Waic:
+class Waic(PointwiseDensity):
     """The criterion; print it, or take `to_frame()` for the rows. pointwise: its terms. p: pᵢ. draws: how many."""
 
     pointwise: Array
     p: Array
     draws: int
-
-    @property
-    def elpd(self) -> float:
-        """The expected log predictive density: larger is better."""
-        return float(self.pointwise.sum())
-
-    @property
-    def se(self) -> float:
-        """The standard error of elpd, as other rows would have made it."""
-        return math.sqrt(len(self.pointwise) * float(self.pointwise.var()))
 
     @property
     def p_waic(self) -> float:
