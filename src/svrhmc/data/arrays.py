@@ -40,22 +40,24 @@ def from_arrays(
     client: as for `from_parquet`.
     """
     workers = workers_of(client)
-    sources = [None if each is None else source_of(each) for each in (X, y, offset, weights)]
+    sources = [None if source is None else source_of(source) for source in (X, y, offset, weights)]
     _require_paths(workers, sources)
-    arrays = [None if each is None else mapped(each) for each in sources]
+    arrays = [None if source is None else mapped(source) for source in sources]
     rows, labels = arrays[0], arrays[1]
     assert rows is not None
     if rows.ndim != 2 or rows.dtype.kind not in "biuf" or not len(rows):
         raise requirement("X", "an array of numbers, (rows, columns)", f"{rows.dtype} of shape {rows.shape}")
-    for name, each in zip(("y", "offset", "weights"), (labels, *arrays[2:]), strict=True):
-        if each is not None and each.shape != (len(rows),):
-            raise requirement(name, f"an array of {len(rows)} numbers", f"one of shape {each.shape}")
-    known = names_for(names, rows.shape[1])
-    if len(known) != rows.shape[1]:
-        raise requirement("names", f"{rows.shape[1]} names", len(known))
+    for name, array in zip(("y", "offset", "weights"), (labels, *arrays[2:]), strict=True):
+        if array is not None and array.shape != (len(rows),):
+            raise requirement(name, f"an array of {len(rows)} numbers", f"one of shape {array.shape}")
+    column_names = names_for(names, rows.shape[1])
+    if len(column_names) != rows.shape[1]:
+        raise requirement("names", f"{rows.shape[1]} names", len(column_names))
     count = -(-len(rows) // _ROWS) if partitions is None else whole("partitions", partitions, 1, len(rows))
     count = max(count, cores()) if partitions is None and len(rows) > _ROWS else count
-    return InPartitions(ArraysReader(sources[0], sources[1], cuts_of(len(rows), count), known, *sources[2:]), workers)
+    return InPartitions(
+        ArraysReader(sources[0], sources[1], cuts_of(len(rows), count), column_names, *sources[2:]), workers
+    )
 
 
 def from_sparse(
@@ -76,14 +78,14 @@ def from_sparse(
     sizes = np.array([shape[0] for shape in shapes], np.int64)
     if mapped(labels).shape != (int(sizes.sum()),):
         raise requirement("y", f"an array of {int(sizes.sum())} labels", f"one of shape {mapped(labels).shape}")
-    kind = np.float32 if all(each == np.float32 for each in kinds) else np.float64
+    kind = np.float32 if all(kind_of_block == np.float32 for kind_of_block in kinds) else np.float64
     cuts = np.concatenate([[0], np.cumsum(sizes)])
     return InPartitions(SparseReader(files, labels, cuts, names_for(None, shapes[0][1]), kind), workers)
 
 
 def _require_paths(workers: Workers, sources: list[Source]) -> None:
     """Arrays stay in this process: others read files."""
-    if not isinstance(workers, Threads) and any(not (each is None or isinstance(each, str)) for each in sources):
+    if not isinstance(workers, Threads) and any(not (source is None or isinstance(source, str)) for source in sources):
         why = "save it by numpy.save, where all workers can read it, and give its path"
         raise requirement("X and y", "paths of .npy files where others than threads read them", "an array", why)
 
@@ -111,7 +113,7 @@ class ArraysReader(Reader):
 
     def identity(self) -> list[str]:
         """Paths, sizes and times of files, or digests of arrays."""
-        return [_identity(each) for each in (self.X, self.y, self.offset, self.weights) if each is not None]
+        return [_identity(source) for source in (self.X, self.y, self.offset, self.weights) if source is not None]
 
     def read(self, number: int) -> Iterator[Block]:
         rows = slice(*self.cuts[number : number + 2])

@@ -62,26 +62,26 @@ def _chunks(X: Lazy, more: tuple[Lazy, ...], names: Sequence[str] | None, worker
     if X.ndim != 2 or X.dtype.kind not in "biuf" or X.numblocks[1] != 1:
         given = f"{X.dtype} of shape {X.shape} in {X.numblocks} chunks"
         raise requirement("data", "an array of numbers (rows, columns) in chunks of whole rows", given, "rechunk it")
-    known = names_for(names, X.shape[1])
-    if len(known) != X.shape[1]:
-        raise requirement("features", f"{X.shape[1]} names", len(known))
+    column_names = names_for(names, X.shape[1])
+    if len(column_names) != X.shape[1]:
+        raise requirement("features", f"{X.shape[1]} names", len(column_names))
     graphs = graphs_of(X)
     others: list[Graphs | None] = []
     sizes = _chunk_sizes(X, graphs, workers)
-    for name, each in zip(("target", "offset", "weights"), more, strict=True):
-        if each is None and name != "target":
+    for name, collection in zip(("target", "offset", "weights"), more, strict=True):
+        if collection is None and name != "target":
             others.append(None)
             continue
-        if not hasattr(each, "to_delayed") or each.ndim != 1:
-            raise requirement(name, "a Dask array of one axis, as X is one", type(each).__name__)
-        parts = graphs_of(each)
+        if not hasattr(collection, "to_delayed") or collection.ndim != 1:
+            raise requirement(name, "a Dask array of one axis, as X is one", type(collection).__name__)
+        parts = graphs_of(collection)
         others.append(parts)
-        if _chunk_sizes(each, parts, workers) != sizes:
-            raise requirement(name, "in chunks of as many rows as those of X", f"{each.chunks[0]}", "rechunk it")
+        if _chunk_sizes(collection, parts, workers) != sizes:
+            raise requirement(name, "in chunks of as many rows as those of X", f"{collection.chunks[0]}", "rechunk it")
     if not sum(sizes):
         raise DataError("the array has no rows.")
     kind = np.float32 if X.dtype == np.float32 else np.float64
-    return InPartitions(ChunksReader(graphs, tuple(others), np.array(sizes, np.int64), known, kind), workers)
+    return InPartitions(ChunksReader(graphs, tuple(others), np.array(sizes, np.int64), column_names, kind), workers)
 
 
 def _chunk_sizes(array: Lazy, graphs: Graphs, workers: Workers) -> list[int]:
@@ -159,8 +159,8 @@ def _frame(data: Lazy, workers: Workers, wanted: Sequence[str | None] | None) ->
     texts = [name for name in names if kinds[name] == "text"]
     graphs = graphs_of(data[names] if names else data)
     arguments = [(k, k, names, texts, MOST_LEVELS) for k in range(len(graphs.parts))]
-    found = list(each_of(workers, graphs, counted, arguments, "levels and sizes"))
-    for k, part in enumerate(found):
+    counted_parts = list(each_of(workers, graphs, counted, arguments, "levels and sizes"))
+    for k, part in enumerate(counted_parts):
         for name in names:
             if part.rows and part.kinds[name] != kinds[name]:
                 raise DataError(
@@ -169,11 +169,11 @@ def _frame(data: Lazy, workers: Workers, wanted: Sequence[str | None] | None) ->
                 )
     levels = {}
     for name in texts:
-        parts = [part.texts[name] for part in found]
+        parts = [part.texts[name] for part in counted_parts]
         union = None if any(part is None for part in parts) else sorted(set().union(*parts))
         levels[name] = None if union is None or len(union) > MOST_LEVELS else union
     ordered = [name for name in texts if getattr(data.dtypes[name], "ordered", False)]
-    return FrameSource(graphs, np.array([part.rows for part in found], np.int64), kinds, levels, ordered)
+    return FrameSource(graphs, np.array([part.rows for part in counted_parts], np.int64), kinds, levels, ordered)
 
 
 class Counted(NamedTuple):
@@ -216,7 +216,7 @@ class ChunksReader(Reader):
         self.has_offset, self.has_weights = more[1] is not None, more[2] is not None
 
     def only(self, number: int) -> ChunksReader:
-        more = tuple(None if each is None else each.only(number) for each in self.more)
+        more = tuple(None if collection is None else collection.only(number) for collection in self.more)
         return ChunksReader(
             self.X.only(number), more, self.sizes[number : number + 1], self.names, self.dtype, self.first + number
         )
@@ -258,7 +258,7 @@ def graphs_of(collection: Lazy) -> Graphs:
         tasks = dict(delayed[0].dask)
     except Exception as error:
         raise DataError(f"the Dask collection has no graph that can be made: {type(error).__name__}: {error}") from None
-    parts = [Graph(cull(tasks, [each.key])[0], each.key) for each in delayed]  # type: ignore[no-untyped-call]
+    parts = [Graph(cull(tasks, [part.key])[0], part.key) for part in delayed]  # type: ignore[no-untyped-call]
     if any(_is_elsewhere(task) for task in parts[0].tasks.values()):
         raise requirement(
             "data", "a Dask collection that workers can make again", "one that is kept on a cluster",

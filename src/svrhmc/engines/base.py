@@ -350,8 +350,8 @@ class Engine(ABC):
         step. In NumPy unless an engine has a better way: a few thousand estimates take a tenth of a second, and
         compiling a loop for them took 4 to 10 seconds.
         """
-        found: Array = setup.sampler.kernel(setup).estimates(states, step)
-        return found
+        estimates: Array = setup.sampler.kernel(setup).estimates(states, step)
+        return estimates
 
 
 # Where each is: compiled code is not loaded before it is used. "auto" takes the first that can, after the one that is
@@ -398,16 +398,16 @@ def choose(name: str, setup: Setup) -> Engine:
     """
     one_of("engine", name, ("auto", *names()))
     own, reasons = _preferred(setup), {}
-    for each in sorted(names(), key=lambda other: other != own) if name == "auto" else (name,):
-        reason = _reason(load(each), setup)
+    for candidate in sorted(names(), key=lambda other: other != own) if name == "auto" else (name,):
+        reason = _reason(load(candidate), setup)
         if reason is None:
-            load(each).check(setup)
-            return load(each)
-        reasons[each] = reason
+            load(candidate).check(setup)
+            return load(candidate)
+        reasons[candidate] = reason
     if name == "auto":
-        told = "; ".join(f"{each}: {reason}" for each, reason in reasons.items())
-        raise requirement("sampler", "one that some engine runs on this target", repr(setup.sampler), told)
-    others = [each for each in names() if each != name and _reason(load(each), setup) is None]
+        why = "; ".join(f"{candidate}: {reason}" for candidate, reason in reasons.items())
+        raise requirement("sampler", "one that some engine runs on this target", repr(setup.sampler), why)
+    others = [candidate for candidate in names() if candidate != name and _reason(load(candidate), setup) is None]
     allowed = " or ".join(map(repr, ["auto", *others])) + " for this target and sampler"
     raise requirement("engine", allowed, repr(name), reasons[name])
 
@@ -448,9 +448,9 @@ def estimates(setup: Setup, states: Array, step: int) -> Array:
     engine = choose("reference" if rows is not None and rows.is_small else "auto", setup)
     if (block := engine.block) is None:
         return engine.estimates(setup, states, step)
-    found = np.empty(states.shape)
+    estimates = np.empty(states.shape)
     for first in range(0, len(states), block):
         some = np.minimum(np.arange(first, first + block), len(states) - 1)  # the last one fills the last block
         there = engine.estimates(replace(setup, chains=setup.chains[some]), states[some], step)
-        found[first : first + block] = there[: len(states) - first]
-    return found
+        estimates[first : first + block] = there[: len(states) - first]
+    return estimates

@@ -113,11 +113,11 @@ class ReferenceChains(Chains):
                 report(len(place.x))
             x[block], v[block] = place.x, place.v
             memories.append(place.memory())
-        memory = {name: np.concatenate([each[name] for each in memories]) for name in memories[0]}
+        memory = {name: np.concatenate([part[name] for part in memories]) for name in memories[0]}
         spent = self.setup.sampler.spent(state, np.r_[state.step, kept, end], self.setup.target.n)
         evaluations = round((spent[-1] - spent[0]) * len(x))
-        made = Extension(draws, spent[1:-1], evaluations, gradients, accepted)
-        return State(x, v, memory, end, float(spent[-1])), made
+        extension = Extension(draws, spent[1:-1], evaluations, gradients, accepted)
+        return State(x, v, memory, end, float(spent[-1])), extension
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ class GridKernel(Kernel):
         setup, recipe, space = self.setup, self.setup.sampler.recipe, self.setup.target
         stream = Stream(setup.seed, setup.chains)
         words = (stream.words(step, Purpose.BATCH, recipe.batch) for step in range(first, end))
-        window, at = space.gather(np.stack([space.places(*each) for each in words]))
+        window, at = space.gather(np.stack([space.places(*pair) for pair in words]))
         self._target = window.for_steps(first, setup.chains, at)
         self._at_mode = AtMode(recipe, self._target)
 

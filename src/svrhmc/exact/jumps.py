@@ -124,13 +124,13 @@ class Regions:
         """−log of π(cᵢ + Sᵢu) p(i | cᵢ + Sᵢu), up to a constant, for one i of each u."""
         z = self.out(index, u)
         with np.errstate(over="ignore", invalid="ignore"):
-            found: Array = space.potentials(z) - self.log_shares(z)[np.arange(len(z)), index]
-        return found
+            energies: Array = space.potentials(z) - self.log_shares(z)[np.arange(len(z)), index]
+        return energies
 
     def log_determinant(self, index: Indices) -> Array:
         """log det Sᵢ."""
-        found: Array = self._log_determinants[index]
-        return found
+        log_determinants: Array = self._log_determinants[index]
+        return log_determinants
 
     @cached_property
     def log_proposals(self) -> Array:

@@ -158,11 +158,11 @@ class MarginalKernel(Kernel):
         now = self._shared(lambda c: self._begun(int(chains[c]), state, c), places)
         while step < end:
             stop = min(end, (step // self._length + 1) * self._length)
-            made = self._shared(self._blocks_of(chains, now, step, stop), places)
-            now = [chain for _, _, chain in made]
+            blocks = self._shared(self._blocks_of(chains, now, step, stop), places)
+            now = [chain for _, _, chain in blocks]
             for k in range(stop - step):
-                x = np.stack([draws[k] for draws, _, _ in made])
-                yield Place(x, state.v, _memory_of(now), None, np.array([accepted[k] for _, accepted, _ in made]))
+                x = np.stack([draws[k] for draws, _, _ in blocks])
+                yield Place(x, state.v, _memory_of(now), None, np.array([accepted[k] for _, accepted, _ in blocks]))
             step = stop
 
     def _blocks_of(self, chains: Indices, now: list[_Chain], begin: int, end: int) -> Callable[[int], Any]:

@@ -135,10 +135,10 @@ def region(space: Whitened, spread: float, radius: float | None) -> Region:
     """For a target in whitened variables; found once. radius: R, or None for the whole space where ℓ‴ has a bound
     there, and else for the R with the fewest rows. Where ℓ‴ is 0 there is nothing to bound, and R is ∞.
     """
-    known = _found.setdefault(space, {})
-    if (spread, radius) not in known:
-        known[spread, radius] = _make(space, spread, radius)
-    return known[spread, radius]
+    regions = _found.setdefault(space, {})
+    if (spread, radius) not in regions:
+        regions[spread, radius] = _make(space, spread, radius)
+    return regions[spread, radius]
 
 
 def _make(space: Whitened, spread: float, radius: float | None) -> Region:

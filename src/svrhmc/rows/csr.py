@@ -189,5 +189,5 @@ def _row_of(place: int, indptr: Integers) -> int:
     return int(np.searchsorted(indptr, place, side="right")) - 1
 
 
-def _unsound(allowed: str, found: object, why: str) -> ValueError:
-    return requirement("X", f"a CSR matrix with {allowed}", found, why)
+def _unsound(allowed: str, given: object, why: str) -> ValueError:
+    return requirement("X", f"a CSR matrix with {allowed}", given, why)

@@ -147,14 +147,14 @@ class CompiledChains(Chains):
         def work(tell: Report) -> None:
             room, clock = call.room(), Pace()
             for first, last in teams.take(clock):
-                step, each = call.begin, last - first
+                step, chains_at_once = call.begin, last - first
                 while step < (end := call.last) and not teams.stopping.is_set():
-                    whole = call.team is None and each > 1
-                    piece = end if whole else min(end, step + max(1, clock.steps // each))
+                    whole = call.team is None and chains_at_once > 1
+                    piece = end if whole else min(end, step + max(1, clock.steps // chains_at_once))
                     began = time.perf_counter()
                     call.advance(room, (first, last), (step, piece))
-                    clock.learn(each * (piece - step), time.perf_counter() - began)
-                    tell(each * (piece - step))
+                    clock.learn(chains_at_once * (piece - step), time.perf_counter() - began)
+                    tell(chains_at_once * (piece - step))
                     step = piece
 
         share(work, threads, report, teams.stopping)
@@ -185,7 +185,7 @@ class MetropolisCall(Call[Room]):
         evaluated = round(state.spent * chains) + np.cumsum(self.counts.sum(axis=0))
         kept = self._keep.within(self.begin, self.end) - self.begin - 1
         chosen = slice(None) if len(kept) == self.end - self.begin else kept
-        made = Extension(
+        extension = Extension(
             draws=self.draws[:, chosen],
             spent=evaluated[kept] / chains,
             evaluations=int(self.counts.sum()),
@@ -194,7 +194,7 @@ class MetropolisCall(Call[Room]):
             counts=self.counts,
         )
         spent = float(evaluated[-1] / chains) if len(evaluated) else state.spent
-        return State(self.x, state.v, self.memory(), self.end, spent), made
+        return State(self.x, state.v, self.memory(), self.end, spent), extension
 
 
 class Teams:
@@ -225,7 +225,7 @@ def share(work: Callable[[Report], None], threads: int, report: Report, stopped:
     if threads == 1:
         work(report)
         return
-    done, told = [0] * threads, 0
+    done, reported = [0] * threads, 0
 
     def count(place: int) -> None:
         def tell(amount: int) -> None:
@@ -244,9 +244,9 @@ def share(work: Callable[[Report], None], threads: int, report: Report, stopped:
             while waiting:
                 _, waiting = wait(waiting, timeout=base.PIECE_SECONDS)
                 now = sum(done)
-                if now > told:
-                    report(now - told)
-                told = now
+                if now > reported:
+                    report(now - reported)
+                reported = now
         finally:
             stopped.set()
     for future in futures:
@@ -397,8 +397,8 @@ def make_heavy(form: RowsForm, centre: Array | float, orders: int) -> priors.Hea
     if heavy is None:
         return None
     at = np.broadcast_to(centre, form.prior_mean.shape)
-    known = (heavy.slope(at), heavy.curvature(at))
-    removed = [each[heavy.columns] * (orders > k) for k, each in enumerate(known)]
+    derivatives = (heavy.slope(at), heavy.curvature(at))
+    removed = [derivative[heavy.columns] * (orders > k) for k, derivative in enumerate(derivatives)]
     away = heavy.location - at[heavy.columns]
     parts = (heavy.columns, heavy.kinds, away, heavy.scale, heavy.shape, *removed)
     return priors.Heavy(*map(fixed, parts))
@@ -600,7 +600,7 @@ class GridKernel(CompiledKernel):
         """Room for one thread, with what all threads read."""
         setup = self.setup
         work = make_workspace(self.model, self.plan, setup.target.dim, setup.sampler.scheme.normals, steps)
-        work = work._replace(**{name: getattr(work, name)._replace(**known) for name, known in self._shared.items()})
+        work = work._replace(**{name: getattr(work, name)._replace(**fields) for name, fields in self._shared.items()})
         if self.plan.anchored or self.plan.second:
             work.held.anchor[:] = work.held.base
         return work

@@ -41,8 +41,8 @@ def subsampled_kernel(setup: Setup) -> CompiledKernel:
     space, sampler = setup.target, setup.sampler
     how, target = space.whitening, space.target
     require_dense(how)
-    known = np.array_equal(how.centre, target.mode())
-    hessian = target.modal_hessian if known else target.hessian(how.centre)
+    at_mode = np.array_equal(how.centre, target.mode())
+    hessian = target.modal_hessian if at_mode else target.hessian(how.centre)
     region = sampler.region(space)
     if space.at_hand < space.n:
         return GatheredKernel(setup, space.within(sampler.radius), hessian, region)
@@ -71,11 +71,11 @@ class GatheredKernel(CompiledKernel):
 
     def until(self, state: State, end: int) -> int:
         """The end of a stretch whose rows are there."""
-        known, step = self._listed, state.step
-        if known is None or not known.first <= step < known.end:
+        listing, step = self._listed, state.step
+        if listing is None or not listing.first <= step < listing.end:
             most = (step // HIGH + 1) * HIGH  # where the keys of the stream change
-            known = self._listed = self._fetch(state, min(max(end, step + _STRETCH), most))
-        return min(end, known.end)
+            listing = self._listed = self._fetch(state, min(max(end, step + _STRETCH), most))
+        return min(end, listing.end)
 
     def call(self, state: State, end: int, keep: Keep) -> SubsampledCall:
         """On the rows of that stretch."""
@@ -96,11 +96,13 @@ class GatheredKernel(CompiledKernel):
             bound, total = np.maximum(bound, new), total + int(counts[-1].sum())
             if total > _MOST_PICKS and len(counts) > 1:
                 break
-        each = np.array(counts).T  # (chains, steps)
-        window, at = self.space.gather(self._places(first, each))
-        begin = np.concatenate([np.zeros((len(each), 1), np.int64), np.cumsum(each, axis=1)], axis=1)
-        rows = np.split(at, np.cumsum(each.sum(axis=1))[:-1])
-        return _Listing(first, first + each.shape[1], window, begin, rows)
+        counts_by_step = np.array(counts).T  # (chains, steps)
+        window, at = self.space.gather(self._places(first, counts_by_step))
+        begin = np.concatenate(
+            [np.zeros((len(counts_by_step), 1), np.int64), np.cumsum(counts_by_step, axis=1)], axis=1
+        )
+        rows = np.split(at, np.cumsum(counts_by_step.sum(axis=1))[:-1])
+        return _Listing(first, first + counts_by_step.shape[1], window, begin, rows)
 
     def _most(self, step: int, rate: Array) -> Indices:
         """Picks that a step of each chain makes at most, for a bound on its rate."""
@@ -114,12 +116,12 @@ class GatheredKernel(CompiledKernel):
         many = rate + _FAR * np.sqrt(rate) + _MORE
         return np.where(small, count + 1, np.minimum(many, subsampled.MOST_PICKS).astype(np.int64))
 
-    def _places(self, first: int, each: Indices) -> Places:
+    def _places(self, first: int, counts_by_step: Indices) -> Places:
         """Those of all picks, chain by chain and step by step."""
-        chain = np.repeat(np.arange(len(each)), each.sum(axis=1))
-        step = np.repeat(np.tile(np.arange(each.shape[1]), len(each)), each.ravel())
-        begin = np.cumsum(each.ravel()) - each.ravel()
-        number = np.arange(len(chain)) - np.repeat(begin, each.ravel())
+        chain = np.repeat(np.arange(len(counts_by_step)), counts_by_step.sum(axis=1))
+        step = np.repeat(np.tile(np.arange(counts_by_step.shape[1]), len(counts_by_step)), counts_by_step.ravel())
+        begin = np.cumsum(counts_by_step.ravel()) - counts_by_step.ravel()
+        number = np.arange(len(chain)) - np.repeat(begin, counts_by_step.ravel())
         k0, k1 = self.stream.keys(first >> 32)
         slot = (subsampled.PICK_SLOT + 2 * number).astype(np.uint32)
         counter = ((first + step) & 0xFFFFFFFF).astype(np.uint32)
@@ -135,7 +137,7 @@ class _Listing:
 
     def __init__(self, first: int, end: int, window: Window, begin: Indices, rows: list[Indices]) -> None:
         self.first, self.end, self.window = first, end, window
-        self.begin, self.rows = fixed(begin), [fixed(np.append(each, 0)) for each in rows]
+        self.begin, self.rows = fixed(begin), [fixed(np.append(places, 0)) for places in rows]
 
     @staticmethod
     def of_nothing(space: WhitenedPartitions, chains: int) -> _Listing:

@@ -83,13 +83,13 @@ def placed(form: Form, devices: object = None, chains: int = 0) -> Placed:
     devices: as `Sampler.run` takes them; those of a model are its own.
     chains: how many make steps with batches, 0 where every step passes over all rows.
     """
-    asked = chosen(devices)
-    mesh = getattr(form, "mesh", None if asked is None else mesh_of(asked))
+    selected = chosen(devices)
+    mesh = getattr(form, "mesh", None if selected is None else mesh_of(selected))
     key = mesh, mesh is not None and chains >= mesh.size
-    made = _PLACED.setdefault(form, {})
-    if key not in made:
-        made[key] = _placed(_FORMS[form.kind](form), *key)
-    return made[key]
+    placed = _PLACED.setdefault(form, {})
+    if key not in placed:
+        placed[key] = _placed(_FORMS[form.kind](form), *key)
+    return placed[key]
 
 
 def _placed(source: Source, mesh: Mesh | None, batches: bool) -> Placed:
