@@ -57,6 +57,7 @@ from svrhmc.sampling.certificate import Certificate
 from svrhmc.sampling.coordinates import Units
 from svrhmc.sampling.correction import Corrected, Location
 from svrhmc.sampling.effects import GroupEffects
+from svrhmc.sampling.inclusion import Shrinkage
 from svrhmc.sampling.modes import Modes
 from svrhmc.sampling.parameters import Parameters
 from svrhmc.tables.design import Design
@@ -135,6 +136,7 @@ class Posterior(Fitted):
     misfits: tuple[str, ...] = ()
     checked_rows: int = 0
     group_effects: GroupEffects | None = None
+    shrinkage: Shrinkage | None = None
     _target: FiniteSum | None = field(default=None, metadata=_IN_MEMORY)
     _table_rows: FittedRows | None = field(default=None, metadata=_IN_MEMORY)
 
