@@ -286,16 +286,3 @@ class GaussianBlock:
         noise = rng.standard_normal(len(self._z)) / np.sqrt(self._omega)
         rest = cho_solve((self._factor, True), self._z - self._X @ u - noise, check_finite=False)
         return np.asarray(u + self._variance * (self._X.T @ rest))
-
-    @property
-    def log_evidence(self) -> float:
-        """log ∫ p(z | β) p(β) dβ where ω is that of the noise, up to what depends on neither D nor ω."""
-        from scipy.linalg import solve_triangular
-
-        half_log = float(np.log(self._factor.diagonal()).sum())
-        if self._wide:
-            away = solve_triangular(self._factor, self._z - self._X @ self._mean, lower=True, check_finite=False)
-            return -half_log - 0.5 * float(away @ away)
-        half = solve_triangular(self._factor, self._pull, lower=True, check_finite=False)
-        squares = float(self._omega @ self._z**2) + float((self._mean**2 / self._variance).sum())
-        return -half_log + 0.5 * float(half @ half) - 0.5 * squares + 0.5 * float(np.log(self._omega).sum())

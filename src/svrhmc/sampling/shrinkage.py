@@ -32,8 +32,8 @@ _BURN_IN = 300  # draws that are not kept
 _EXPECTED = 0.25  # effective draws of a draw
 _MOST_STATES = 1 << 27  # numbers of states that are kept: 1 GB
 _WHY = (
-    "exact: coefficients by their Gaussian law given the scales of the horseshoe, and these in turn, with the "
-    "coefficients integrated out or standardised where they would hold each other fast."
+    "exact: coefficients by their Gaussian law given the scales of the horseshoe, and these in turn, with "
+    "coefficients of which the rows say little moving with them."
 )
 _INVARIANT = (
     "the sampler leaves the posterior invariant, so that it has no bias, and its chains agree, on the coefficients, on "
