@@ -134,9 +134,7 @@ def test_a_sampler_made_wrong_is_told(monkeypatch):
 
 
 @pytest.mark.untraced
-@pytest.mark.parametrize(
-    "move", ["_global_given_products", "_scales_given_coefficients", "_scales_given_held"]
-)
+@pytest.mark.parametrize("move", ["_global_given_products", "_scales_given_coefficients", "_scales_given_held"])
 def test_each_move_alone_leaves_the_law_invariant(move, monkeypatch):
     """With the other moves of τ and c left out, but for those by which the chain reaches everything."""
     X, y = one_column()
@@ -157,7 +155,7 @@ def test_one_log_odds_is_that_of_quadrature():
     X, _ = one_column(10)
     y = np.array([1, 0, 1, 1, 0, 1, 0, 1, 1, 0])
     model = glm(X, y, "bernoulli", prior=PRIOR)
-    L, T, C, log_prior, v = scales_grid(model, model.pseudo_noise)
+    *_, log_prior, v = scales_grid(model, model.pseudo_noise)
     edges = np.linspace(-14, 4, 400)  # of log v: the prior of v, then β on a grid
     prior_w = np.exp(log_prior - log_prior.max()).ravel()
     log_v = np.log(v).ravel()
@@ -257,3 +255,116 @@ def test_a_wrong_noise_is_told_by_the_prior(monkeypatch):
     blocks = chain.reshape(30, -1, chain.shape[1]).mean(axis=1)
     error = np.sqrt(blocks.var(axis=0, ddof=1) / 30 + prior.var(axis=0) / len(prior))
     assert np.abs((blocks.mean(axis=0) - prior.mean(axis=0)) / error).max() > 4.5
+
+
+# The door, and what comes out of it
+
+
+def table(n=60, columns=8, seed=0):
+    rng = np.random.default_rng(seed)
+    data = {f"x{j}": rng.standard_normal(n) * 10.0 ** (j % 3) for j in range(columns)}
+    return {**data, "y": 3 * data["x0"] + rng.standard_normal(n)}
+
+
+@pytest.fixture(scope="module")
+def posterior():
+    return svrhmc.fit("y ~ .", table(), prior=Horseshoe(expected=2), draws=100, seed=1)
+
+
+def test_a_fit_has_a_local_verdict_and_says_what_was_shrunk(posterior):
+    assert (posterior.method, posterior.certificate.verdict) == ("gibbs", "local")
+    assert posterior.names == ("Intercept", *(f"x{j}" for j in range(8)), "log sigma")
+    inclusion = posterior.inclusion()
+    assert inclusion.names[0] == "x0"
+    assert inclusion["kappa"][0] < 0.05
+    assert set(inclusion.names) == {f"x{j}" for j in range(8)}
+    assert (np.diff(inclusion["kappa"]) >= 0).all()
+    assert "Shrinkage: of 8 coefficients" in str(posterior.summary())
+    assert "Horseshoe(expected=2" in posterior.prior.said
+
+
+def test_draws_follow_the_seed_and_neither_threads_nor_a_checkpoint(posterior, tmp_path):
+    settings = {"prior": Horseshoe(expected=2), "draws": 100, "seed": 1}
+    again = svrhmc.fit("y ~ .", table(), **settings, threads=1, checkpoint=tmp_path / "run")
+    assert np.array_equal(again.trace.draws, posterior.trace.draws)
+    resumed = svrhmc.fit("y ~ .", table(), **settings, checkpoint=tmp_path / "run")
+    assert np.array_equal(resumed.trace.draws, posterior.trace.draws)
+
+
+def test_units_of_columns_do_not_matter(posterior):
+    data = table()
+    other = {**data, "x3": data["x3"] / 1000, "y": 7 * data["y"]}
+    scaled = svrhmc.fit("y ~ .", other, prior=Horseshoe(expected=2), draws=100, seed=1)
+    assert np.allclose(scaled.mean[4] / 7000, posterior.mean[4], rtol=1e-4, atol=1e-9)
+
+
+def test_a_file_keeps_it_and_results_come_of_it(posterior, tmp_path):
+    posterior.save(tmp_path / "fit.posterior")
+    loaded = Posterior.load(tmp_path / "fit.posterior")
+    assert str(loaded.inclusion()) == str(posterior.inclusion())
+    assert posterior.predict(table(5)).mean.shape == (5,)
+    assert posterior.probability("x0 > 2") == 1.0
+    posterior.report(tmp_path / "page.html")
+    assert "log_prior" not in posterior.to_arviz().groups()
+
+
+def test_an_estimator_and_trials_take_it():
+    data = table()
+    X = np.stack([data[f"x{j}"] for j in range(4)], axis=1)
+    estimator = svrhmc.BayesianRegression(prior=Horseshoe(expected=1), draws=50).fit(X, data["y"])
+    assert abs(estimator.coef_[0] - 3) < 0.6
+    single = regress(X, np.arange(60) % 2, "bernoulli", prior=Horseshoe(expected=1), draws=50, weights=np.full(60, 2))
+    trials = regress(X, 2 * (np.arange(60) % 2), "binomial", trials=2, prior=Horseshoe(expected=1), draws=50)
+    assert np.allclose(single.mean, trials.mean)
+
+
+def test_two_columns_that_share_an_effect_are_not_called_exact():
+    rng = np.random.default_rng(2)
+    x = rng.standard_normal(100)
+    X = np.stack([x, x + 1e-3 * rng.standard_normal(100), rng.standard_normal(100)], axis=1)
+    with pytest.warns(svrhmc.core.errors.VerdictWarning):
+        twin = regress(
+            X, x + 0.3 * rng.standard_normal(100), prior=Horseshoe(expected=1), draws=400, budget_passes=4000
+        )
+    assert twin.certificate.verdict == "undecided"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"family": "poisson"}, "its sampler is one for 'gaussian', 'bernoulli', 'binomial'|'bernoulli'"),
+        ({"prior": Horseshoe(expected=30)}, "expected must be below 4"),
+        ({"prior": {"Intercept": Horseshoe(expected=1)}}, "the prior of an intercept"),
+        ({"prior": {"log sigma": Horseshoe(expected=1)}}, "one of single coordinates here"),
+        ({"prior": {"x0": Horseshoe(expected=0.3), "x1": Horseshoe(expected=0.4)}}, "share its settings"),
+        ({"prior": {"x0": Horseshoe(expected=0.3), "x1": Laplace()}}, "beside a Horseshoe must be Normal"),
+        ({"prior": {"x0": Horseshoe(expected=0.3), "x1": Flat()}}, "beside a Horseshoe must be Normal"),
+        ({"method": "split-hmc"}, "under a Horseshoe"),
+        ({"family": "bernoulli", "weights": np.full(60, 1.5)}, "whole numbers"),
+        ({"family": svrhmc.targets.families.bernoulli("probit")}, "probit"),
+        ({"groups": [Group(np.arange(60) % 5)]}, "one of single coordinates here"),
+    ],
+)
+def test_what_it_does_not_have_is_refused(change, words):
+    X = np.stack([table()[f"x{j}"] for j in range(4)], axis=1)
+    given = {"prior": Horseshoe(expected=1), **change}
+    with pytest.raises(ValueError, match=words):
+        regress(X, np.arange(60) % 2, **given)
+
+
+@pytest.mark.parametrize("settings", [{"expected": 0}, {"expected": 2, "slab_df": -1}, {"expected": float("nan")}])
+def test_settings_that_are_none_are_refused(settings):
+    with pytest.raises(ValueError, match="must be"):
+        Horseshoe(**settings)
+    assert joint_prior(Normal(), 3) is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", ["gaussian", "bernoulli"])
+def test_nuts_has_the_same_moments(family):
+    from benchmarks.shrinkage import by_gibbs, by_nuts, problem
+
+    X, y, prior = problem(60, 30, family)
+    ours, theirs = by_gibbs(X, y, family, prior, 2000, 1)[0], by_nuts(X, y, family, prior, 500, 1500, 2, 1)[0]
+    error = np.sqrt(sum(x.var(axis=(0, 1)) / svrhmc.diagnostics.ess(x) for x in (ours, theirs)))
+    assert np.abs((ours.mean(axis=(0, 1)) - theirs.mean(axis=(0, 1))) / error).max() < 4.5

@@ -68,7 +68,8 @@ def glm(
         posterior as the rows it was made from. (The n of the finite sum is the number of rows in the table, less those
         of weight 0, or of no trials, which are left out; `target.left_out` says how many.)
     prior: a prior of `svrhmc.targets.priors` for all columns, or a list with one for each: `Normal`, `StudentT`,
-        `Laplace` (smoothed), `Flat`; or `Horseshoe`, which those that have it share. None stands for Normal(prior_precision, prior_mean).
+        `Laplace` (smoothed), `Flat`; or `Horseshoe`, which the columns that have it share. None stands for
+        Normal(prior_precision, prior_mean).
     prior_precision, prior_mean: one number, or one for each column; a precision of 0 is a flat prior. (Each class of
         "categorical" except the first has its own coefficients, each with this prior.)
     shared_prior: the prior of parameters that all rows share (log σ, or a log shape), which are last in x; or one of σ
@@ -150,7 +151,9 @@ def _settled(
     if shared_prior is not None and not loss.shared:
         raise requirement("shared_prior", f"None for {loss}", repr(shared_prior), "its rows share no parameter")
     shared = Normal(*loss.shared_prior) if shared_prior is None else shared_prior
-    single = settle(prior, columns, joint=joint).repeated(loss.blocks).followed(settle(shared, loss.shared, positive=True))
+    single = (
+        settle(prior, columns, joint=joint).repeated(loss.blocks).followed(settle(shared, loss.shared, positive=True))
+    )
     if (coupled := require_terms(terms, len(single.mean))) is None:
         return single
     return single.followed(settle(Flat(), coupled.parameters))._replace(terms=coupled)

@@ -54,6 +54,7 @@ class ShrunkModel(FiniteSum):
     searched_by = "shrinkage"
     heavy: Heavy | None = None  # of single coordinates
     covariance_names: tuple[str, ...] = ()
+    has_potential = False
     classes: Values | None = None
 
     def __init__(self, conditional: GeneralisedLinear, horseshoe: Horseshoe, columns: Sequence[int]) -> None:
@@ -99,7 +100,8 @@ class ShrunkModel(FiniteSum):
 
     def identity(self) -> dict[str, object]:
         """The data and the model."""
-        return {**self.conditional.identity(), **self._kind(), "shrinkage": [repr(self.horseshoe), *map(int, self.shrunk)]}
+        shrinkage = [repr(self.horseshoe), *map(int, self.shrunk)]
+        return {**self.conditional.identity(), **self._kind(), "shrinkage": shrinkage}
 
     def shown(self) -> GeneralisedLinear:
         """The model given the scales, with a flat prior of the shrunk coefficients: for what looks at rows."""
@@ -201,7 +203,7 @@ class ShrunkModel(FiniteSum):
         return -0.5 * float(self.counts @ ((self.conditional.y - t) / sigma) ** 2) - self.total * math.log(sigma)
 
     def shrinkage_factors(self, x: Array) -> Array:
-        """κⱼ = 1/(1 + nvⱼ/σ̃²) of states (states, dim): 1 where a coefficient is drawn to 0, 0 where it is left alone."""
+        """κⱼ = 1/(1 + nvⱼ/σ̃²) of states (states, dim): 1 where a coefficient is drawn to 0, 0 where it is not."""
         end, log_n = self.reported_dim, math.log(self.total)
         variances = -np.logaddexp(-2 * (x[:, end:-2] + x[:, -2:-1]), -2 * x[:, -1:])
         noise = np.log([self.noise(row[self.width : end]) for row in x])[:, None]

@@ -16,6 +16,7 @@ import math
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
 
@@ -34,7 +35,7 @@ def polya_gamma(rng: Any, counts: Array, t: Array) -> Array:
     if (many == 1).all():
         return 0.25 * _jacobi(rng, 0.5 * np.abs(t))
     row = np.repeat(np.arange(len(t)), many)
-    return 0.25 * np.bincount(row, _jacobi(rng, 0.5 * np.abs(t[row])), len(t))
+    return np.asarray(0.25 * np.bincount(row, _jacobi(rng, 0.5 * np.abs(t[row])), len(t)), np.float64)
 
 
 def _jacobi(rng: Any, z: Array) -> Array:
@@ -74,7 +75,7 @@ def _cut_inverse_gaussian(rng: Any, z: Array) -> Array:
     return out
 
 
-def _cut_levy(rng: Any, z: Array) -> tuple[Array, Array]:
+def _cut_levy(rng: Any, z: Array) -> tuple[Array, npt.NDArray[np.bool_]]:
     """Proposals of 1/ξ² below the cut, ξ a normal number above 1/√s, and which are kept with probability e^{−z²x/2}.
 
     ξ²  is 1/s·(1 + sE)², E exponential, kept where E² ≤ 2E′/s.
@@ -93,7 +94,7 @@ def _terms(x: Array, k: int) -> Array:
     return np.where(small, left, math.pi * half * np.exp(-0.5 * (half * math.pi) ** 2 * x))
 
 
-def _accepted(rng: Any, x: Array) -> Array:
+def _accepted(rng: Any, x: Array) -> npt.NDArray[np.bool_]:
     """Which proposals lie below the alternating sum."""
     total = _terms(x, 0)
     level = rng.random(len(x)) * total

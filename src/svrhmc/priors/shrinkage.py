@@ -75,7 +75,7 @@ class Horseshoe(Prior):
 def joint_prior(priors: Prior | Sequence[Prior], count: int) -> tuple[Horseshoe, list[int]] | None:
     """The one joint prior among those of some coefficients, and which have it; None where none has one."""
     each = list(priors) if isinstance(priors, Sequence) else [priors] * count
-    places = [j for j, one in enumerate(each) if isinstance(one, Prior) and one.joint]
+    places = [j for j, one in enumerate(each) if getattr(one, "joint", False)]  # others are refused elsewhere
     if not places:
         return None
     first = each[places[0]]

@@ -83,7 +83,7 @@ class ShrinkageSearch:
         request, sampler, model = self.request, HorseshoeGibbs(), self.model
         streams = [Stream(request.seed, request.chains[c : c + 1]) for c in range(len(request.chains))]
         begin = np.stack([start(model, generator(stream, 0, Purpose.START)) for stream in streams])
-        chains = sampler.chains(model, request.seed, request.chains, request.threads, begin)  # type: ignore[arg-type]
+        chains = sampler.chains(model, request.seed, request.chains, request.threads, begin)
         settings = {
             "sampler": sampler.settings(), "engine": chains.engine, "seed": request.seed, "n": model.n,
             "step_size": None,
