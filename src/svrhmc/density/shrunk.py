@@ -111,19 +111,19 @@ class ShrunkModel(FiniteSum):
 
     @cached_property
     def X(self) -> Array:
-        """All rows, dense."""
+        """The columns of all rows as a dense array."""
         rows = self.conditional.rows.seen_once
         return np.ascontiguousarray(rows.taken(np.arange(self.n)), np.float64)
 
     @cached_property
     def offset(self) -> Array:
-        """o."""
+        """oᵢ of every row, 0 where none is given."""
         given = self.conditional.offset
         return np.zeros(self.n) if given is None else np.asarray(given, np.float64)
 
     @cached_property
     def counts(self) -> Array:
-        """w."""
+        """wᵢ of every row, 1 where none is given."""
         given = self.conditional.weights
         return np.ones(self.n) if given is None else np.asarray(given, np.float64)
 
@@ -146,7 +146,7 @@ class ShrunkModel(FiniteSum):
 
     @property
     def share(self) -> Array:
-        """ȳ, of events."""
+        """ȳᵢ, the share of events, of every row."""
         return self.kappa / self.counts + 0.5
 
     def noise(self, shared: Array) -> float:
