@@ -118,7 +118,8 @@ def glm(
         mixed.left_out, mixed.classes = given - rows.n, classes
         return mixed
     own = _prior(prior, prior_precision, prior_mean)
-    shrinkage = joint_prior(own, rows.dim) if not terms else None
+    joint = any(getattr(one, "joint", False) for one in (own if isinstance(own, Sequence) else (own,)))
+    shrinkage = joint_prior(own, rows.dim) if joint and not terms else None
     settled = _settled(own, shared_prior, loss, rows.dim, terms, joint=shrinkage is not None)
     target = GeneralisedLinear(
         seen_by(rows, loss), labels.y, loss, settled.precision, settled.mean, labels.offset, labels.weights,

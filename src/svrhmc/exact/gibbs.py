@@ -13,12 +13,12 @@ One draw is, with vⱼ the variance of βⱼ given the scales,
     5. σ | β, τ              by its prior, p(τ | σ) and the residuals;
     6. ω | β for events, and β | all else (`GaussianBlock`).
 
-1 is made twice, and 2 to 5 move one logarithm at a time by slice sampling (Neal, Annals of Statistics 31, 2003).
-Each step leaves the posterior of (β, σ, λ, τ, c) invariant: 1, 3, 5 and 6 are draws of full conditional laws, or steps
-that leave those invariant; 2 and 4 are so in other variables, which the change of variables takes back, 4 given a
-choice that is an auxiliary variable. By 3 alone τ hardly moves, as p coefficients tell what it is (Johndrow, Orenstein
-& Bhattacharya, Journal of Machine Learning Research 21, 2020). Where the rows say little of a coefficient it may
-follow τ instead, and where they say much it may not: 4 does for each what suits it, between the two ways that are interwoven by
+1 is made twice, and 2 to 5 move one logarithm at a time by slice sampling (Neal, Annals of Statistics 31, 2003). Each
+step leaves the posterior of (β, σ, λ, τ, c) invariant: 1, 3, 5 and 6 are draws of full conditional laws, or steps that
+leave those invariant; 2 and 4 are so in other variables, which the change of variables takes back, 4 given a choice
+that is an auxiliary variable. By 3 alone τ hardly moves, as p coefficients tell what it is (Johndrow, Orenstein &
+Bhattacharya, Journal of Machine Learning Research 21, 2020). Where the rows say little of a coefficient it may follow τ
+instead, and where they say much it may not: 4 does for each what suits it, between the two ways that are interwoven by
 Yu & Meng (Journal of Computational and Graphical Statistics 20, 2011). With n = 400, p = 1,000 and Gaussian rows that
 gave τ about four times the effective draws a second of holding none; a Metropolis step on (τ, c, σ) with β integrated
 out, which takes a factor of its own, made a draw twice as long and τ no faster, and is left out.
@@ -61,7 +61,7 @@ class HorseshoeGibbs(ExactSampler):
     method = "gibbs"
 
     def kernel(self, setup: Setup) -> Kernel:
-        """Chain by chain."""
+        """The steps of every chain by itself."""
         return GibbsKernel(setup.target, setup)
 
     def require(self, target: Any) -> None:
