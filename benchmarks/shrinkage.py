@@ -48,7 +48,7 @@ def by_gibbs(X: Array, y: Array, family: str, prior: Horseshoe, draws: int, seed
 def by_nuts(
     X: Array, y: Array, family: str, prior: Horseshoe, warmup: int, draws: int, chains: int, seed: int
 ) -> tuple[Array, Array, float]:
-    """The same by NumPyro; compilation is not counted."""
+    """The same by NumPyro; compilation and warm-up are counted."""
     import jax
     import jax.numpy as jnp
     import numpyro
