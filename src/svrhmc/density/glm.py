@@ -13,9 +13,11 @@ from svrhmc.core.errors import positive, real_array, requirement
 from svrhmc.density.generalised import GeneralisedLinear
 from svrhmc.density.mixed import mixed_model, require_groups
 from svrhmc.density.propriety import require_proper
+from svrhmc.density.shrunk import ShrunkModel
 from svrhmc.families import family_of, gaussian
 from svrhmc.families.base import Loss
 from svrhmc.priors.groups import EffectTerm
+from svrhmc.priors.shrinkage import joint_prior
 from svrhmc.priors.terms import Flat, Normal, Prior, Settled, Term, per_column, require_terms, settle
 from svrhmc.rows.base import Labels
 from svrhmc.rows.coding import coding_of
@@ -66,7 +68,8 @@ def glm(
         posterior as the rows it was made from. (The n of the finite sum is the number of rows in the table, less those
         of weight 0, or of no trials, which are left out; `target.left_out` says how many.)
     prior: a prior of `svrhmc.targets.priors` for all columns, or a list with one for each: `Normal`, `StudentT`,
-        `Laplace` (smoothed), `Flat`. None stands for Normal(prior_precision, prior_mean).
+        `Laplace` (smoothed), `Flat`; or `Horseshoe`, which the columns that have it share. None stands for
+        Normal(prior_precision, prior_mean).
     prior_precision, prior_mean: one number, or one for each column; a precision of 0 is a flat prior. (Each class of
         "categorical" except the first has its own coefficients, each with this prior.)
     shared_prior: the prior of parameters that all rows share (log σ, or a log shape), which are last in x; or one of σ
@@ -114,7 +117,10 @@ def glm(
         mixed = mixed_model(rows, labels, loss, single, settle(shared, loss.shared, positive=True), groups)
         mixed.left_out, mixed.classes = given - rows.n, classes
         return mixed
-    settled = _settled(_prior(prior, prior_precision, prior_mean), shared_prior, loss, rows.dim, terms)
+    own = _prior(prior, prior_precision, prior_mean)
+    joint = any(getattr(one, "joint", False) for one in (own if isinstance(own, Sequence) else (own,)))
+    shrinkage = joint_prior(own, rows.dim) if joint and not terms else None
+    settled = _settled(own, shared_prior, loss, rows.dim, terms, joint=shrinkage is not None)
     target = GeneralisedLinear(
         seen_by(rows, loss), labels.y, loss, settled.precision, settled.mean, labels.offset, labels.weights,
         settled.heavy, settled.terms,
@@ -122,7 +128,12 @@ def glm(
     target.left_out = given - rows.n
     if settled.terms is not None:
         target.names = (*(f"x[{j}]" for j in range(settled.terms.inner)), *settled.terms.names)
-    target.classes, target.determined = classes, require_proper(target)
+    target.classes = classes
+    if shrinkage is not None:
+        shrunk = ShrunkModel(target, *shrinkage)
+        shrunk.classes = classes
+        return shrunk
+    target.determined = require_proper(target)
     return target
 
 
@@ -134,12 +145,16 @@ def _prior(prior: Priors | None, prior_precision: npt.ArrayLike, prior_mean: npt
     return Normal(prior_precision, prior_mean) if prior is None else prior
 
 
-def _settled(prior: Priors, shared_prior: Priors | None, loss: Loss, columns: int, terms: Sequence[Term]) -> Settled:
+def _settled(
+    prior: Priors, shared_prior: Priors | None, loss: Loss, columns: int, terms: Sequence[Term], joint: bool = False
+) -> Settled:
     """The prior of every coordinate of x: coefficients, then parameters that all rows share, then those of terms."""
     if shared_prior is not None and not loss.shared:
         raise requirement("shared_prior", f"None for {loss}", repr(shared_prior), "its rows share no parameter")
     shared = Normal(*loss.shared_prior) if shared_prior is None else shared_prior
-    single = settle(prior, columns).repeated(loss.blocks).followed(settle(shared, loss.shared, positive=True))
+    single = (
+        settle(prior, columns, joint=joint).repeated(loss.blocks).followed(settle(shared, loss.shared, positive=True))
+    )
     if (coupled := require_terms(terms, len(single.mean))) is None:
         return single
     return single.followed(settle(Flat(), coupled.parameters))._replace(terms=coupled)

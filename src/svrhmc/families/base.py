@@ -103,6 +103,7 @@ class Loss(ABC):
     in_trials: ClassVar[bool] = False  # whether y counts the successes of some trials
     label_on_link: ClassVar[bool] = False  # whether labels are on the scale of the predictor, as log y with a log link
     mixture: ClassVar[bool] = False  # whether coefficients are Gaussian given the shared parameter (`closed_forms.py`)
+    gaussian_given: ClassVar[str] = ""  # given what rows are Gaussian in the predictor: "noise" or "polya-gamma"
     spread: ClassVar[bool] = False  # whether the shared parameter is a spread, which the residuals of labels tell
     without_residuals: ClassVar[str] = "drop columns"  # what helps where some coefficients fit every label exactly
     overdispersed: ClassVar[str] = ""  # what to try where y varies more than the family has it

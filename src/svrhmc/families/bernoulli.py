@@ -130,6 +130,7 @@ class LogisticLoss(EventLoss):
 
     ratio = "odds ratio"
     modelled = "the log odds of {event}"
+    gaussian_given = "polya-gamma"
     kernel = Logistic
 
     @property

@@ -74,6 +74,7 @@ class BinomialLoss(Family):
     in_trials = True
     overdispersed = "family='beta-binomial', as the trials of one row are more alike than those of others"
     convex = True
+    gaussian_given = "polya-gamma"
     kernel = Binomial
 
     @property

@@ -68,6 +68,7 @@ class SquaredLoss(Family):
     modelled = "{response}"
     far_off = "family='student-t', which such rows pull less"
     quadratic = True
+    gaussian_given = "noise"
     convex = True
     kernel = Squared
     noise_variance: float = 1.0
@@ -255,6 +256,7 @@ class GaussianLoss(LocationScale):
     without_residuals = "give the spread (noise_variance=…), a normal prior of log σ, or drop columns"
     convex_given_shared = True
     mixture = True
+    gaussian_given = "noise"
     nanoseconds = 1.3
     kernel = Gaussian
 

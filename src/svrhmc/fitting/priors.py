@@ -138,7 +138,7 @@ def _slopes(
     if prior is None:
         return usual
     if isinstance(prior, Prior):
-        return [prior.scaled(float(s)) for s in scales.scale]
+        return prior.on_columns(scales.scale, size)
     if not isinstance(prior, Mapping):
         raise requirement("prior", "one of svrhmc.targets.priors, or a dictionary of them by column", repr(prior))
     more = (*others, *(_positive(name) for name in others if name != _positive(name)))
@@ -154,8 +154,8 @@ def _slopes(
     if odd:
         raise requirement("prior", "a dictionary of svrhmc.targets.priors by column", repr(odd[0]))
     return [
-        prior[name].scaled(float(s)) if name in prior else one
-        for name, s, one in zip(names, scales.scale, usual, strict=True)
+        prior[name].on_columns(scales.scale[j : j + 1], size)[0] if name in prior else one
+        for j, (name, one) in enumerate(zip(names, usual, strict=True))
     ]
 
 

@@ -49,6 +49,7 @@ class Prior(ABC):
     """The prior of one coordinate, or of all."""
 
     positive: ClassVar[bool] = False  # whether it is one of a positive number, whose logarithm is the coordinate
+    joint: ClassVar[bool] = False  # whether it is one of all coefficients that have it together (`shrinkage.py`)
 
     @abstractmethod
     def of(self, j: int) -> tuple[float, float] | tuple[int, float, float, float]:
@@ -61,6 +62,10 @@ class Prior(ABC):
     @abstractmethod
     def scaled(self, factor: float) -> Prior:
         """The prior of a coordinate times a factor above 0."""
+
+    def on_columns(self, scale: Array, size: float) -> list[Prior]:
+        """The priors of coefficients of standardised columns, from their scales; size: of a large effect."""
+        return [self.scaled(float(s)) for s in scale]
 
     @abstractmethod
     def shifted(self, by: float) -> Prior:
@@ -163,9 +168,9 @@ class StudentT(Prior):
     location: float = 0.0
 
     def __post_init__(self) -> None:
-        _ordinary("df", self.df)
-        _ordinary("scale", self.scale)
-        _ordinary("|location|", max(abs(finite("location", self.location)), 1.0))
+        require_ordinary("df", self.df)
+        require_ordinary("scale", self.scale)
+        require_ordinary("|location|", max(abs(finite("location", self.location)), 1.0))
 
     def of(self, j: int) -> tuple[int, float, float, float]:
         return STUDENT, float(self.location), float(self.scale), float(self.df)
@@ -196,10 +201,10 @@ class Laplace(Prior):
     smoothing: float = 0.1
 
     def __post_init__(self) -> None:
-        _ordinary("scale", self.scale)
-        _ordinary("|location|", max(abs(finite("location", self.location)), 1.0))
+        require_ordinary("scale", self.scale)
+        require_ordinary("|location|", max(abs(finite("location", self.location)), 1.0))
         positive("smoothing", self.smoothing, "without it the density has a kink, where no gradient is")
-        _ordinary("smoothing", self.smoothing)
+        require_ordinary("smoothing", self.smoothing)
 
     def of(self, j: int) -> tuple[int, float, float, float]:
         return LAPLACE, float(self.location), float(self.scale), float(self.smoothing * self.scale)
@@ -248,8 +253,8 @@ class HalfStudentT(PositivePrior):
     scale: float = 1.0
 
     def __post_init__(self) -> None:
-        _ordinary("df", self.df)
-        _ordinary("scale", self.scale)
+        require_ordinary("df", self.df)
+        require_ordinary("scale", self.scale)
 
     def of(self, j: int) -> tuple[int, float, float, float]:
         """Its kind, log s and ν."""
@@ -276,7 +281,7 @@ class HalfCauchy(PositivePrior):
     scale: float = 1.0
 
     def __post_init__(self) -> None:
-        _ordinary("scale", self.scale)
+        require_ordinary("scale", self.scale)
 
     def of(self, j: int) -> tuple[int, float, float, float]:
         """As of Student's t with ν = 1."""
@@ -299,7 +304,7 @@ class HalfNormal(PositivePrior):
     scale: float = 1.0
 
     def __post_init__(self) -> None:
-        _ordinary("scale", self.scale)
+        require_ordinary("scale", self.scale)
 
     def of(self, j: int) -> tuple[int, float, float, float]:
         """Its kind, log s and k = 2."""
@@ -322,7 +327,7 @@ class Exponential(PositivePrior):
     rate: float = 1.0
 
     def __post_init__(self) -> None:
-        _ordinary("rate", self.rate)
+        require_ordinary("rate", self.rate)
 
     def of(self, j: int) -> tuple[int, float, float, float]:
         """Its kind, log s and k = 1."""
@@ -346,7 +351,7 @@ class LKJ:
     eta: float = 1.0
 
     def __post_init__(self) -> None:
-        _ordinary("eta", self.eta)
+        require_ordinary("eta", self.eta)
 
 
 _EULER = 0.5772156649015329
@@ -622,9 +627,9 @@ class Settled(NamedTuple):
         return Settled(precision, mean, heavy)
 
 
-def settle(prior: object, dim: int, positive: bool = False) -> Settled:
+def settle(prior: object, dim: int, positive: bool = False, joint: bool = False) -> Settled:
     """One prior for all coordinates, or a list of one for each, as arrays; priors of positive numbers are allowed where
-    the coordinates are logarithms of such.
+    the coordinates are logarithms of such, and joint ones where they are taken care of elsewhere.
 
     >>> settled = settle([Flat(), Normal(4.0), Laplace(0.5)], 3)
     >>> settled.precision, settled.heavy.columns
@@ -645,6 +650,9 @@ def settle(prior: object, dim: int, positive: bool = False) -> Settled:
         if one.positive and not positive:
             why = "it is one of a positive parameter that rows share: give it as shared_prior"
             raise requirement("prior", "one of numbers of either sign", repr(one), why)
+        if one.joint and not joint:
+            why = "coefficients have it together, in models whose rows are in memory and that have no groups or terms"
+            raise requirement("prior", "one of single coordinates here", repr(one), why)
         one.check(dim if not isinstance(prior, Sequence) else 1)
     told = [one.of(j if not isinstance(prior, Sequence) else 0) for j, one in enumerate(each)]
     normal = np.array([two if len(two) == 2 else (0.0, 0.0) for two in told])
@@ -663,7 +671,7 @@ def per_column(name: str, value: float | npt.ArrayLike, dim: int) -> Array:
     return np.array(np.broadcast_to(array, dim), np.float64)
 
 
-def _ordinary(name: str, value: float) -> None:
+def require_ordinary(name: str, value: float) -> None:
     """Refuse numbers whose powers leave float64."""
     low, high = _RANGE
     if not low <= positive(name, value) <= high:

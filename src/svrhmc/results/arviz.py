@@ -81,7 +81,8 @@ def to_arviz(posterior: Fitted, wanted: Wanted) -> Any:
     asked = wanted.log_likelihood or wanted.posterior_predictive or wanted.rows is not None
     form = posterior.fitted() if asked else posterior.form
     if form is not None:
-        groups["log_prior"] = _arranged(variables, _log_prior(posterior, form, inner, trace.draws))
+        if posterior.shrinkage is None:  # else no coefficient has a prior of its own
+            groups["log_prior"] = _arranged(variables, _log_prior(posterior, form, inner, trace.draws))
         if asked or form.rows.n <= _SMALL:
             y = "y" if posterior.design is None or posterior.design.response in dims else posterior.design.response
             places = _places(wanted.rows, form.rows.n, wanted.seed)

@@ -12,6 +12,7 @@ from svrhmc.sampling.certificate import Certificate
 from svrhmc.sampling.coordinates import Units
 from svrhmc.sampling.correction import Corrected, Location
 from svrhmc.sampling.effects import GroupEffects
+from svrhmc.sampling.inclusion import Shrinkage
 from svrhmc.sampling.modes import Modes
 from svrhmc.sampling.parameters import Parameters
 from svrhmc.tables.design import Design
@@ -50,6 +51,7 @@ class Fitted(Protocol):
     misfits: tuple[str, ...]
     checked_rows: int
     group_effects: GroupEffects | None
+    shrinkage: Shrinkage | None
     _target: FiniteSum | None
     _table_rows: Any  # `FittedRows`, or None
 

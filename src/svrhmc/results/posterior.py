@@ -48,6 +48,7 @@ from svrhmc.results.predict import (
 from svrhmc.results.prior import Influence, clashes, prior_in_words, under_wider_priors
 from svrhmc.results.probability import moved, probability, quantiles
 from svrhmc.results.r2 import r2_of
+from svrhmc.results.shrinkage import inclusion_of
 from svrhmc.results.smooths import Curves, curves_of
 from svrhmc.results.survival import Survival, survival_of
 from svrhmc.results.waic import Waic, waic_of
@@ -57,6 +58,7 @@ from svrhmc.sampling.certificate import Certificate
 from svrhmc.sampling.coordinates import Units
 from svrhmc.sampling.correction import Corrected, Location
 from svrhmc.sampling.effects import GroupEffects
+from svrhmc.sampling.inclusion import Shrinkage
 from svrhmc.sampling.modes import Modes
 from svrhmc.sampling.parameters import Parameters
 from svrhmc.tables.design import Design
@@ -101,8 +103,8 @@ class Posterior(Fitted):
     family: its name. gaussian: whether the posterior is known to be. clashes: what in the model contradicts the scale
     of the data, in sentences. misfits: how the model fails to fit the rows (`svrhmc.results.checks`), in sentences,
     from checked_rows of them (0: it was not checked). parameters: as a model states them, where other coordinates were
-    sampled. The target and some rows of its table are there for what needs the rows that were fitted; no file keeps
-    them.
+    sampled. shrinkage: what a `Horseshoe` did (`inclusion`). The target and some rows of its table are there for what
+    needs the rows that were fitted; no file keeps them.
     """
 
     mean: Array
@@ -135,6 +137,7 @@ class Posterior(Fitted):
     misfits: tuple[str, ...] = ()
     checked_rows: int = 0
     group_effects: GroupEffects | None = None
+    shrinkage: Shrinkage | None = None
     _target: FiniteSum | None = field(default=None, metadata=_IN_MEMORY)
     _table_rows: FittedRows | None = field(default=None, metadata=_IN_MEMORY)
 
@@ -269,6 +272,13 @@ class Posterior(Fitted):
         ratios of means for counts and amounts. A year of age with the ratio 0.97 multiplies the odds by 0.97.
         """
         return summary.ratios_of(self, level)
+
+    def inclusion(self, level: float = 0.9) -> Summary:
+        """Under a `Horseshoe`: of each coefficient that has it, from the least shrunk on, mean, sd and interval, the
+        shrinkage factor κ (the posterior mean: 1 where the prior draws it to 0, 0 where it is left alone) and 1 − κ;
+        and how many coefficients that amounts to (`svrhmc.results.shrinkage`).
+        """
+        return inclusion_of(self, level)
 
     def draws_frame(self) -> pandas.DataFrame:
         """The draws as a pandas data frame, with the columns chain and draw and one for each coefficient."""

@@ -16,6 +16,7 @@ from svrhmc.families.base import Loss
 from svrhmc.results.base import Fitted
 from svrhmc.results.checks import LOOKED_FOR
 from svrhmc.results.probability import moved
+from svrhmc.results.shrinkage import shrinkage_notes
 from svrhmc.results.smooths import degrees_sentence
 from svrhmc.sampling.answer import is_corrected
 
@@ -191,7 +192,7 @@ def notes(posterior: Fitted) -> tuple[str, ...]:
     if posterior.modes is not None:
         sentences.append(f"Modes: {posterior.modes.brief()} (posterior.modes).")
     sentences += tail_notes(posterior)
-    sentences += [*smooth_notes(posterior), *scale_notes(posterior)]
+    sentences += [*smooth_notes(posterior), *scale_notes(posterior), *_shrinkage(posterior)]
     if posterior.parameters is not None:
         sentences.append(
             f"Coordinates: the parameters are functions of {len(posterior.mean):,} unconstrained coordinates, which "
@@ -250,6 +251,11 @@ def smooth_notes(posterior: Fitted, level: float = 0.9) -> tuple[str, ...]:
     if posterior.group_effects is None or not posterior.group_effects.smooths:
         return ()
     return (f"Smooths: {degrees_sentence(posterior, level)}",)
+
+
+def _shrinkage(posterior: Fitted) -> tuple[str, ...]:
+    """What a shrinking prior did, where there is one."""
+    return () if posterior.shrinkage is None else shrinkage_notes(posterior)
 
 
 def model_notes(posterior: Fitted) -> tuple[str, ...]:
@@ -356,6 +362,7 @@ def html(posterior: Fitted) -> str:
         *model_notes(posterior),
         *smooth_notes(posterior),
         *scale_notes(posterior),
+        *_shrinkage(posterior),
         *(f"Clash: {clash}" for clash in posterior.clashes),
     )
     return Summary(names_of(posterior), columns_of(posterior, 0.9), title(posterior), notes)._repr_html_()

@@ -14,6 +14,7 @@ from svrhmc.sampling.certificate import Certificate
 from svrhmc.sampling.coordinates import Units
 from svrhmc.sampling.correction import Corrected, Location, error_of_mean
 from svrhmc.sampling.effects import GroupEffects
+from svrhmc.sampling.inclusion import Shrinkage
 from svrhmc.sampling.modes import Modes
 from svrhmc.sampling.parameters import Parameters
 from svrhmc.trace import Trace
@@ -59,6 +60,7 @@ class Answer:
     modes: Modes | None = None
     gaussian: bool = False
     group_effects: GroupEffects | None = None
+    shrinkage: Shrinkage | None = None
 
 
 class Cost(NamedTuple):

@@ -32,11 +32,12 @@ from svrhmc.sampling.drawing import LEAST
 from svrhmc.sampling.groups import GroupSearch
 from svrhmc.sampling.parameters import stated_parameters
 from svrhmc.sampling.search import Search
+from svrhmc.sampling.shrinkage import ShrinkageSearch
 from svrhmc.whitening import is_whitened
 
 _KINDS = 3  # of numbers that are kept for each draw
 _GROWTH = 4  # of draws from a known law, with a budget
-_SEARCHES: dict[str, Any] = {"mode": Search, "groups": GroupSearch}
+_SEARCHES: dict[str, Any] = {"mode": Search, "groups": GroupSearch, "shrinkage": ShrinkageSearch}
 _KNOWN = "the law of the posterior is known, and its moments are those of its formula"
 
 

@@ -147,7 +147,7 @@ def statements(given):
 
     kind, one, levels = given
     found = kinds()[kind]
-    for call in (found.interval, found.to_frame, found.summary, found.ratios):
+    for call in (found.interval, found.to_frame, found.summary, found.ratios, found.inclusion):
         try:
             answer = ask(call, one, nan=("r_hat",))
         except RefusedError:

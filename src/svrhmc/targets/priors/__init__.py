@@ -1,5 +1,6 @@
 """Priors, for `svrhmc.targets.glm`: those of `svrhmc.priors`."""
 
+from svrhmc.priors.shrinkage import Horseshoe
 from svrhmc.priors.terms import (
     HALF_POWER,
     HALF_STUDENT,
@@ -37,6 +38,7 @@ __all__ = [
     "HalfNormal",
     "HalfStudentT",
     "Heavy",
+    "Horseshoe",
     "Laplace",
     "Normal",
     "PositivePrior",

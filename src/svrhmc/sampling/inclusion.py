@@ -1,0 +1,33 @@
+"""What a shrinking prior did to each coefficient, as a posterior keeps it beside its coefficients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.errors import require_finite, requirement
+
+
+@dataclass(frozen=True, eq=False)
+class Shrinkage:
+    """columns: the numbers of the coefficients that are shrunk, among the coordinates.
+    factors: the posterior mean of each one's shrinkage factor κ, from 1 (drawn to 0) to 0 (left alone).
+    scales: draws (chain, draw, 3) of τ, of the slab's c, both for standardised columns, and of m_eff = Σ(1 − κ), the
+        effective number of coefficients that are not 0.
+    """
+
+    columns: Indices
+    factors: Array
+    scales: Array
+
+    def require_sound(self) -> None:
+        """Refuse arrays of other shapes; used when a file is read."""
+        if self.factors.shape != self.columns.shape or self.scales.ndim != 3 or self.scales.shape[2] != 3:
+            raise requirement("shrinkage", "a factor for each column, and draws of three numbers", "others")
+        require_finite("shrinkage", self.factors)
+        require_finite("shrinkage", self.scales)
+
+    @property
+    def effective(self) -> Array:
+        """Draws (chain, draw) of m_eff."""
+        return self.scales[..., 2]

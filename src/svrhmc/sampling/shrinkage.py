@@ -1,0 +1,145 @@
+"""`sample` for regressions under a Horseshoe: chains of a blocked Gibbs sampler from starts that are far apart.
+
+The posterior is not log-concave, and may have several modes (one of two columns that are nearly the same may have the
+effect, or the other): no run is called exact. Where chains agree on the coefficients, on τ, c and on the effective
+number of coefficients, the verdict is "local".
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from svrhmc.checkpoint import Journal
+from svrhmc.core.arrays import Array
+from svrhmc.core.deadline import BudgetSpent
+from svrhmc.core.errors import requirement
+from svrhmc.core.progress import stage
+from svrhmc.core.randomness import Purpose, Stream
+from svrhmc.density.shrunk import ShrunkModel
+from svrhmc.diagnostics import spread
+from svrhmc.exact.gibbs import HorseshoeGibbs, generator, start
+from svrhmc.sampling.answer import Answer, Cost, Request
+from svrhmc.sampling.budget import Budget
+from svrhmc.sampling.certificate import Bias, Certificate, unmeasured
+from svrhmc.sampling.coordinates import Units
+from svrhmc.sampling.correction import Corrected, Location, error_of_mean
+from svrhmc.sampling.doubts import agreement, tail_draws, unsettled
+from svrhmc.sampling.drawing import Drawing, Drawn, FollowUp
+from svrhmc.sampling.inclusion import Shrinkage
+from svrhmc.trace import Trace
+
+_BURN_IN = 300  # draws that are not kept
+_EXPECTED = 0.25  # effective draws of a draw
+_MOST_STATES = 1 << 27  # numbers of states that are kept: 1 GB
+_WHY = (
+    "exact: coefficients by their Gaussian law given the scales of the horseshoe, and these in turn, with "
+    "coefficients of which the rows say little moving with them."
+)
+_INVARIANT = (
+    "the sampler leaves the posterior invariant, so that it has no bias, and its chains agree, on the coefficients, on "
+    "the scales of the horseshoe and on the effective number of coefficients"
+)
+
+
+class ReportedCoefficients:
+    """What is read of a state: coefficients in the units of the data and shared parameters; log τ, log c and m_eff."""
+
+    def __init__(self, model: ShrunkModel, units: Units | None) -> None:
+        self._model, self._units = model, units
+        self.dim = model.reported_dim + 3
+
+    def out(self, x: Array, first: int = 0) -> Array:
+        """Of draws (chain, draw, dim) or states."""
+        flat = x.reshape(-1, x.shape[-1])
+        own = flat[:, : self._model.reported_dim]
+        own = own if self._units is None else self._units.outward(own)
+        effective = (1 - self._model.shrinkage_factors(flat)).sum(axis=1, keepdims=True)
+        return np.concatenate([own, flat[:, -2:], effective], axis=1).reshape(*x.shape[:-1], self.dim)
+
+
+class ShrinkageSearch:
+    """From a request to an answer, for a `ShrunkModel`."""
+
+    def __init__(self, request: Request, journal: Journal, budget: Budget) -> None:
+        self.request, self.journal, self.budget = request, journal, budget
+        assert isinstance(request.target, ShrunkModel)
+        self.model: ShrunkModel = request.target
+        given = request.method
+        if not (given in (None, HorseshoeGibbs.method) or isinstance(given, HorseshoeGibbs)):
+            raise requirement("method", f"None or {HorseshoeGibbs.method!r} under a Horseshoe", repr(given))
+        self.reported = ReportedCoefficients(self.model, request.units)
+
+    def run(self) -> tuple[Answer, Cost]:
+        """Until there are as many effective draws as were asked for, or a budget ends."""
+        try:
+            with self.budget.binding():
+                answer = self._drawn()
+        except BudgetSpent:
+            raise self.budget.missing("there are draws") from None
+        seconds, passes = self.budget.used()
+        return answer, Cost(passes, seconds, self.budget.compiling, dict(self.budget.steps))
+
+    def _drawn(self) -> Answer:
+        request, sampler, model = self.request, HorseshoeGibbs(), self.model
+        streams = [Stream(request.seed, request.chains[c : c + 1]) for c in range(len(request.chains))]
+        begin = np.stack([start(model, generator(stream, 0, Purpose.START)) for stream in streams])
+        chains = sampler.chains(model, request.seed, request.chains, request.threads, begin)
+        settings = {
+            "sampler": sampler.settings(), "engine": chains.engine, "seed": request.seed, "n": model.n,
+            "step_size": None,
+        }  # fmt: skip
+        drawing = Drawing(
+            chains, request.chains, self.reported, "chains", self.journal, self.budget, settings,
+            FollowUp(step=1.0, passes=1.0), width=self.reported.dim, gradients=False, every=self._every,
+        )  # fmt: skip
+        drawing.settle(_BURN_IN, request.progress)
+        drawn = drawing.draw(request.draws, _EXPECTED, request.progress)
+        self.budget.lap("sampling")
+        return self._answer(sampler, drawing, drawn)
+
+    @property
+    def _every(self) -> int:
+        """Of how many draws one is kept with its local scales: 1 unless they would take more than 1 GB."""
+        return max(1, round(self.request.draws / _EXPECTED * self.model.dim / _MOST_STATES))
+
+    def _answer(self, sampler: HorseshoeGibbs, drawing: Drawing, drawn: Drawn) -> Answer:
+        request, own, chains, x = self.request, slice(0, self.model.reported_dim), len(self.request.chains), drawn.x
+        with stage("checking the scales", request.progress):
+            r_hat = agreement(x)
+            effective = np.minimum(drawn.effective, 2 * tail_draws(x))
+            doubt = unsettled(effective, r_hat, request.draws, chains, drawn.stopped)
+        mean, sd = x.mean(axis=(0, 1))[own], spread(x)[own]
+        errors = Corrected(
+            mean, sd, error_of_mean(x[..., own]),
+            error_of_mean((x[..., own] - mean) ** 2) / np.maximum(2 * sd, 1e-300),
+        )  # fmt: skip
+        trace = Trace(
+            draws=np.ascontiguousarray(x[..., own]),
+            passes=drawn.spent / self.model.n,
+            gradient_evaluations=round(drawing.chains.state.spent),
+            velocity=np.zeros((chains, len(mean))),
+            seconds=self.budget.steps.get("sampling", 0.0),
+            sampler=sampler,
+            seed=request.seed,
+            chains=request.chains,
+            engine=drawing.chains.engine,
+        )
+        return Answer(
+            mean=mean, sd=sd, raw=Location(mean, sd), corrected=errors, laplace=Location(mean, sd), trace=trace,
+            method=sampler.method, sampler=sampler, why=_WHY, certificate=self._judged(doubt, errors),
+            ess=drawn.effective[own], r_hat=r_hat[own], complete=drawn.complete, parameters=None,
+            shrinkage=self._shrinkage(drawn.z, x),
+        )  # fmt: skip
+
+    def _judged(self, doubt: str, errors: Corrected) -> Certificate:
+        zero = np.zeros(len(errors.mean))
+        bias = Bias(zero, errors.mean_error / errors.sd, zero, errors.sd_error / errors.sd)
+        if doubt:
+            return unmeasured(self.request.tolerance, bias, doubt)
+        certificate = Certificate("exact", self.request.tolerance, bias, None, "exact", _INVARIANT)
+        return certificate.knowing(None, 1, "starts whose scales were drawn from their prior")
+
+    def _shrinkage(self, states: Array, x: Array) -> Shrinkage:
+        flat = states.reshape(-1, states.shape[-1])
+        scales = np.concatenate([np.exp(x[..., -3:-1]), x[..., -1:]], axis=-1)
+        return Shrinkage(self.model.shrunk, self.model.shrinkage_factors(flat).mean(axis=0), scales)
