@@ -303,3 +303,22 @@ def test_held_out_rows_are_predicted_no_worse_than_by_the_point_fit_with_that_pr
         theirs.append(log_loss(y_test, point.predict_proba(test)))
     print(f"{name}: {np.mean(ours):.4f} against {np.mean(theirs):.4f}")
     assert np.mean(ours) < np.mean(theirs) + (0 if len(np.unique(y)) == 2 else 0.05)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_probabilities_have_deviations_and_intervals_over_the_draws(classes):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(60, 1))
+    y = np.digitize(X[:, 0] + rng.normal(size=60), [0.0, 0.7][: classes - 1])
+    model = svrhmc.BayesianLogisticRegression(draws=200).fit(X, y)
+    p, sd = model.predict_proba(X[:5], return_std=True)
+    ends = model.predict_interval(X[:5], 0.8)
+    assert p.shape == sd.shape == (5, classes)
+    assert ends.shape == (5, classes, 2)
+    np.testing.assert_allclose(p, model.predict_proba(X[:5]), rtol=1e-12)
+    posterior = model.posterior_
+    t = posterior.trace.draws.reshape(-1, 2 * (classes - 1)).reshape(-1, classes - 1, 2)
+    t = np.concatenate([np.zeros((len(t), 1)), t[..., 0] + t[..., 1] * X[0, 0]], axis=1)
+    by_draw = np.exp(t) / np.exp(t).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(sd[0], by_draw.std(axis=0, ddof=1), rtol=1e-6)
+    np.testing.assert_allclose(ends[0], np.quantile(by_draw, [0.1, 0.9], axis=0).T, rtol=1e-6)

@@ -232,3 +232,50 @@ def test_predictions_of_a_binomial_model_are_for_the_trials_of_the_new_rows(give
 def test_a_summary_of_a_binomial_model_says_what_is_modelled():
     found = svrhmc.fit("deaths ~ dose", TRIED, "binomial", trials="births", draws=100)
     assert "modelled is the probability of a success in each of the trials of 'births'" in found.summary().title
+
+
+CUSTOMERS = {
+    "left": ["no", "yes", "yes", "no", "yes", "no", "no", "yes", "yes", "no", "no", "yes"],
+    "age": [31.0, 48.0, 50.0, 22.0, 35.0, 61.0, 44.0, 29.0, 57.0, 40.0, 33.0, 26.0],
+    "region": ["a", "b", "c", "a", "b", "c", "a", "b", "c", "c", "b", "a"],
+}
+
+
+@pytest.fixture(scope="module")
+def churn():
+    return svrhmc.fit("left ~ age*region", CUSTOMERS, draws=200)
+
+
+def test_rows_that_miss_values_or_have_new_levels_are_refused_dropped_or_nan(churn):
+    new = {"id": [7, 8, 9], "age": [30.0, None, 50.0], "region": ["a", "b", "elsewhere"]}
+    with pytest.raises(svrhmc.DataError, match="missing='nan'"):
+        churn.predict(new)
+    with pytest.raises(svrhmc.DataError, match="new_levels='nan'"):
+        churn.predict(new, missing="drop")
+    alone = churn.predict({"age": [30.0], "region": ["a"]})
+    filled = churn.predict(new, missing="nan", new_levels="nan")
+    assert filled.mean[0] == alone.mean[0]
+    assert np.isnan(filled.mean[1:]).all()
+    assert filled.quantiles.shape == (3, 3)
+    dropped = churn.predict(new, missing="drop", new_levels="nan").to_frame(keep=["id"])
+    assert dropped.index.tolist() == [0, 2]
+    assert dropped["id"].tolist() == [7, 9]
+    assert list(dropped)[:2] == ["id", "mean"]
+    assert not any(name.startswith("new") for name in dropped)
+    assert np.isnan(churn.predict({"age": [None], "region": ["a"]}, missing="nan").mean).all()
+    for word, value in {"missing": "skip", "new_levels": "draw"}.items():
+        with pytest.raises(ValueError, match=f"{word} must be"):
+            churn.predict(new, **{word: value})
+    with pytest.raises(ValueError, match="names no prediction has"):
+        churn.predict({**CUSTOMERS, "mean": [0] * 12}).to_frame(keep=True)
+    with pytest.raises(svrhmc.DataError, match="no row is without missing values"):
+        churn.predict({"age": [None], "region": ["a"]}, missing="drop")
+
+
+def test_a_new_level_is_the_mean_of_the_linear_predictors_of_the_others(churn):
+    from scipy.special import expit, logit
+
+    at = [next(churn.predict_draws({"age": [50.0], "region": [level]})).mean[:, 0] for level in "abc"]
+    made = churn.predict({"age": [50.0], "region": ["elsewhere"]}, new_levels="average")
+    np.testing.assert_allclose(made.mean[0], expit(np.mean(logit(at), axis=0)).mean(), rtol=1e-9)
+    assert abs(made.mean[0] - np.mean(at)) > 1e-4  # the mean of the probabilities is another number

@@ -338,6 +338,13 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
             yield predictions.form.loss.mean(t).mean(axis=0)
 
 
+def _of_both(second: Array, total: float = 1.0) -> Array:
+    """Of two classes from that of the second: total − p and p, or (total = 0) the same spread for both."""
+    if second.ndim > 1:
+        return second
+    return np.column_stack([np.abs(total - second), second])
+
+
 def _intercepts(name: str, columns: Columns, groups: GroupColumns) -> GroupDesign:
     """The levels of one column, by which the intercept varies."""
 
@@ -391,10 +398,23 @@ class BayesianLogisticRegression(ClassifierMixin, _Estimator):  # type: ignore[m
         self.intercept_, self.coef_ = intercept, slopes
         return self
 
-    def predict_proba(self, X: Input) -> Array:
-        """Probabilities of the classes (rows, classes), averaged over the draws: those of the posterior predictive."""
-        means = np.concatenate(list(self._means(self._checked(X))))
-        return np.column_stack([1 - means, means]) if means.ndim == 1 else means
+    def predict_proba(self, X: Input, return_std: bool = False) -> Any:
+        """Probabilities of the classes (rows, classes), averaged over the draws: those of the posterior predictive.
+
+        With return_std also their standard deviations over the draws: what is not known of the probabilities.
+        """
+        X = self._checked(X)
+        if truth("return_std", return_std):
+            summed = self._predictions(X, _DRAWS).summed(())
+            return _of_both(summed.mean), _of_both(summed.sd, 0.0)
+        return _of_both(np.concatenate(list(self._means(X))))
+
+    def predict_interval(self, X: Input, level: float = 0.9) -> Array:
+        """(rows, classes, 2): between these two the probability of a class lies with probability `level`."""
+        ends = self._predictions(self._checked(X), _DRAWS).summed(level_ends(level)).quantiles
+        if ends.ndim == 2:
+            ends = np.stack([1 - ends[::-1], ends], axis=2)
+        return np.ascontiguousarray(np.moveaxis(ends, 0, 2))
 
     def predict_log_proba(self, X: Input) -> Array:
         """The logarithms of `predict_proba`."""

@@ -42,6 +42,7 @@ from svrhmc.results.predict import (
     Prediction,
     log_likelihoods,
     no_rows,
+    prediction_of,
     predictions_at,
     thinned,
 )
@@ -63,6 +64,7 @@ from svrhmc.sampling.modes import Modes
 from svrhmc.sampling.parameters import Parameters
 from svrhmc.tables.design import Design
 from svrhmc.tables.expressions import require_transforms
+from svrhmc.tables.new_rows import Handling
 from svrhmc.trace import Trace, numbered
 
 if TYPE_CHECKING:
@@ -312,6 +314,8 @@ class Posterior(Fitted):
         include_groups: bool = True,
         new_groups: str = "draw",
         groups: Levels | None = None,
+        missing: str = "refuse",
+        new_levels: str = "refuse",
     ) -> Prediction:
         """Predict at new rows: the mean, sd and quantiles of E y over the posterior, and those of a new y.
 
@@ -328,7 +332,12 @@ class Posterior(Fitted):
             of one level share them), "average" for 0, a typical group, or "refuse" such rows.
         groups: where rows are arrays, the level of each row in every term of groups, by number; where more than an
             intercept varies, pairs of levels and columns. A table has them itself.
+        missing: what becomes of rows of a table that miss a value: "refuse" them, "drop" them, or predict "nan".
+        new_levels: the same of rows with a level of a category that was not fitted: "refuse", "nan", or "average" to
+            predict from the mean of the linear predictors of the fitted levels, each of which counts the same. That
+            says nothing of how far levels differ; effects of groups, (1 | region), do (new_groups).
 
+        Columns of the table stand beside the predictions by `to_frame(keep=True)` or `to_frame(keep=["id"])`.
         Rows are processed in blocks, so that rows × draws numbers are never in memory at once.
 
         >>> from svrhmc import sample, targets
@@ -337,10 +346,8 @@ class Posterior(Fitted):
         >>> new.mean.round(1), new.sd.round(1), new.new_sd.round(1)  # 7/6 · 3, and 1 more in the variance
         (array([3.5]), array([1.2]), array([1.6]))
         """
-        classes = () if self.design is None else self.design.classes
-        grouping = Grouping(include_groups, new_groups, groups)
-        found = predictions_at(self, X, offset, trials, draws, seed, grouping)
-        return found.summed(quantile_levels(levels), classes)
+        grouping, handling = Grouping(include_groups, new_groups, groups), Handling(missing, new_levels)
+        return prediction_of(self, X, offset, trials, quantile_levels(levels), draws, seed, grouping, handling)
 
     def survival(
         self,

@@ -39,7 +39,9 @@ from svrhmc.rows.predictors import seen_by
 from svrhmc.rows.sparse import make_rows
 from svrhmc.sampling.coordinates import Units
 from svrhmc.sampling.effects import GroupEffects
+from svrhmc.tables.columns import plain_columns
 from svrhmc.tables.design import is_table
+from svrhmc.tables.new_rows import Handling, NewRows
 
 if TYPE_CHECKING:
     import pandas
@@ -66,7 +68,9 @@ class Prediction:
     new_quantiles: of a new y, which varies about that mean; its mean is `mean`. (For classes they are None.) levels:
     of the quantiles, which are their first axis. draws: how many were used. classes: their names, where they are known.
     trials: those of each row, of a binomial y; then y is the number of successes in them, `mean` that expected, and
-    `probability` that of a success in one trial. Print it, or take `to_frame()`.
+    `probability` that of a success in one trial. binary: whether y is yes or no, so that a new y is known by its mean
+    alone, and intervals are of the probability. rows: the numbers of the rows of the table that were predicted, where
+    rows that miss values were dropped. table: what was predicted from. Print it, or take `to_frame()`.
     """
 
     mean: Array
@@ -79,6 +83,9 @@ class Prediction:
     classes: tuple[str, ...] = ()
     trials: Array | None = None
     probability: Array | None = None
+    binary: bool = False
+    rows: Indices | None = None
+    table: Any = None
 
     @property
     def summary(self) -> Summary:
@@ -86,7 +93,7 @@ class Prediction:
         classes, the probability of each. Where there are trials these are numbers of successes, and the trials and the
         probability of a success stand before them.
         """
-        rows = tuple(map(str, range(len(self.mean))))
+        rows = tuple(map(str, range(len(self.mean)) if self.rows is None else self.rows))
         if self.mean.ndim > 1:
             names = self.classes or tuple(map(str, range(self.mean.shape[1])))
             return Summary(rows, dict(zip(names, self.mean.T, strict=True)))
@@ -94,16 +101,61 @@ class Prediction:
         columns = {"mean": self.mean, "sd": self.sd, **dict(zip(named, self.quantiles, strict=True))}
         if self.trials is not None and self.probability is not None:
             columns = {"trials": self.trials, "probability": self.probability, **columns}
-        if self.new_quantiles is not None and len(self.classes) != 2:
+        if self.new_quantiles is not None and not self.binary:
             columns |= {f"new {name}": values for name, values in zip(named, self.new_quantiles, strict=True)}
         return Summary(rows, columns)
 
     def __repr__(self) -> str:
         return str(self.summary)
 
-    def to_frame(self) -> pandas.DataFrame:
-        """The same as a pandas data frame, by the numbers of the rows from 0 on."""
-        return self.summary.to_frame().reset_index(drop=True)
+    def to_frame(self, keep: bool | str | Sequence[str] = False) -> pandas.DataFrame:
+        """The same as a pandas data frame, by the numbers of the rows from 0 on.
+
+        keep: columns of the table that was predicted, to stand before the predictions: True for all, or their names.
+        """
+        frame = self.summary.to_frame()
+        frame.index = frame.index.astype(int)
+        frame.index.name = None
+        import pandas
+
+        kept = pandas.DataFrame(self.kept_columns(keep, frame.columns), index=frame.index)
+        return pandas.concat([kept, frame], axis=1) if len(kept.columns) else frame
+
+    def kept_columns(self, keep: bool | str | Sequence[str], names: Iterable[str]) -> dict[str, Any]:
+        """Columns of the table at the rows predicted; refuses those that have names of predictions."""
+        if isinstance(keep, bool) and not keep:
+            return {}
+        if self.table is None:
+            raise requirement("keep", "False where no table was predicted, whose columns have names", repr(keep))
+        wanted = None if keep is True else [keep] if isinstance(keep, str) else list(keep)
+        columns = plain_columns(self.table, wanted)
+        both = [name for name in columns if name in set(names)]
+        if both:
+            why = "rename it in the table, or name the columns to keep"
+            raise requirement("keep", "columns whose names no prediction has", repr(both[0]), why)
+        return columns if self.rows is None else {name: column.iloc[self.rows] for name, column in columns.items()}
+
+    def at_rows(self, rows: NewRows, table: object) -> Prediction:
+        """That of the rows of a table that are reported, with nan for those which could not be predicted."""
+        kept = rows.kept[rows.reported]
+        numbers = None if rows.reported.all() else np.flatnonzero(rows.reported)
+        if kept.all():
+            return replace(self, table=table, rows=numbers)
+
+        def widened(array: Array | None, axis: int = 0) -> Any:
+            if array is None:
+                return None
+            shape = list(array.shape)
+            shape[axis] = len(kept)
+            out = np.full(shape, np.nan)
+            out[(slice(None),) * axis + (kept,)] = array
+            return out
+
+        return replace(
+            self, mean=widened(self.mean), sd=widened(self.sd), quantiles=widened(self.quantiles, 1),
+            new_sd=widened(self.new_sd), new_quantiles=widened(self.new_quantiles, 1), trials=widened(self.trials),
+            probability=widened(self.probability), table=table, rows=numbers,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -274,6 +326,7 @@ class Predictions:
             shares.append(block.each.mean(axis=0))
             new_sds.append(_moments(block.new)[1])
             new_quantiles.append(np.quantile(block.new, levels, axis=0))
+        binary = self.form.loss.most_classes == 2 and self.trials is None
         return Prediction(
             np.concatenate(means),
             np.concatenate(sds),
@@ -285,6 +338,7 @@ class Predictions:
             classes,
             self.trials,
             None if self.trials is None else np.concatenate(shares),
+            binary,
         )
 
     def _even(self, start: int, count: int) -> Array:
@@ -313,24 +367,79 @@ def predictions_at(
     grouping: Grouping | None = None,
 ) -> Predictions:
     """Those of a `Posterior` at new rows, of a table or of an array."""
-    model, design, table = posterior.model, posterior.design, X
+    model, design, table, grouping = posterior.model, posterior.design, None, grouping or Grouping()
     if model is None:
         raise no_rows("to predict from")
     draws, seed = whole("draws", draws, 2), whole("seed", seed, 0, (1 << 63) - 1)
-    if design is not None and is_table(X):
-        offset = design.offsets(X) if offset is None else offset
-        trials = design.trials_of(X) if trials is None else trials
-        X = design.rows(X)
+    if isinstance(X, NewRows):
+        table = X
+    elif design is not None and is_table(X):
+        table = NewRows.of(design, X, Handling(), grouping.include)
+    if table is not None:
+        offset = table.design.offsets(table.columns) if offset is None else offset
+        trials = table.design.trials_of(table.columns) if trials is None else trials
+        X = table.rows()
     form = model.at(X, offset, posterior.units)
     counts = None
     if trials is not None:
         counts = model.loss.trials_of(*model.loss.observed(np.zeros(form.rows.n), form.rows.n, trials))
-    groups = _groups_at(posterior, table, form.rows.n, draws, seed, grouping or Grouping())
+    groups = _groups_at(posterior, table, form.rows.n, draws, seed, grouping)
     return Predictions(form, posterior.without_groups(draws), seed, counts, groups)
 
 
+def prediction_of(
+    posterior: Fitted,
+    X: Input,
+    offset: npt.ArrayLike | None,
+    trials: npt.ArrayLike | None,
+    levels: tuple[float, ...],
+    draws: int,
+    seed: int,
+    grouping: Grouping,
+    handling: Handling,
+) -> Prediction:
+    """That of a `Posterior`, with what is made of rows that miss values or have levels that were not fitted."""
+    design = posterior.design
+    if design is None or not is_table(X):
+        if handling != Handling():
+            allowed = "'refuse' where rows are no table with the columns of a formula"
+            raise requirement("missing and new_levels", allowed, f"{handling.missing!r} and {handling.new_levels!r}")
+        classes = () if design is None else design.classes
+        return predictions_at(posterior, X, offset, trials, draws, seed, grouping).summed(levels, classes)
+    rows = NewRows.of(design, X, handling, truth("include_groups", grouping.include))
+    if rows.kept.any():
+        offset, trials = (_of_rows(value, rows.kept) for value in (offset, trials))
+        given = None if grouping.given is None else [_of_rows(one, rows.kept) for one in grouping.given]
+        grouping = grouping._replace(given=given)
+        prediction = predictions_at(posterior, rows, offset, trials, draws, seed, grouping).summed(
+            levels, design.classes
+        )
+    elif not rows.reported.any():
+        raise DataError("no row is without missing values: missing='nan' predicts nan for them.")
+    else:
+        prediction = _of_no_rows(posterior.model.loss, levels, draws, design.classes)
+    return prediction.at_rows(rows, X)
+
+
+def _of_rows(value: Any, kept: npt.NDArray[np.bool_]) -> Any:
+    """What some rows have of what was given for all of them: one number, an array, or a pair of arrays."""
+    if isinstance(value, tuple):
+        return tuple(_of_rows(one, kept) for one in value)
+    return value if np.shape(value)[:1] != kept.shape else np.asarray(value)[kept]
+
+
+def _of_no_rows(loss: Loss, levels: tuple[float, ...], draws: int, classes: tuple[str, ...]) -> Prediction:
+    """A prediction that has no row yet."""
+    of_row = loss.mean(np.zeros((1, *loss.tail))).shape[1:]
+    empty, quantiles = np.empty((0, *of_row)), np.empty((len(levels), 0, *of_row))
+    binary = loss.most_classes == 2
+    if of_row:
+        return Prediction(empty, empty, quantiles, None, None, levels, draws, classes, binary=binary)
+    return Prediction(empty, empty, quantiles, empty, quantiles, levels, draws, classes, binary=binary)
+
+
 def _groups_at(
-    posterior: Fitted, table: object, n: int, draws: int, seed: int, grouping: Grouping
+    posterior: Fitted, table: NewRows | None, n: int, draws: int, seed: int, grouping: Grouping
 ) -> tuple[TermRows | SmoothRows, ...]:
     """The terms of groups at new rows, and the smooths, which are there whether groups are included or not."""
     new, kept = one_of("new_groups", grouping.new, NEW_GROUPS), posterior.group_effects
@@ -339,17 +448,14 @@ def _groups_at(
     included = truth("include_groups", grouping.include)
     if kept is None or not (included or kept.smooths):
         return ()
-    design = posterior.design if grouping.given is None and is_table(table) else None
-    bases = _given_bases(kept, grouping.given, n) if design is None else design.bases_of(table)
+    table = table if grouping.given is None else None
+    bases = _given_bases(kept, grouping.given, n) if table is None else table.bases()
     out: list[TermRows | SmoothRows] = [
         SmoothRows(basis, term_effects(kept, k, draws)) for k, basis in zip(kept.smooths, bases, strict=True)
     ]
     if not included or not kept.groups:
         return tuple(out)
-    if design is None:
-        indices, columns, names = _given_levels(kept, grouping.given, n)
-    else:
-        indices, columns, names = design.levels_of(table)
+    indices, columns, names = _given_levels(kept, grouping.given, n) if table is None else table.levels()
     for k, index, z, name in zip(kept.groups, indices, columns, names, strict=True):
         unseen = index < 0
         if unseen.any() and new == "refuse":

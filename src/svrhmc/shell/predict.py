@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from svrhmc.core.arrays import Array
 from svrhmc.core.cells import csv_text
 from svrhmc.core.errors import DataError, one_of, requirement
 from svrhmc.core.progress import stage
@@ -18,6 +19,7 @@ from svrhmc.shell.errors import require_place, show, writing
 from svrhmc.shell.outputs import model_in
 from svrhmc.tables.csv import Reading
 from svrhmc.tables.files import Read, read
+from svrhmc.tables.new_rows import MISSING, NEW_LEVELS
 
 
 def predict_command(
@@ -32,23 +34,34 @@ def predict_command(
     na: Annotated[list[str] | None, typer.Option(help="A word for a missing value; may be repeated.")] = None,
     text: Annotated[list[str] | None, typer.Option(help="A column of categories with numbers for names.")] = None,
     new_groups: Annotated[str, typer.Option(help="Effects of groups not fitted: draw, average or refuse.")] = "draw",
+    missing: Annotated[str, typer.Option(help="Rows that miss a value: refuse, drop or nan.")] = "refuse",
+    new_levels: Annotated[
+        str, typer.Option(help="Rows with a category that was not fitted: refuse, nan or average.")
+    ] = "refuse",
+    trials: Annotated[int | None, typer.Option(help="Trials of each row, where the file has none.", min=0)] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Write the columns of the file before the predictions.")] = False,
     no_groups: Annotated[bool, typer.Option("--no-groups", help="Leave effects of groups out.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
 ) -> None:
     """Predict the target of new rows from a fit.
 
     A line for each row: mean and sd of the mean of the target, its interval
-    (lower, upper), and that of a single new value (new_lower, new_upper). For
-    classes, the probability of each. Where the fit has trials, all of these are
-    numbers of successes, and the probability of a success follows. Where the fit
-    has groups, rows of a group that was not fitted get effects as groups vary;
-    --new-groups average takes a typical group, and refuse names such rows.
+    (lower, upper), and that of a single new value (new_lower, new_upper). Of a
+    yes or no these are about its probability, and of classes there is the
+    probability of each. Where the fit has trials, all of these are numbers of
+    successes, and the probability of a success follows. Rows that miss a value, or
+    have a category that was not fitted, are refused unless --missing and
+    --new-levels say what to make of them. Where the fit has groups, rows of a
+    group that was not fitted get effects as groups vary; --new-groups average
+    takes a typical group, and refuse names such rows.
 
     [bold]Example[/bold]: svrhmc predict customers-fit new.csv --out new-churn.csv
     """
     if not 0 < level < 1:
         raise requirement("--level", "between 0 and 1", level)
     one_of("--new-groups", new_groups, NEW_GROUPS)
+    one_of("--missing", missing, MISSING)
+    one_of("--new-levels", new_levels, NEW_LEVELS)
     require_place("--out", out)
     progress = False if quiet else None
     posterior = model_in(fitted)
@@ -56,19 +69,37 @@ def predict_command(
         data = read(file, Reading(delimiter, encoding, tuple(na or ()), decimal, tuple(text or ()), single=True))
     with stage("predicting", progress):
         try:
-            prediction = _predicted(posterior, data, level, draws, not no_groups, new_groups)
+            how = {
+                "include_groups": not no_groups, "new_groups": new_groups, "missing": missing,
+                "new_levels": new_levels, "trials": trials,
+            }  # fmt: skip
+            prediction = _predicted(posterior, data, level, draws, how)
+            text_of_it = _table(prediction, posterior, keep)
         except DataError as error:
-            said = str(error).replace("new_groups='draw'", "--new-groups draw").replace("'average'", "average")
-            raise DataError(f"{file}: {said}") from error
+            raise DataError(f"{file}: {_in_shell_words(str(error))}") from error
     with writing():
-        write_text(out, _table(prediction, posterior))
+        write_text(out, text_of_it)
     if not quiet:
-        show(f"{data.n:,} predictions: {out}")
+        left_out = data.n - len(prediction.mean)
+        show(
+            f"{len(prediction.mean):,} predictions: {out}"
+            + (f" ({left_out:,} row{'s' if left_out > 1 else ''} left out)" if left_out else "")
+        )
 
 
-def _predicted(
-    posterior: Posterior, data: Read, level: float, draws: int, include_groups: bool, new_groups: str
-) -> Prediction:
+def _in_shell_words(message: str) -> str:
+    """A message with the options of the shell in the place of Python's words."""
+    words = {
+        "new_groups='draw'": "--new-groups draw", "predict() has missing='nan' and missing='drop'":
+        "there are --missing nan and --missing drop", "predict() has new_levels='nan' and 'average'":
+        "there are --new-levels nan and --new-levels average", "'average'": "average", "trials=…": "--trials",
+    }  # fmt: skip
+    for python, shell in words.items():
+        message = message.replace(python, shell)
+    return message
+
+
+def _predicted(posterior: Posterior, data: Read, level: float, draws: int, how: dict[str, Any]) -> Prediction:
     levels, design = level_ends(level), posterior.design
     if data.X is not None:
         if design is not None or posterior.units is None:
@@ -81,24 +112,32 @@ def _predicted(
         return posterior.predict(X, levels=levels, draws=draws)
     if design is None:
         raise DataError("the fit is of sparse rows, and this is a table with columns.")
-    return posterior.predict(
-        data.table, levels=levels, draws=draws, include_groups=include_groups, new_groups=new_groups
-    )
+    return posterior.predict(data.table, levels=levels, draws=draws, **how)
 
 
-def _table(prediction: Prediction, posterior: Posterior) -> str:
+def _table(prediction: Prediction, posterior: Posterior, keep: bool = False) -> str:
+    columns, digits = _columns(prediction, posterior), 8 if prediction.mean.ndim == 1 else 6
+    kept = prediction.kept_columns(keep, ["row", *columns])
+    numbers = range(len(prediction.mean)) if prediction.rows is None else prediction.rows
+    cells = [[str(value) if value == value and value is not None else "" for value in kept[name]] for name in kept]
+    values = [column.tolist() for column in columns.values()]
+    rows = ([k + 1, *row] for k, *row in zip(map(int, numbers), *cells, *values, strict=True))
+    return csv_text(["row", *kept, *columns], rows, digits)
+
+
+def _columns(prediction: Prediction, posterior: Posterior) -> dict[str, Array]:
+    """The predictions by the names that the file has for them."""
     if prediction.mean.ndim > 1:
         classes = posterior.design.classes if posterior.design is not None else ()
         names = classes or tuple(map(str, range(prediction.mean.shape[1])))
-        return csv_text(["row", *names], ([k + 1, *row] for k, row in enumerate(prediction.mean.tolist())))
-    assert prediction.new_quantiles is not None
+        return dict(zip(names, prediction.mean.T, strict=True))
     columns = {
         "mean": prediction.mean,
         "sd": prediction.sd,
         **dict(zip(("lower", "upper"), prediction.quantiles, strict=True)),
     }
-    columns |= dict(zip(("new_lower", "new_upper"), prediction.new_quantiles, strict=True))
+    if prediction.new_quantiles is not None and not prediction.binary:
+        columns |= dict(zip(("new_lower", "new_upper"), prediction.new_quantiles, strict=True))
     if prediction.trials is not None and prediction.probability is not None:
         columns |= {"trials": prediction.trials, "probability": prediction.probability}
-    rows = ([k + 1, *map(float, row)] for k, row in enumerate(zip(*columns.values(), strict=True)))
-    return csv_text(["row", *columns], rows, 8)
+    return columns

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from os import PathLike
 from types import ModuleType
 from typing import Any
@@ -142,6 +142,19 @@ class Columns:
         """The columns of some rows, by whether each is kept."""
         return Columns({name: column.kept(rows) for name, column in self.by_name.items()}, int(rows.sum()))
 
+    def taken(self, rows: npt.NDArray[np.int64]) -> Columns:
+        """The columns of rows by their numbers, some of them perhaps several times; none may miss a value."""
+        by_name = {name: replace(column, values=column.values[rows]) for name, column in self.by_name.items()}
+        return Columns(by_name, len(rows))
+
+    def replaced(self, name: str, rows: npt.NDArray[np.int64], values: Sequence[Level]) -> Columns:
+        """With other values in some rows of one column."""
+        column = self.by_name[name]
+        changed = np.array(np.asarray(column.values))
+        changed[rows] = values
+        levels = tuple(dict.fromkeys([*column.levels, *values])) if column.levels else ()
+        return Columns({**self.by_name, name: replace(column, values=changed, levels=levels)}, self.n)
+
     def series(self) -> dict[str, Series]:
         """As formulas take them: pandas series; categories stay categories."""
         import pandas
@@ -158,6 +171,8 @@ class Columns:
 
 def names_of(table: object) -> list[str]:
     """The names of its columns, as texts; a `DataError` for what is no table."""
+    if isinstance(table, Columns):
+        return list(table.by_name)
     return list(_labels(table if isinstance(table, Mapping) else _native(table)))
 
 
@@ -179,12 +194,17 @@ def _values(frame: Series, label: object) -> Series:
     return native[label] if hasattr(native, "iloc") else frame[label]
 
 
-def columns_of(table: object, names: Iterable[str], what: str = "the table") -> Columns:
+def columns_of(table: object, names: Collection[str], what: str = "the table") -> Columns:
     """The columns of these names; one that is not there is refused with the nearest name that is.
 
     >>> columns_of({"age": [31, 48], "plan": ["basic", "pro"]}, ["plan"])["plan"].kind
     'category'
     """
+    if isinstance(table, Columns):
+        for name in names:
+            if name not in table.by_name:
+                raise no_column(what, name, list(table.by_name))
+        return Columns({name: table[name] for name in names}, table.n)
     frame = table if isinstance(table, Mapping) else _native(table)
     labels = _labels(frame)
     found: dict[str, Column] = {}
@@ -201,6 +221,23 @@ def columns_of(table: object, names: Iterable[str], what: str = "the table") -> 
     if not n:
         raise DataError(f"{what} has no rows.")
     return Columns(found, n)
+
+
+def plain_columns(table: object, names: Sequence[str] | None = None) -> dict[str, Series]:
+    """Columns as they stand in a table, whatever they hold, as series of pandas; None for all of them."""
+    import pandas
+
+    frame = table if isinstance(table, Mapping) else _native(table)
+    labels = _labels(frame)
+    columns: dict[str, Series] = {}
+    for name in labels if names is None else names:
+        if name not in labels:
+            raise no_column("the table", name, list(labels))
+        values = _values(frame, labels[name])
+        values = values.to_pandas() if hasattr(values, "to_pandas") else values
+        plain = values if hasattr(values, "iloc") else np.asarray(values)
+        columns[name] = pandas.Series(plain).reset_index(drop=True)
+    return columns
 
 
 def require_usable(name: str, column: Column) -> None:

@@ -129,6 +129,14 @@ class Design:
         """The levels of the variables that are categories, the baseline first."""
         return {name: levels for term in self.made_of for name, levels in term.choices.items()}
 
+    @property
+    def all_choices(self) -> dict[str, tuple[Level, ...]]:
+        """The same, with those of categories whose effects vary by groups."""
+        varying = {
+            name: levels for group in self.groups for term in group.terms for name, levels in term.choices.items()
+        }
+        return {**varying, **self.choices}
+
     def typical_changes(self, own: Array) -> Array:
         """Of each column the change that its coefficient is shown for, from the typical change of each by itself: that
         of an interaction is the product of those of its factors, where a level of a category changes by 1. (By itself
@@ -173,18 +181,6 @@ class Design:
         """
         columns = table if isinstance(table, Columns) else _whole_columns(table, self.coefficient_variables)
         return [smooth.basis(columns) for smooth in self.smooths]
-
-    def levels_of(self, table: object) -> tuple[list[Indices], list[Array], list[list[str]]]:
-        """For each term of group effects its `groups_of` a new table: levels, columns, and the names of the levels that
-        were not fitted, one for each row that has such a level.
-        """
-        columns = _whole_columns(table, self.group_variables)
-        pairs = self.groups_of(columns)
-        names = [
-            group.names_at(columns, np.flatnonzero(index < 0))
-            for group, (index, _) in zip(self.groups, pairs, strict=True)
-        ]
-        return [index for index, _ in pairs], [z for _, z in pairs], names
 
     def offsets(self, table: object) -> Array | None:
         """The offsets of a new table, with the logarithms of exposures, where the model has columns of them."""
@@ -395,8 +391,16 @@ def _whole_columns(table: object, names: Sequence[str]) -> Columns:
     """Columns of a new table, which must miss nothing."""
     columns = columns_of(table, names)
     if gaps := columns.gaps():
-        raise DataError(f"the table must have no missing values in {told(gaps)}: leave these rows out, or fill them.")
+        raise missing_values_at(gaps)
     return columns
+
+
+def missing_values_at(gaps: dict[str, int]) -> DataError:
+    """What to do about those of new rows."""
+    return DataError(
+        f"the table must have no missing values in {told(gaps)}: leave these rows out, or fill them; predict() has "
+        "missing='nan' and missing='drop' for such rows."
+    )
 
 
 def missing_values(gaps: dict[str, int]) -> DataError:
@@ -504,7 +508,11 @@ def log_exposure(exposure: npt.ArrayLike) -> Array:
 
 def is_table(X: object) -> bool:
     """Whether it has columns with names, so that a design can be applied to it."""
-    return isinstance(X, Mapping) or (hasattr(X, "columns") and not hasattr(X, "format")) or hasattr(X, "column_names")
+    return (
+        isinstance(X, Mapping | Columns)
+        or (hasattr(X, "columns") and not hasattr(X, "format"))
+        or hasattr(X, "column_names")
+    )
 
 
 def told(gaps: dict[str, int]) -> str:

@@ -181,7 +181,8 @@ class UnknownLevelError(DataError):
         known = ", ".join(repr(level) for level in levels[:8]) + (", …" if len(levels) > 8 else "")
         super().__init__(
             f"column {variable!r} has {self.level!r} in row {row}, which was not among the levels that the model was "
-            f"fitted with ({known}): nothing is known of it."
+            f"fitted with ({known}): nothing is known of it. predict() has new_levels='nan' and 'average' for "
+            "such rows."
         )
 
 

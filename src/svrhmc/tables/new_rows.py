@@ -1,0 +1,122 @@
+"""Rows of a new table, of which a fitted design is to make numbers: those that miss values, and those of categories
+whose level was not fitted.
+
+Where an unknown level stands for the average of the K fitted ones, its row of the design is the mean of the K rows that
+it would have with each of them,
+
+    a = (1/K) Σₖ a(level k),
+
+and over all combinations where several columns have unknown levels. As predictors are linear in a, that is the mean of
+the predictors of the K levels, each of which counts the same; interactions and smooths by level are averaged with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.errors import one_of
+from svrhmc.rows.csr import Matrix
+from svrhmc.tables.columns import Columns, columns_of
+from svrhmc.tables.columns import names_of as table_names
+from svrhmc.tables.design import Design, missing_values_at
+
+MISSING = ("refuse", "drop", "nan")
+NEW_LEVELS = ("refuse", "nan", "average")
+
+
+@dataclass(frozen=True)
+class Handling:
+    """What becomes of rows that miss values, and of those with levels of categories that were not fitted."""
+
+    missing: str = "refuse"
+    new_levels: str = "refuse"
+
+    def __post_init__(self) -> None:
+        one_of("missing", self.missing, MISSING)
+        one_of("new_levels", self.new_levels, NEW_LEVELS)
+
+
+@dataclass(frozen=True, eq=False)
+class NewRows:
+    """Those rows of a new table that can be predicted: their columns, and of all rows which these are (`kept`), and
+    which are reported: all of them, or those that miss no value.
+    """
+
+    design: Design
+    columns: Columns
+    kept: npt.NDArray[np.bool_]
+    reported: npt.NDArray[np.bool_]
+    average: bool = False
+
+    @staticmethod
+    def of(design: Design, table: object, handling: Handling, groups: bool = True) -> NewRows:
+        """groups: whether effects of groups are wanted, and so the columns that they need."""
+        names = list(design.variables if groups else design.coefficient_variables)
+        there = table_names(table)
+        names += [name for name in (design.offset, design.exposure, design.trials) if name and name in there]
+        columns = columns_of(table, dict.fromkeys(names))
+        if handling.missing == "refuse" and (gaps := columns.gaps()):
+            raise missing_values_at(gaps)
+        kept = columns.whole()
+        reported = kept.copy() if handling.missing == "drop" else np.ones(columns.n, bool)
+        if handling.new_levels == "nan":
+            for name, levels in design.all_choices.items():
+                if name in columns.by_name:
+                    kept &= columns[name].codes(levels) >= 0
+        columns = columns.kept(kept) if kept.any() and not kept.all() else columns
+        return NewRows(design, columns, kept, reported, handling.new_levels == "average")
+
+    @cached_property
+    def _expanded(self) -> tuple[Columns, Any]:
+        """Columns in which a row with unknown levels stands once for each of the fitted ones, and the matrix (rows,
+        rows of these) that averages them; None where no level is unknown.
+        """
+        columns, place, weight = self.columns, np.arange(self.columns.n), np.ones(self.columns.n)
+        choices = self.design.all_choices if self.average else {}
+        for name, levels in choices.items():
+            if name not in columns.by_name:
+                continue
+            unknown = columns[name].codes(levels) < 0
+            if unknown.any():
+                times = np.where(unknown, len(levels), 1)
+                again = np.repeat(np.arange(columns.n), times)
+                places = np.flatnonzero(unknown[again])
+                columns = columns.taken(again).replaced(name, places, list(levels) * int(unknown.sum()))
+                place, weight = place[again], (weight / times)[again]
+        if len(place) == self.columns.n:
+            return columns, None
+        from scipy.sparse import csr_matrix
+
+        entries = (weight, (place, np.arange(len(place))))
+        return columns, csr_matrix(entries, shape=(self.columns.n, len(place)))
+
+    def _averaged(self, numbers: Any) -> Any:
+        matrix = self._expanded[1]
+        return numbers if matrix is None else matrix @ numbers
+
+    def rows(self) -> Matrix:
+        """The rows of the design."""
+        averaged: Matrix = self._averaged(self.design.matrix(self._expanded[0]))
+        return averaged
+
+    def bases(self) -> list[Array]:
+        """For each smooth, its functions at the rows."""
+        return [self._averaged(basis) for basis in self.design.bases_of(self._expanded[0])]
+
+    def levels(self) -> tuple[list[Indices], list[Array], list[list[str]]]:
+        """For each term of groups: levels by number, −1 for those that were not fitted, the columns that vary by level,
+        and the names of the levels that were not fitted, one for each row that has such a level.
+        """
+        indices, columns, names = [], [], []
+        for group in self.design.groups:
+            index = group.index(self.columns)
+            indices.append(index)
+            columns.append(self._averaged(group.numbers(self._expanded[0])))
+            names.append(group.names_at(self.columns, np.flatnonzero(index < 0)))
+        return indices, columns, names
