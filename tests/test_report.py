@@ -252,3 +252,33 @@ def test_what_repeats_a_fit_has_its_exposure_and_its_missing_rows():
     assert "svrhmc.fit('y ~ x', table, 'poisson', exposure='years', missing='drop', seed=0, tolerance=0.02)" in text
     assert "<dt>Exposure</dt><dd>years</dd>" in text
     assert "Average effects on the mean of y" in text
+
+
+def test_findings_are_those_of_the_posterior_in_sentences(posterior):
+    rows = coefficients(posterior)
+    sentences = written.findings(rows, posterior)
+    dose = next(row for row in rows if row.name == "dose")
+    ends = f"({written._short(dose.lower)} to {written._short(dose.upper)})"
+    assert f"Each further dose goes with an increase of y by {written._short(dose.mean)} {ends}." in sentences
+    assert not written.findings([row._replace(lower=-1.0, upper=1.0) for row in rows], posterior)
+    row = dose._replace(name="x", mean=np.log(1.6), lower=np.log(1.5), upper=np.log(1.7))
+    assert written._finding(row, 2.0, "the odds", "") == "Each further x multiplies the odds by 1.6 (1.5 to 1.7)."
+    fine = row._replace(mean=-2e-3, lower=-3e-3, upper=-1e-3)
+    told = written._finding(fine, 100.0, "", "y")
+    assert told == "Each further 100 of x (one standard deviation) goes with a decrease of y by 0.2 (0.1 to 0.3)."
+
+
+def test_what_a_ratio_multiplies_is_named_where_the_predictor_is_a_logarithm():
+    assert FAMILIES["bernoulli"]().multiplied == "the odds of {event}"
+    assert FAMILIES["poisson"]().multiplied == FAMILIES["log-normal"]().multiplied == "the mean of {response}"
+    assert FAMILIES["gaussian"]().multiplied == ""
+
+
+def test_names_are_whole_in_a_forest_and_long_tables_are_folded(posterior):
+    name = " ".join(f"word{k}" for k in range(40))
+    row = coefficients(posterior)[0]._replace(name=name)
+    figure = figures.forest_figure([("", [row])], "change", "Coefficients")
+    assert " ".join(re.findall(r'class="t name">([^<]*)<', figure)) == name
+    assert figure.count('class="bar"') == 1
+    assert "<details>" in written._table("c", ("", "mean"), [("a", "1")] * 13, 13)
+    assert "<details>" not in written._table("c", ("", "mean"), [("a", "1")] * 12, 12)

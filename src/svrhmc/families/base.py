@@ -136,6 +136,12 @@ class Loss(ABC):
         return "the linear predictor"
 
     @property
+    def multiplied(self) -> str:
+        """What e to the power of a coefficient multiplies, in the same words; "" where that has no name."""
+        words = self.modelled.replace("the log odds", "the odds").replace("the logarithm of ", "")
+        return words if self.ratio and words != self.modelled else ""
+
+    @property
     def kernel(self) -> Any:
         """Its `Record`, where its formulas are compiled."""
         return None

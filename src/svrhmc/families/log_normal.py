@@ -52,6 +52,7 @@ class LogNormalLoss(GaussianLoss):
     label_on_link = True
     ratio = "ratio of means"
     modelled = "the mean of log {response}"
+    multiplied = "the mean of {response}"
     far_off = "family='gamma', or family=svrhmc.targets.families.student_t() for np.log of the response"
     without_residuals = "give log σ a normal prior, or drop columns"
 

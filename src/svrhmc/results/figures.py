@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from html import escape
 from itertools import count
+from textwrap import wrap
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,9 @@ from svrhmc.results.summary import Coefficient, number
 from svrhmc.results.survival import kaplan_meier
 
 _ids = count(1)
-WIDTH, _LABELS, _ROW = 470.0, 150.0, 26.0
+WIDTH, _LINE, _ROW = 470.0, 18.0, 18.0
+_DIGIT = 11.0  # width of a digit, at the most
+_SIGNS = 52  # of a line of text across a sheet
 _BINS = 10  # of a calibration curve, and of residuals
 _DOTS = 300  # residuals that are shown one by one
 _LONGEST = 160  # points of a chain that are shown
@@ -94,7 +97,9 @@ class Sheet:
         """Numbers along the bottom, with lines up to `top`, and what they are."""
         for value in axis.ticks(about):
             self.line(axis(value), top, axis(value), y, "grid")
-            self.text(axis(value), y + 17, f"{value:g}".replace("-", "−"), "middle", "n")
+            shown, place = f"{value:g}".replace("-", "−"), axis(value)
+            half = _DIGIT * len(shown) / 2  # a number near an edge is moved to stay on the sheet
+            self.text(min(max(place, half), self.width - half), y + 17, shown, "middle", "n")
         self.text((axis.begin + axis.end) / 2, y + 36, name, "middle", "n", 60)
 
     def side(self, axis: Axis, x: float, right: float, name: str, about: int = 4) -> None:
@@ -115,32 +120,41 @@ class Sheet:
         )
 
 
-def forest_figure(rows: Sequence[Coefficient], axis_name: str, level: float, title: str, beside: bool = True) -> str:
-    """Means with their intervals, and beside each the point fit with Laplace's interval."""
-    z = _normal(level)
-    low = [min(row.lower, row.mode - z * row.laplace_sd) if beside else row.lower for row in rows]
-    high = [max(row.upper, row.mode + z * row.laplace_sd) if beside else row.upper for row in rows]
-    left, right = min(0.0, *low), max(0.0, *high)
+def forest_figure(groups: Sequence[tuple[str, Sequence[Coefficient]]], axis_name: str, title: str) -> str:
+    """Means with their intervals, one a row under its whole name; groups have a heading, or none ("")."""
+    rows = [row for _, group in groups for row in group]
+    left, right = min(0.0, *(row.lower for row in rows)), max(0.0, *(row.upper for row in rows))
     pad = 0.04 * (right - left)
-    row_height = _ROW + (8 if beside else 0)
-    height = row_height * len(rows) + 52
-    described = "; ".join(
-        f"{row.name}: {number(row.mean)} ({number(row.lower)} to {number(row.upper)})" for row in rows[:40]
-    )
+    lines = [(words, kind, row) for heading, group in groups for words, kind, row in _named(heading, group)]
+    heights = [_LINE if row is None else _LINE + _ROW for _, _, row in lines]
+    height = 8 + sum(heights) + 44
+    described = "; ".join(f"{row.name}: {number(row.mean)}, {number(row.lower)} to {number(row.upper)}" for row in rows)
     out = Sheet(WIDTH, height, title, described)
-    axis = Axis(left - pad, right + pad, _LABELS + 8, WIDTH - 10)
-    bottom = height - 44
+    axis, bottom, y = Axis(left - pad, right + pad, 8, WIDTH - 8), height - 44, 8.0
     out.bottom(axis, bottom, 4, axis_name)
     out.line(axis(0), 4, axis(0), bottom, "zero")
-    for k, row in enumerate(rows):
-        y = 4 + row_height * (k + 0.5) - (5 if beside else 0)
-        out.text(_LABELS, y + (9 if beside else 4.5), row.name, "end", "t", 18)
-        out.line(axis(row.lower), y, axis(row.upper), y, "bar")
-        out.dot(axis(row.mean), y, "mark")
-        if beside:
-            out.line(axis(row.mode - z * row.laplace_sd), y + 11, axis(row.mode + z * row.laplace_sd), y + 11, "thin")
-            out.dot(axis(row.mode), y + 11, "hollow", 3.5)
+    for (words, kind, row), step in zip(lines, heights, strict=True):
+        out.text(4, y + 14, words, "start", kind)
+        y += step
+        if row is not None:
+            out.line(axis(row.lower), y - 8, axis(row.upper), y - 8, "bar")
+            out.dot(axis(row.mean), y - 8, "mark")
     return out.write()
+
+
+def _named(heading: str, rows: Sequence[Coefficient]) -> list[tuple[str, str, Coefficient | None]]:
+    """Lines of text, the last one of a name with its row."""
+    lines: list[tuple[str, str, Coefficient | None]] = [(words, "h", None) for words in _wrapped(heading)]
+    for row in rows:
+        *before, last = _wrapped(row.name) or [""]
+        lines += [(words, "t name", None) for words in before]
+        lines.append((last, "t name", row))
+    return lines
+
+
+def _wrapped(words: str) -> list[str]:
+    """Lines that fit on a sheet."""
+    return wrap(words, _SIGNS)
 
 
 def marginal_figure(name: str, draws: Array, mode: float, sd: float) -> str:
@@ -156,7 +170,6 @@ def marginal_figure(name: str, draws: Array, mode: float, sd: float) -> str:
         220, 140, f"Posterior of {name}", f"Draws from {number(float(flat.min()))} to {number(float(flat.max()))}."
     )
     across, up = Axis(low, high, 12, 208), Axis(0, float(max(counts.max(), density.max())), 104, 26)
-    out.text(110, 15, name, "middle", "t", 24)
     for height, begin, end in zip(counts, edges[:-1], edges[1:], strict=True):
         out.box(across(begin), up(height), across(end) - across(begin), 104 - up(height), "fill")
     out.path([(across(t), up(d)) for t, d in zip(grid, density, strict=True)], "other")
@@ -172,12 +185,11 @@ def chains_figure(name: str, draws: Array) -> str:
     out = Sheet(
         220, 140, f"Chains of {name}", f"{draws.shape[0]} chains of {count:,} draws, {number(low)} to {number(high)}."
     )
-    across, up = Axis(0, count, 48, 214), Axis(low, high, 112, 26)
-    out.text(110, 15, name, "middle", "t", 24)
-    out.side(up, 48, 214, "", 3)
+    across, up = Axis(0, count, 64, 214), Axis(low, high, 112, 26)
+    out.side(up, 64, 214, "", 3)
     for kind, chain in zip(CHAINS, draws, strict=False):
         out.path([(across(k), up(float(chain[k]))) for k in places], kind)
-    out.text(131, 132, f"{count:,} draws of each chain", "middle", "n")
+    out.text(120, 132, f"{count:,} draws of each chain", "middle", "n")
     return out.write("small")
 
 
@@ -331,9 +343,3 @@ def curve_figure(name: str, argument: str, x: Array, mean: Array, interval: Arra
     out.path([*lower, *upper[::-1]], "band", closed=True)
     out.path([(at, up(float(value))) for at, value in zip(places, mean, strict=True)], "line")
     return out.write()
-
-
-def _normal(level: float) -> float:
-    from scipy.special import ndtri
-
-    return float(ndtri((1 + level) / 2))

@@ -6,9 +6,11 @@ Every text that comes from the data (names, levels, formulas, commands) goes thr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from html import escape
 from importlib.resources import files
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +20,10 @@ from svrhmc.core.errors import requirement
 from svrhmc.core.storage import write_text
 from svrhmc.core.version import VERSION
 from svrhmc.families import FAMILIES
+from svrhmc.families.base import Loss
 from svrhmc.results.base import Fitted
 from svrhmc.results.checks import LOOKED_FOR, check
-from svrhmc.results.effects import effects_of
+from svrhmc.results.effects import SLOPE, Effects, effects_of, fitted_rows
 from svrhmc.results.figures import chains_figure, curve_figure, fit_figure, forest_figure, marginal_figure
 from svrhmc.results.groups import GroupLevels, levels_of, variances_of
 from svrhmc.results.plots import steps_of
@@ -30,6 +33,9 @@ from svrhmc.sampling.certificate import SOUND
 
 _LEVEL = 0.9
 _FOREST, _TABLE, _MARGINALS, _TRACES = 30, 500, 12, 4  # how many coefficients a report shows, in each of its parts
+_SHOWN = 6  # findings in sentences
+_LONG = 12  # rows from which on a table is folded
+_UNREADABLE = 0.01  # coefficients below are said for a standard deviation of their column
 _KINDS = {"Groups": "groups", "Smooths": "smooths"}
 _POINTS = 200  # of the curve of a smooth
 _LEVELS = 30  # of a category up to which its effects are found
@@ -75,14 +81,82 @@ def response_of(posterior: Fitted) -> str:
 
 def scale(posterior: Fitted) -> str:
     """What one more of a column adds its coefficient to."""
-    classes: tuple[str, ...] = () if posterior.design is None else posterior.design.classes
-    event = f"{response_of(posterior)} = {classes[-1]}" if len(classes) == 2 else response_of(posterior)
-    modelled = "the linear predictor"
+    loss = _loss(posterior)
+    return "the linear predictor" if loss is None else _worded(posterior, loss.modelled)
+
+
+def _loss(posterior: Fitted) -> Loss | None:
+    """With its own link, where the model is there."""
     if posterior.model is not None:
-        modelled = posterior.model.loss.modelled  # of its own link
-    elif posterior.family in FAMILIES:
-        modelled = FAMILIES[posterior.family]().modelled
-    return modelled.format(event=event, response=response_of(posterior), first=classes[0] if classes else "the first")
+        loss: Loss = posterior.model.loss
+        return loss
+    return FAMILIES[posterior.family]() if posterior.family in FAMILIES else None
+
+
+def _worded(posterior: Fitted, words: str) -> str:
+    classes: tuple[str, ...] = () if posterior.design is None else posterior.design.classes
+    response = response_of(posterior)
+    event = f"{response} = {classes[-1]}" if len(classes) == 2 else response
+    return words.format(event=event, response=response, first=classes[0] if classes else "the first")
+
+
+def findings(rows: Sequence[Coefficient], posterior: Fitted) -> list[str]:
+    """What the coefficients that are clearly away from 0 say, a sentence for each, the clearest first."""
+    loss = _loss(posterior)
+    multiplied = _worded(posterior, loss.multiplied) if loss is not None else ""
+    steps = _standard_steps(posterior)
+    return [_finding(row, steps.get(row.name), multiplied, scale(posterior)) for row in _away(rows, posterior)[:_SHOWN]]
+
+
+def _finding(row: Coefficient, step: float | None, multiplied: str, predictor: str) -> str:
+    """step: one standard deviation, of a number; None of a category or of what is made of several columns."""
+    group, _, column = row.name.rpartition(": ")
+    change = 1.0
+    if step is None:
+        subject = f"{column}, all else being equal,"
+    else:
+        small = max(abs(row.lower), abs(row.upper)) < _UNREADABLE and step > 1
+        change = step if small else 1.0
+        subject = (
+            f"Each further {_short(step)} of {column} (one standard deviation)" if small else f"Each further {column}"
+        )
+    mean, *ends = (value * change for value in (row.mean, row.lower, row.upper))
+    if multiplied:
+        middle, lower, upper = (_short(math.exp(min(value, 700.0))) for value in (mean, *ends))
+        said = f"{subject} multiplies {multiplied} by {middle} ({lower} to {upper})."
+    else:
+        low, high = sorted(map(abs, ends))
+        said = (
+            f"{subject} goes with {'an increase' if mean > 0 else 'a decrease'} of {predictor} by {_short(abs(mean))} "
+            f"({_short(low)} to {_short(high)})."
+        )
+    return f"{group}: {said}" if group else said
+
+
+def _standard_steps(posterior: Fitted) -> dict[str, float]:
+    """One standard deviation of each column of the table that is a number in the formula as it stands, by the name of
+    its coefficients.
+    """
+    units, design = posterior.units, posterior.design
+    if units is None or design is None:
+        return {}
+    plain = {term.names[0] for term in design.made_of if term.names == term.variables}
+    width, first = len(units.centre) + int(units.intercept), int(units.intercept)
+    return {
+        name: float(units.scale[j % width - first])
+        for j, name in enumerate(posterior.names[: units.blocks * width])
+        if j % width >= first and name.rpartition(": ")[2] in plain
+    }
+
+
+def _short(value: float) -> str:
+    """Two digits after a leading one, without exponents where they can be had.
+
+    >>> _short(1.6234), _short(0.0123), _short(1234.5)
+    ('1.62', '0.0123', '1,230')
+    """
+    rounded = float(f"{value:.3g}")
+    return f"{rounded:,.0f}" if 1000 <= abs(rounded) < 1e9 else f"{rounded:g}"
 
 
 def verdict(posterior: Fitted) -> str:
@@ -126,18 +200,21 @@ def misfit(posterior: Fitted) -> str:
 
 
 def clear(rows: Sequence[Coefficient], posterior: Fitted) -> str:
-    """Which coefficients are away from 0, in one sentence or two."""
-    slopes = slopes_of(rows, posterior)
-    away = [row for row in slopes if row.lower > 0 or row.upper < 0]
+    """How many coefficients are away from 0; `findings` says what they are."""
+    slopes, away = slopes_of(rows, posterior), _away(rows, posterior)
     if not slopes:
         return "There are no coefficients but the intercept."
     if not away:
         return f"None of the {len(slopes)} coefficients is clearly away from 0: all 90% intervals contain it."
-    away.sort(key=lambda row: -row.distance)
-    shown = ", ".join(f"{row.name} ({'more' if row.mean > 0 else 'less'})" for row in away[:6])
-    rest = f" and {len(away) - 6} more" if len(away) > 6 else ""
     verb, whose = ("are", "their 90% intervals leave") if len(away) > 1 else ("is", "its 90% interval leaves")
-    return f"{len(away)} of {len(slopes)} coefficients {verb} clearly away from 0 ({whose} it out): {shown}{rest}."
+    first = f" The {_SHOWN} clearest:" if len(away) > _SHOWN else ""
+    return f"{len(away)} of {len(slopes)} coefficients {verb} clearly away from 0 ({whose} it out).{first}"
+
+
+def _away(rows: Sequence[Coefficient], posterior: Fitted) -> list[Coefficient]:
+    """Those whose intervals leave out 0, the clearest first."""
+    away = [row for row in slopes_of(rows, posterior) if row.lower > 0 or row.upper < 0]
+    return sorted(away, key=lambda row: -row.distance)
 
 
 def slopes_of(rows: Sequence[Coefficient], posterior: Fitted) -> list[Coefficient]:
@@ -157,33 +234,47 @@ def page(posterior: Fitted, source: str = "", command: str = "", python: str = "
     rows = coefficients(posterior, _LEVEL)
     question = f"What is associated with {response_of(posterior)}?"
     style = files("svrhmc.results").joinpath("style.css").read_text("utf-8")
+    own = rows[: len(rows) - posterior.group_scales]
     parts: tuple[Callable[[], str], ...] = (
-        lambda: _data(posterior, source, notes),
-        lambda: _coefficients(posterior, rows[: len(rows) - posterior.group_scales]),
-        lambda: _groups(posterior, rows[len(rows) - posterior.group_scales :]),
         lambda: _effects(posterior),
+        lambda: _coefficients(posterior, own),
+        lambda: _groups(posterior, rows[len(rows) - posterior.group_scales :]),
         lambda: _fits(posterior),
         lambda: _trust(posterior, rows),
         lambda: _prior(posterior, rows),
+        lambda: _data(posterior, source, notes),
         lambda: _again(posterior, command, python),
     )
-    sound = posterior.certificate.verdict in SOUND
+    sentences = "".join(f"<li>{escape(sentence)}</li>" for sentence in findings(own, posterior))
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{escape(question)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n"
         f"<h1>{escape(question)}</h1>\n"
-        f'<p class="lead">{escape(clear(rows, posterior))}</p>\n'
-        f'<p class="verdict{"" if sound else " open"}">{escape(verdict(posterior))}</p>\n{_misfit(posterior)}'
+        f'<p class="lead">{escape(clear(own, posterior))}</p>\n'
+        + (f'<ul class="lead">{sentences}</ul>\n<p class="note">{_READING}</p>\n' if sentences else "")
+        + _verdicts(posterior)
         + "\n".join(filter(None, (part() for part in parts)))
         + f'\n<p class="note">Written by svrhmc {escape(VERSION)}.</p>\n</main>\n</body>\n</html>\n'
     )
 
 
-def _misfit(posterior: Fitted) -> str:
-    """Beside the verdict on the computation, that on the model."""
-    sentence = misfit(posterior)
-    return f'<p class="verdict{" open" if posterior.misfits else ""}">{escape(sentence)}</p>\n' if sentence else ""
+_READING = (
+    "Ranges in brackets are 90% intervals, all else in the model being equal. These are associations in the data, and "
+    "not effects of a change, unless the data come from an experiment."
+)
+
+
+def _verdicts(posterior: Fitted) -> str:
+    """On the computation, and beside it on the model."""
+    cards = [("The computation", verdict(posterior), posterior.certificate.verdict in SOUND)]
+    if sentence := misfit(posterior):
+        cards.append(("The model", sentence, not posterior.misfits))
+    inside = "".join(
+        f'<div class="verdict{"" if sound else " open"}"><h2>{title}</h2><p>{escape(sentence)}</p></div>'
+        for title, sentence, sound in cards
+    )
+    return f'<div class="verdicts">{inside}</div>\n'
 
 
 def _data(posterior: Fitted, source: str, notes: Sequence[str]) -> str:
@@ -225,13 +316,12 @@ def _coefficients(posterior: Fitted, rows: Sequence[Coefficient]) -> str:
         steps, change = steps_of(posterior, places, np.array([row.upper - row.lower for row in shown]))
         drawn = [_times(row, float(step)) for row, step in zip(shown, steps, strict=True)]
         unit = change or "for one more of the column"
-        figure = forest_figure(drawn, f"change of {predictor}", _LEVEL, "Coefficients")
+        figure = forest_figure(_by_term(posterior, drawn), "change, with its 90% interval", "Coefficients")
         few = f" The {_FOREST} that are furthest from 0 of {len(slopes)}." if len(slopes) > _FOREST else ""
         inside.append(
-            f"<p>A coefficient is what one more of its column adds to {escape(predictor)}, all else being equal. These "
-            "are associations in the data, and not effects of a change, unless the data come from an experiment.</p>"
-            f"<figure>{figure}<figcaption>Above in each row the posterior: mean and 90% interval, {unit}. Below it, "
-            f"hollow, the point fit (the mode) with the interval of Laplace’s approximation.{few}</figcaption></figure>"
+            f"<p>A coefficient is what one more of its column adds to {escape(predictor)}, all else being equal.</p>"
+            f"<figure>{figure}<figcaption>Mean and 90% interval of the change of {escape(predictor)}, {unit}.{few}"
+            "</figcaption></figure>"
         )
     head = ("", "mean", "sd", "5%", "95%", "P(> 0)", "mode", "ess", "R-hat")
     body = [
@@ -244,7 +334,10 @@ def _coefficients(posterior: Fitted, rows: Sequence[Coefficient]) -> str:
     names = posterior.names
     chosen = [names.index(row.name) for row in sorted(rows, key=lambda row: -row.distance)[:_MARGINALS]]
     small = "".join(
-        marginal_figure(names[j], draws[..., j], float(posterior.laplace.mean[j]), float(posterior.laplace.sd[j]))
+        _small(
+            names[j],
+            marginal_figure(names[j], draws[..., j], float(posterior.laplace.mean[j]), float(posterior.laplace.sd[j])),
+        )
         for j in sorted(chosen)
     )
     inside.append(
@@ -322,21 +415,35 @@ def _shares(posterior: Fitted) -> str:
 def _caterpillar(levels: GroupLevels, column: str) -> str:
     """The levels of one factor in the order of their effects, the highest first."""
     chosen, total = levels.ordered(column)[::-1], levels.columns.count(column)
-    blank = Coefficient("", *np.zeros(len(Coefficient._fields) - 1).tolist())
-    drawn = [
-        blank._replace(
-            name=levels.levels[j], mean=float(levels.mean[j]), sd=float(levels.sd[j]),
-            lower=float(levels.interval[j, 0]), upper=float(levels.interval[j, 1]),
-        )
-        for j in chosen
-    ]  # fmt: skip
+    drawn = [_interval(levels.levels[j], float(levels.mean[j]), levels.interval[j]) for j in chosen]
     term = f"{column} | {levels.factor}"
-    figure = forest_figure(drawn, f"effect ({term})", _LEVEL, f"Effects {term}", beside=False)
+    figure = forest_figure([("", drawn)], "effect, with its 90% interval", f"Effects {term}")
     few = f" The {len(chosen) // 2} highest and lowest of {total:,}." if len(chosen) < total else ""
     return (
         f"<h3>{escape(term)}</h3><figure>{figure}<figcaption>Mean and 90% interval of the effect of each level, in "
         f"their order.{few}</figcaption></figure>"
     )
+
+
+def _interval(name: str, mean: float, ends: Array) -> Coefficient:
+    """A mean and its interval, as a forest draws them."""
+    blank = Coefficient(name, *np.zeros(len(Coefficient._fields) - 1).tolist())
+    return blank._replace(mean=mean, lower=float(ends[0]), upper=float(ends[1]))
+
+
+def _by_term(posterior: Fitted, rows: Sequence[Coefficient]) -> list[tuple[str, list[Coefficient]]]:
+    """Rows that stand beside each other and come from one term, under its variables where there are several."""
+    design = posterior.design
+    terms = {} if design is None else {name: term for term in design.made_of for name in term.names}
+    groups = []
+    for term, some in groupby(rows, lambda row: terms.get(row.name.rpartition(": ")[2])):
+        shown = list(some)
+        groups.append((" × ".join(term.variables) if term is not None and len(shown) > 1 else "", shown))
+    return groups
+
+
+def _small(name: str, figure: str) -> str:
+    return f"<figure><figcaption>{escape(name)}</figcaption>{figure}</figure>"
 
 
 def _times(row: Coefficient, step: float) -> Coefficient:
@@ -361,11 +468,26 @@ def _effects(posterior: Fitted) -> str:
         for name, m, s, e in zip(effects.names, effects.mean, effects.sd, effects.interval, strict=True)
     ][:_TABLE]
     table = _table(f"Average effects on {effects.on}", ("", "mean", "sd", "5%", "95%"), body, len(effects.names))
-    sentence = (
-        f"By how much {escape(effects.on)} changes: for a number with one more of it, for a category against its "
-        f"baseline. {escape(effects.said)}"
+    figure = forest_figure(_effect_rows(posterior, effects), "change, with its 90% interval", "Average effects")
+    cut = f" The first {_FOREST} of {len(effects.names)}." if len(effects.names) > _FOREST else ""
+    return _section(
+        "Average effects",
+        f"<p>By how much {escape(effects.on)} changes on average.</p><figure>{figure}<figcaption>For a number with one "
+        f"standard deviation more of it, for a category against its baseline.{cut}</figcaption></figure>{table}"
+        f'<p class="note">In the table a number is changed by one. {escape(effects.said)}</p>',
     )
-    return _section("Average effects", f"<p>{sentence}</p>{table}")
+
+
+def _effect_rows(posterior: Fitted, effects: Effects) -> list[tuple[str, list[Coefficient]]]:
+    """The effects as a forest has them, by the columns that are changed."""
+    columns, rows = fitted_rows(posterior, None).columns, list[tuple[str, Coefficient]]()
+    for name, term, contrast, mean, ends in zip(
+        effects.names, effects.terms, effects.contrasts, effects.mean, effects.interval, strict=True
+    ):
+        spread = float(np.std(columns[term].values.astype(np.float64))) if contrast == SLOPE else 1.0
+        rows.append((term, _interval(name, float(mean) * spread, ends * spread)))
+    groups = [(term, [row for _, row in some]) for term, some in groupby(rows[:_FOREST], lambda pair: pair[0])]
+    return [(term if len(some) > 1 else "", some) for term, some in groups]
 
 
 def _fits(posterior: Fitted) -> str:
@@ -395,7 +517,7 @@ def _trust(posterior: Fitted, rows: Sequence[Coefficient]) -> str:
         items.append(("Stopped", "a budget ended the run before there were as many draws as asked for"))
     every: Array = np.asarray(posterior.trace.draws)
     worst = sorted(range(len(rows)), key=lambda j: rows[j].ess)[:_TRACES]
-    small = "".join(chains_figure(rows[j].name, every[..., j]) for j in sorted(worst))
+    small = "".join(_small(rows[j].name, chains_figure(rows[j].name, every[..., j])) for j in sorted(worst))
     return _section(
         "Are the numbers computed correctly?",
         f'<p>{escape(verdict(posterior))}</p>{_list(items)}<h3>Chains</h3><div class="grid">{small}</div>'
@@ -458,17 +580,21 @@ def _list(items: Sequence[tuple[str, str]]) -> str:
 
 
 def _table(caption: str, head: Sequence[str], body: Sequence[Sequence[str]], of: int) -> str:
-    """Cells are escaped; it scrolls by itself where it is wider than the screen."""
+    """Cells are escaped. A long one is folded; on a small screen each row is a block of its own, whole."""
     few = f" (the first {len(body)} of {of})" if of > len(body) else ""
     top = "".join(f'<th scope="col">{escape(word) or "<span>name</span>"}</th>' for word in head)
     rows = "".join(
-        f'<tr><th scope="row">{escape(row[0])}</th>' + "".join(f"<td>{escape(cell)}</td>" for cell in row[1:]) + "</tr>"
+        f'<tr><th scope="row">{escape(row[0])}</th>'
+        + "".join(
+            f'<td data-label="{escape(word)}">{escape(cell)}</td>' for word, cell in zip(head[1:], row[1:], strict=True)
+        )
+        + "</tr>"
         for row in body
     )
-    return (
-        f'<div class="wide" role="region" aria-label="{escape(caption)}" tabindex="0"><table><caption>{escape(caption)}'
-        f"{few}</caption><thead><tr>{top}</tr></thead><tbody>{rows}</tbody></table></div>"
-    )
+    name = f"{escape(caption)}{few}"
+    table = f"<table><caption>{name}</caption><thead><tr>{top}</tr></thead><tbody>{rows}</tbody></table>"
+    table = f'<div class="wide" role="region" aria-label="{escape(caption)}" tabindex="0">{table}</div>'
+    return f"<details><summary>{name}: {len(body)} rows</summary>{table}</details>" if len(body) > _LONG else table
 
 
 def _chance(share: float) -> str:
