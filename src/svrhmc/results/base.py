@@ -50,6 +50,8 @@ class Fitted(Protocol):
     misfits: tuple[str, ...]
     checked_rows: int
     group_effects: GroupEffects | None
+    fitted_rows: int
+    fitted_at: str
     _target: FiniteSum | None
     _table_rows: Any  # `FittedRows`, or None
 
