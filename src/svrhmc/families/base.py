@@ -91,6 +91,7 @@ class Loss(ABC):
 
     name: ClassVar[str] = ""  # of the family, as users write it
     identity_link: ClassVar[bool] = False  # whether the mean of y is the predictor itself
+    inverse_link: ClassVar[str] = ""  # the mean as a function of one predictor alone: identity, logistic or exp; or ""
     shared_names: ClassVar[tuple[str, ...]] = ()  # of the parameters that all rows share
     quadratic: ClassVar[bool] = False  # whether the curvature is constant, so that the posterior is Gaussian
     convex: ClassVar[bool] = False  # whether the curvature is known to be 0 or more for all t and y

@@ -128,6 +128,7 @@ class EventLoss(Family):
 class LogisticLoss(EventLoss):
     """ℓ(t, y) = log(1 + e^{−yt}) with y ∈ {−1, +1}; the slope −y/(1 + e^{yt}) has no cancellation."""
 
+    inverse_link = "logistic"
     ratio = "odds ratio"
     modelled = "the log odds of {event}"
     gaussian_given = "polya-gamma"

@@ -94,6 +94,7 @@ class Beta(NamedTuple):
 class BetaLoss(SharedFamily):
     """Shares of mean μ = 1/(1 + e^{−η}) and concentration φ, t = (η, log φ); the label is log y/(1 − y)."""
 
+    inverse_link = "logistic"
     name = "beta"
     aliases = ("betareg",)
     mistaken = ("betar", "beta-regression", "beta-family", "beta-mean", "beta-proportion")

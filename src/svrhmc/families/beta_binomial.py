@@ -107,6 +107,7 @@ class BetaBinomial(NamedTuple):
 class BetaBinomialLoss(SharedFamily):
     """Successes of m trials, of mean probability μ and concentration φ, t = (log μ/(1 − μ), log φ)."""
 
+    inverse_link = "logistic"
     name = "beta-binomial"
     aliases = ("betabinomial", "betabinom")
     ratio = "odds ratio"

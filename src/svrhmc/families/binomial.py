@@ -66,6 +66,7 @@ class BinomialLoss(Family):
     So the label is the share of successes, and the trials are a weight: a row counts as m observations.
     """
 
+    inverse_link = "logistic"
     name = "binomial"
     ratio = "odds ratio"
     outcome = "events"

@@ -81,6 +81,7 @@ class Gamma(NamedTuple):
 class GammaLoss(SharedFamily):
     """Positive y of mean μ and variance μ²/α, t = (log μ, log α); the label is log y."""
 
+    inverse_link = "exp"
     name = "gamma"
     ratio = "ratio of means"
     modelled = "the logarithm of the mean of {response}"

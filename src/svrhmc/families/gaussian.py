@@ -63,6 +63,7 @@ class Squared(NamedTuple):
 class SquaredLoss(Family):
     """ℓ(t, y) = (t − y)²/(2σ²)."""
 
+    inverse_link = "identity"
     name = "gaussian"
     identity_link = True
     modelled = "{response}"
@@ -248,6 +249,7 @@ class LocationScale(SharedFamily):
 class GaussianLoss(LocationScale):
     """y ~ N(μ, σ²), t = (μ, log σ)."""
 
+    inverse_link = "identity"
     name = "gaussian"
     mistaken = ("normal", "linear")
     shared_names = ("log sigma",)

@@ -56,6 +56,7 @@ class Geometric(NamedTuple):
 class GeometricLoss(Family):
     """ℓ(t, y) = sp(t) + y sp(−t): counts of mean eᵗ whose probabilities fall by one factor."""
 
+    inverse_link = "exp"
     name = "geometric"
     ratio = "ratio of means"
     modelled = "the logarithm of the mean of {response}"

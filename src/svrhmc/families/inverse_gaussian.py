@@ -77,6 +77,7 @@ class InverseGaussian(NamedTuple):
 class InverseGaussianLoss(SharedFamily):
     """Positive y of mean μ and variance μ³/λ, t = (log μ, log λ); the label is log y."""
 
+    inverse_link = "exp"
     name = "inverse-gaussian"
     aliases = ("inversegaussian", "wald")
     ratio = "ratio of means"

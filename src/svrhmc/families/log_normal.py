@@ -45,6 +45,7 @@ def log_normal(censored: bool = False) -> Loss:
 class LogNormalLoss(GaussianLoss):
     """log y ~ N(η, σ²), t = (η, log σ); the label is log y."""
 
+    inverse_link = ""
     name = "log-normal"
     aliases = ("lognormal",)
     mistaken = ("log-gaussian", "galton")

@@ -97,6 +97,7 @@ class NegativeBinomial(NamedTuple):
 class NegativeBinomialLoss(SharedFamily):
     """Counts of mean μ and variance μ + μ²/φ, t = (log μ, log φ)."""
 
+    inverse_link = "exp"
     name = "negative-binomial"
     aliases = ("negativebinomial", "negbinomial", "nbinom2", "nbinom")
     mistaken = ("negbin", "nb")

@@ -76,6 +76,7 @@ class Poisson(NamedTuple):
 class PoissonLoss(Family):
     """ℓ(t, y) = eᵗ − yt: counts y whose mean is eᵗ. The curvature eᵗ has no bound, but has one up to any t."""
 
+    inverse_link = "exp"
     name = "poisson"
     ratio = "ratio of means"
     modelled = "the logarithm of the mean of {response}"

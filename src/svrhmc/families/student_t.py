@@ -61,6 +61,7 @@ class StudentT(NamedTuple):
 class StudentLoss(LocationScale):
     """y = μ + s·t_ν, t = (μ, log s), with the degrees of freedom ν given: outliers pull little."""
 
+    inverse_link = "identity"
     name = "student-t"
     mistaken = ("t", "student")
     modelled = "the centre of {response}"

@@ -52,6 +52,8 @@ class Fitted(Protocol):
     checked_rows: int
     group_effects: GroupEffects | None
     shrinkage: Shrinkage | None
+    fitted_rows: int
+    fitted_at: str
     _target: FiniteSum | None
     _table_rows: Any  # `FittedRows`, or None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,7 @@ from svrhmc.results.arviz import Wanted, to_arviz
 from svrhmc.results.base import Fitted
 from svrhmc.results.checks import misfits
 from svrhmc.results.effects import Effects, FittedRows, effects_of
+from svrhmc.results.export import export
 from svrhmc.results.groups import Compared, GroupLevels, Quantities, contrasts_of, levels_of, variances_of
 from svrhmc.results.loo import Loo, loo_of
 from svrhmc.results.plots import forest
@@ -51,6 +53,7 @@ from svrhmc.results.probability import moved, probability, quantiles
 from svrhmc.results.r2 import r2_of
 from svrhmc.results.shrinkage import inclusion_of
 from svrhmc.results.smooths import Curves, curves_of
+from svrhmc.results.sql import to_sql
 from svrhmc.results.survival import Survival, survival_of
 from svrhmc.results.waic import Waic, waic_of
 from svrhmc.rows.forms import RowsForm, rows_of
@@ -105,8 +108,9 @@ class Posterior(Fitted):
     family: its name. gaussian: whether the posterior is known to be. clashes: what in the model contradicts the scale
     of the data, in sentences. misfits: how the model fails to fit the rows (`svrhmc.results.checks`), in sentences,
     from checked_rows of them (0: it was not checked). parameters: as a model states them, where other coordinates were
-    sampled. shrinkage: what a `Horseshoe` did (`inclusion`). The target and some rows of its table are there for what
-    needs the rows that were fitted; no file keeps them.
+    sampled. shrinkage: what a `Horseshoe` did (`inclusion`). fitted_rows, fitted_at: how many rows it was fitted on,
+    and when (UTC); 0 and "" in files of 0.1.0. The target and some rows of its table are there for what needs the
+    rows that were fitted; no file keeps them.
     """
 
     mean: Array
@@ -140,6 +144,8 @@ class Posterior(Fitted):
     checked_rows: int = 0
     group_effects: GroupEffects | None = None
     shrinkage: Shrinkage | None = None
+    fitted_rows: int = 0
+    fitted_at: str = ""
     _target: FiniteSum | None = field(default=None, metadata=_IN_MEMORY)
     _table_rows: FittedRows | None = field(default=None, metadata=_IN_MEMORY)
 
@@ -496,6 +502,36 @@ class Posterior(Fitted):
         travels = self._target is None or self._target.travels
         return {name: value for name, value in self.__dict__.items() if travels or name != "_target"}
 
+    def export(self, path: str | Path | None = None) -> str:
+        """The model as one JSON document that is read without svrhmc: how rows are made of a table, means and
+        covariance, family, levels, and a card of what it was fitted on and how far to trust it. docs/production.md
+        has every field, and a script that predicts from it.
+
+        path: where to write it, besides; None: nowhere.
+
+        >>> import json
+        >>> from svrhmc.fitting import regress
+        >>> posterior = regress([[1.0], [2.0], [3.0], [4.0]], [301.0, 302.0, 303.5, 303.9], names=["dose"])
+        >>> json.loads(posterior.export())["predictors"][0]["coefficients"][1]["expression"]
+        ['column', 'dose']
+        """
+        return export(self, path)
+
+    def to_sql(self, dialect: str = "duckdb", table: str = "new_rows", level: float = 0.9) -> str:
+        """A query that predicts within a database: all columns of a table, and `predicted_linear`,
+        `predicted_linear_sd`, `predicted_mean`, `predicted_lower` and `predicted_upper` (`svrhmc.results.sql`). Rows
+        with missing values or with levels of categories that were not fitted have NULL; groups that were not fitted
+        are typical ones, with the variance between groups.
+
+        dialect: "duckdb", "postgresql" or "bigquery". table: the name of the table. level: of the interval.
+
+        >>> from svrhmc.fitting import regress
+        >>> posterior = regress([[1.0], [2.0], [3.0], [4.0]], [301.0, 302.0, 303.5, 303.9], names=["dose"])
+        >>> posterior.to_sql(table="patients").splitlines()[0]
+        'WITH svrhmc_columns AS ('
+        """
+        return to_sql(self, dialect, table, level)
+
     def report(self, path: str | Path, **told: Any) -> Path:
         """Write a report on it, one HTML file, with the keywords of `svrhmc.report`."""
         from svrhmc.results.report import report  # which draws figures and writes a page: loaded where one is asked for
@@ -621,6 +657,8 @@ def build_posterior(
         clashes=contradictions,
         misfits=failures,
         checked_rows=checked_rows,
+        fitted_rows=target.n,
+        fitted_at=datetime.now(UTC).isoformat(timespec="seconds"),
         _target=target,
         _table_rows=table_rows,
     )

@@ -163,6 +163,14 @@ class Expression:
         """Whether it makes a category."""
         return isinstance(self.tree, ast.Call) and self._called(self.tree) in ("C", "hashed")
 
+    @property
+    def coded_column(self) -> str | None:
+        """The column x of `C(x, …)`, whatever contrasts it has; None where levels are computed."""
+        tree = self.tree
+        if not isinstance(tree, ast.Call) or self._called(tree) != "C" or not tree.args:
+            return None
+        return self._column(tree.args[0])
+
     def compute(self, rows: Rows) -> Value:
         """The values of the expression for some rows."""
         for name in self.functions:
@@ -191,6 +199,10 @@ class Expression:
             [values._argument(node, part) for part in node.args],
             {str(part.arg): values._argument(node, part.value) for part in node.keywords},
         )
+
+    def kept(self, node: ast.Call, rows: Rows) -> dict[str, Value]:
+        """What a call learned of the table that was fitted."""
+        return _Computation(self, rows)._kept(node)
 
     def key(self, node: ast.AST, legacy: bool = False) -> str:
         """The text of a call, by which its state is kept; legacy: as formulaic made it."""

@@ -33,6 +33,7 @@ from svrhmc.tables import formula
 from svrhmc.tables.columns import CATEGORY, KINDS, Column, Columns, Level, Series
 from svrhmc.tables.expressions import Rows, State, Value, require_state, unwrapped
 from svrhmc.tables.formula import Factor
+from svrhmc.tables.portable import Portable, column, level, portable, product, total
 
 Transforms = Mapping[str, Callable[..., object]]
 _INTERCEPT = "Intercept"  # formulaic's name for a column that the design has by itself
@@ -62,6 +63,10 @@ class Term(ABC):
     @abstractmethod
     def require_sound(self) -> None:
         """Raise an error where it cannot be used; asked when it is read from a file."""
+
+    @abstractmethod
+    def portable(self) -> list[Portable]:
+        """Its columns as expressions for other languages (`svrhmc.tables.portable`); refused where there are none."""
 
     def places(self, columns: Columns) -> npt.NDArray[np.int64] | None:
         """For each row the one column that is 1 in it (−1: none); None where a row has numbers."""
@@ -109,6 +114,10 @@ class Number(Term):
 
     def require_sound(self) -> None:
         """A name is enough."""
+
+    def portable(self) -> list[Portable]:
+        """The column of the table, as it is."""
+        return [column(self.variable)]
 
     def numbers(self, columns: Columns) -> Values:
         """As they are; a text where numbers were is refused."""
@@ -158,6 +167,10 @@ class Category(Term):
         require_levels(self.levels)
         if not self.levels:
             raise ValueError("a category without levels")
+
+    def portable(self) -> list[Portable]:
+        """1 in the rows of a level."""
+        return [level(self.variable, one) for one in self._coded]
 
     def places(self, columns: Columns) -> npt.NDArray[np.int64]:
         """The number of the level; a level that the design does not know is refused."""
@@ -258,6 +271,97 @@ class Encoded(Term):
         for levels in self.levels:
             require_levels(levels)
 
+    def portable(self) -> list[Portable]:
+        """Of each column, Σ over the levels of its categories and the columns of its numbers of their product times
+        what formulaic makes of them: a column is linear in each factor, so that its coefficients are what it is where
+        every factor has one level, or 1 in one of its columns and 0 in the others.
+        """
+        terms, intercept = self._terms
+        parts: list[tuple[int, Portable]] = []
+        for term in terms:
+            parts.extend(self._products(term, terms, intercept))
+        by_place = dict(parts)
+        return [by_place[j] for j, name in enumerate(self.made) if name != _INTERCEPT]
+
+    def _products(
+        self, term: formula.Term, terms: Sequence[formula.Term], intercept: bool
+    ) -> Iterator[tuple[int, Portable]]:
+        """The places of the columns of one term, and their expressions."""
+        state, fitted = json.loads(self.state), dict(zip(self.needs, self.levels, strict=True))
+        for factor in {factor for one in terms for factor in one.factors}:  # numbers that C codes by other contrasts
+            name = None if factor.expression is None else factor.expression.coded_column
+            if name is not None and not fitted[name]:
+                fitted[name] = tuple(state[factor.text]["levels"])
+        texts = {name for name, kind in zip(self.needs, self.kinds, strict=True) if kind == CATEGORY}
+        coded = {factor: one for factor in term.factors if (one := self._coded_column(factor, texts))}
+        one_row = self._probe({name: fitted[name][:1] for name in fitted if fitted[name]}, 1, state, fitted)
+        numbers = {
+            factor: [column(factor.text)] if factor.expression is None else portable(factor.expression, one_row)
+            for factor in term.factors
+            if factor not in coded
+        }
+        choices = [
+            [level(coded[factor], one) for one in fitted[coded[factor]]] if factor in coded else numbers[factor]
+            for factor in term.factors
+        ]
+        grid = np.indices([len(some) for some in choices]).reshape(len(choices), -1)
+        n = grid.shape[1]
+        at = {
+            coded[factor]: tuple(fitted[coded[factor]][k] for k in grid[i])
+            for i, factor in enumerate(term.factors)
+            if factor in coded
+        }
+        rest = {name: (fitted[name][0],) * n for name in fitted if fitted[name] and name not in at}
+        rows = self._probe({**at, **rest}, n, state, fitted)
+        factors = dict.fromkeys(factor for one in terms for factor in one.factors)
+        with plainly(self.text):
+            values = {factor: _values(factor, rows) for factor in factors}
+            for i, factor in enumerate(term.factors):
+                if factor not in coded:
+                    values[factor] = _one_at_a_time(values[factor], grid[i], len(choices[i]))
+            matrix = _matrix(terms, intercept, values, n)
+        X = np.asarray(matrix.__wrapped__, np.float64)
+        for place in matrix.model_spec.term_indices[_formulaic_term(term)]:
+            yield (
+                int(place),
+                total([
+                    product([float(X[row, place]), *(choices[i][k] for i, k in enumerate(grid[:, row]))])
+                    for row in np.flatnonzero(X[:, place])
+                ]),
+            )  # fmt: skip
+
+    def _coded_column(self, factor: Factor, texts: set[str]) -> str | None:
+        """The column whose levels a factor codes; None of numbers."""
+        if factor.expression is None:
+            return factor.text if factor.text in texts else None
+        if not factor.expression.coded:
+            return None
+        variables = factor.expression.variables
+        if len(variables) != 1 or factor.expression.coded_column != variables[0]:
+            raise DataError(
+                f"the formula's {factor.text[:80]!r} cannot be exported: it codes levels that are computed. Make them "
+                "a column of the table."
+            )
+        return variables[0]
+
+    def _probe(
+        self, values: Mapping[str, Sequence[Any]], n: int, state: State, fitted: Mapping[str, tuple[Level, ...]]
+    ) -> Rows:
+        """Rows with these levels, and no numbers."""
+        kinds = dict(zip(self.needs, self.kinds, strict=True))
+        some = {
+            name: Column(
+                kinds[name],
+                np.array(values[name], object if kinds[name] == CATEGORY else None)
+                if name in values
+                else np.full(n, np.nan),
+                None,
+                fitted[name],
+            )
+            for name in self.needs
+        }
+        return new_rows(Columns(some, n), self.transforms, state, fitted)
+
     @cached_property
     def _terms(self) -> tuple[tuple[formula.Term, ...], bool]:
         return formula.terms_of(self.text)
@@ -318,6 +422,20 @@ class Line(Term):
         if not self.levels:
             return np.asarray(Number(self.by).numbers(columns), np.float64)[:, 0]
         return np.asarray(Category(self.by, self.levels, True).places(columns) == self.level, np.float64)
+
+    def portable(self) -> list[Portable]:
+        """x − centre, times its factor."""
+        return [product([*self.portable_factor(), ["-", self.portable_x(), self.centre]])]
+
+    def portable_x(self) -> Portable:
+        """The expression that it is a function of."""
+        return self._argument.portable()[0]
+
+    def portable_factor(self) -> list[Portable]:
+        """What it is multiplied by, if anything."""
+        if not self.by:
+            return []
+        return [level(self.by, self.levels[self.level]) if self.levels else column(self.by)]
 
     def require_sound(self) -> None:
         """Refuse an argument of other than one column, and a level that there is not."""
@@ -449,6 +567,13 @@ def _values(factor: Factor, rows: Rows) -> Value:
 def _coded(
     terms: Sequence[formula.Term], intercept: bool, values: dict[Factor, Value], n: int
 ) -> tuple[Array, list[str]]:
+    """The columns, and their names."""
+    matrix = _matrix(terms, intercept, values, n)
+    names = [_pretty(str(name)) for name in matrix.model_spec.column_names]
+    return np.asarray(matrix.__wrapped__, np.float64), names
+
+
+def _matrix(terms: Sequence[formula.Term], intercept: bool, values: dict[Factor, Value], n: int) -> Any:
     """By formulaic, from values that it looks up by the texts of their factors."""
     try:
         import formulaic
@@ -458,15 +583,34 @@ def _coded(
     import pandas
 
     first = [types.Term([types.Factor("1", eval_method="literal")])] if intercept else []
-    others = [types.Term([types.Factor(one.text, eval_method="lookup") for one in term.factors]) for term in terms]
-    matrix = formulaic.Formula(first + others).get_model_matrix(
+    return formulaic.Formula(first + [_formulaic_term(term) for term in terms]).get_model_matrix(
         pandas.DataFrame(index=range(n)),
         context={factor.text: value for factor, value in values.items()},
         na_action="ignore",
         output="numpy",
     )
-    names = [_pretty(str(name)) for name in matrix.model_spec.column_names]
-    return np.asarray(matrix.__wrapped__, np.float64), names
+
+
+def _formulaic_term(term: formula.Term) -> Any:
+    from formulaic.parser import types
+
+    return types.Term([types.Factor(one.text, eval_method="lookup") for one in term.factors])
+
+
+def _one_at_a_time(value: Value, chosen: npt.NDArray[np.int64], width: int) -> Value:
+    """What formulaic would be given of a factor whose columns are 0 but for one in each row, which is 1."""
+    inner, metadata = unwrapped(value), getattr(value, "__formulaic_metadata__", None)
+    units: Value = np.asarray(chosen[:, None] == np.arange(width), np.float64)
+    if isinstance(inner, dict):
+        keys = [key for key in inner if not str(key).startswith("__")]
+        units = {**inner, **{key: units[:, j] for j, key in enumerate(keys)}}
+    elif np.ndim(inner) < 2:
+        units = units[:, 0]
+    if metadata is None:
+        return units
+    from formulaic.materializers.types import FactorValues
+
+    return FactorValues(units, metadata=metadata)
 
 
 def _require_room(terms: Sequence[formula.Term], values: dict[Factor, Value], n: int, fitted: int) -> None:

@@ -1,0 +1,240 @@
+"""A fitted model as one JSON document that is read without svrhmc, and what SQL and ONNX are written from.
+
+The posterior of all that a linear predictor is made of (standardised coefficients x̃, functions of smooths, effects of
+groups), θ, is taken for the Gaussian law with its mean and covariance,
+
+    θ ~ N(m, FFᵀ + diag(d)),        t = c + φᵀθ,        E t = c + φᵀm,        var t = |Fᵀφ|² + Σⱼ dⱼφⱼ²,
+
+with φⱼ = (expressionⱼ − centreⱼ)/scaleⱼ at a row (`svrhmc.tables.portable`). m are the reported means, and the
+covariance is that of the draws, stretched to the reported standard deviations. Up to 100 coordinates d is 0 and F has
+all of it; beyond that F has the 32 directions of the largest correlations, and d what is missing of each variance.
+
+A level of a grouping factor that was not fitted adds zᵀΣz to the variance, Σ being the posterior mean of the covariance
+of its effects. The mean of y is E μ(t) under this law, by the trapezoid rule at 33 points z = −8, −7.5, …, 8 of
+t = E t + z√var t, whose error is below 1e-8 of the mean where √var t ≤ 2; the ends of its interval are μ at those of t,
+as μ increases. `docs/production.md` has every field.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from svrhmc.core.arrays import Array
+from svrhmc.core.errors import DataError, requirement
+from svrhmc.core.storage import write_text
+from svrhmc.core.version import VERSION
+from svrhmc.results.base import Fitted
+from svrhmc.results.predict import covariance_factors, no_rows
+from svrhmc.results.probability import moved
+from svrhmc.tables.design import Design
+from svrhmc.tables.portable import Portable, column, pieces, product
+from svrhmc.tables.smooths import SmoothDesign
+
+FORMAT, FORMAT_VERSION = "svrhmc model", 1
+_WHOLE, _RANK = 100, 32  # coordinates up to which F is whole, and its columns beyond that
+_NODES = np.arange(-8.0, 8.25, 0.5)
+_WEIGHTS = 0.5 * np.exp(-(_NODES**2) / 2) / np.sqrt(2 * np.pi)
+
+Document = dict[str, Any]
+
+
+def document_of(posterior: Fitted) -> Document:
+    """The model as plain data."""
+    model, design, units = posterior.model, posterior.design, posterior.units
+    if model is None:
+        raise no_rows("to predict from")
+    loss = model.loss
+    intercept = units is not None and units.intercept
+    names, expressions = _columns(posterior, design, intercept)
+    mean, factor, remainder, draws = _law(posterior)
+    width, blocks = len(names) + int(intercept), loss.blocks
+    centre, scale = (np.zeros(len(names)), np.ones(len(names))) if units is None else (units.centre, units.scale)
+    classes = () if design is None else design.classes
+
+    def parameter(place: int) -> Document:
+        return {"mean": float(mean[place]), "factor": factor[place].tolist(), "remainder": float(remainder[place])}
+
+    predictors: list[Document] = []
+    for block in range(blocks):
+        begin = block * width
+        coefficients: list[Document] = [
+            {"name": "Intercept", "expression": 1.0, "centre": 0.0, "scale": 1.0, **parameter(begin)}
+        ] * intercept  # fmt: skip
+        coefficients += [
+            {
+                "name": name, "expression": expressions[j], "centre": float(centre[j]), "scale": float(scale[j]),
+                **parameter(begin + int(intercept) + j),
+            }
+            for j, name in enumerate(names)
+        ]  # fmt: skip
+        label = classes[block + 1] if blocks > 1 and len(classes) > blocks else None
+        constant = 0.0 if units is None else float(units.response)
+        predictors.append({"class": label, "constant": constant, "coefficients": coefficients})
+    edge = blocks * width + loss.shared
+    groups: list[Document] = []
+    kept = posterior.group_effects
+    if kept is not None:
+        if design is None:
+            raise DataError("effects of groups that were given as arrays have no columns: fit by a formula to export.")
+        places = [edge + np.arange(part.start, part.stop) for part in kept.slices()]
+        for k, smooth in zip(kept.smooths, design.smooths, strict=True):
+            predictors[0]["coefficients"] += [
+                {"name": f"{smooth.name}[{j}]", "expression": one, "centre": 0.0, "scale": 1.0, **parameter(place)}
+                for j, (one, place) in enumerate(zip(_functions(smooth), places[k], strict=True))
+            ]
+        for k, group in zip(kept.groups, design.groups, strict=True):
+            varying = [1.0] * group.intercept + [one for term in group.terms for one in term.portable()]
+            varying = varying if group.column < 0 else [varying[group.column]]
+            spread = covariance_factors(posterior, k, 1000)
+            own = places[k].reshape(group.count, len(varying))
+            groups.append(
+                {
+                    "name": group.name, "columns": list(group.factors), "varying": varying,
+                    "names": list(group.column_names),
+                    "new": (spread @ spread.transpose(0, 2, 1)).mean(axis=0).tolist(),
+                    "levels": [
+                        {"level": level, "effects": [parameter(place) for place in own[i]]}
+                        for i, level in enumerate(_levels(group))
+                    ],
+                }
+            )  # fmt: skip
+    return {
+        "format": FORMAT, "format_version": FORMAT_VERSION, "svrhmc": VERSION,
+        "formula": "" if design is None else design.formula,
+        "response": "" if design is None else design.response,
+        "family": posterior.family or loss.name, "inverse_link": loss.inverse_link, "classes": list(classes),
+        "variables": _variables(posterior, design, names),
+        "offset": "" if design is None else design.offset,
+        "exposure": "" if design is None else design.exposure,
+        "predictors": predictors, "groups": groups,
+        "shared": [
+            {"name": name, **parameter(blocks * width + j)}
+            for j, name in enumerate(posterior.labels[blocks * width : edge])
+        ],
+        "estimates": [
+            {"name": name, "mean": float(m), "sd": float(s)}
+            for name, m, s in zip(posterior.labels, posterior.mean, posterior.sd, strict=True)
+        ],
+        "covariance": {"rank": factor.shape[1], "draws": draws, "exact": not remainder.any()},
+        "quadrature": {"nodes": _NODES.tolist(), "weights": _WEIGHTS.tolist()},
+        "card": _card(posterior),
+    }  # fmt: skip
+
+
+def export(posterior: Fitted, path: str | Path | None) -> str:
+    """The document as JSON, written to a file where a path is given."""
+    text = json.dumps(document_of(posterior), ensure_ascii=False, allow_nan=False)
+    if path is not None:
+        write_text(Path(path), text)
+    return text
+
+
+def single_document(posterior: Fitted) -> Document:
+    """The same of a model whose rows have one linear predictor of columns; others are refused."""
+    loss = None if posterior.model is None else posterior.model.loss
+    if loss is not None and (loss.blocks > 1 or not loss.has_intercept):
+        raise DataError(
+            f"the family {loss.name!r} has several probabilities for a row, and is written to neither SQL nor ONNX: "
+            "export() has all that they are made of."
+        )
+    return document_of(posterior)
+
+
+def _columns(posterior: Fitted, design: Design | None, intercept: bool) -> tuple[tuple[str, ...], list[Portable]]:
+    """The names of the columns of a row, and their expressions."""
+    if design is None:
+        names = posterior.labels[int(intercept) :][: posterior.model.columns - int(intercept)]
+        return tuple(names), [column(name) for name in names]
+    if design.shifted:
+        why = "name its column in fit(…, offset='column') instead"
+        raise requirement("the offset", "a column of the table, to export a model", "an array", why)
+    return design.names, [one for term in design.made_of for one in term.portable()]
+
+
+def _variables(posterior: Fitted, design: Design | None, names: Sequence[str]) -> list[Document]:
+    """The columns of a table that rows are made of: with levels where they are categories of coefficients."""
+    if design is None:
+        return [{"name": name, "kind": "number", "levels": []} for name in names]
+    factors = {name for group in design.groups for name in group.factors}
+    choices = design.choices
+    shifts = [name for name in (design.offset, design.exposure) if name]
+    return [
+        {
+            "name": name,
+            "kind": "category" if name in choices else "group" if name in factors else "number",
+            "levels": list(choices.get(name, ())),
+        }
+        for name in dict.fromkeys([*design.variables, *shifts])
+    ]
+
+
+def _functions(smooth: SmoothDesign) -> list[Portable]:
+    """The functions of a smooth: a cubic between any two of its knots, and straight beyond them."""
+    spline, line = smooth.spline, smooth.line
+    knots, h = spline.low + spline.width * spline.knots, np.diff(spline.knots)[:, None]
+    bend, next_bend = spline.curvatures[:-1], spline.curvatures[1:]
+    cubic = np.stack(
+        [spline.values[:-1], h * spline.slopes[:-1], h**2 * bend / 2, h**2 * (next_bend - bend) / 6], axis=-1
+    )  # (pieces, functions, powers), in s = (u − knot)/h
+    below = np.stack([spline.values[0], h[0] * spline.slopes[0]], axis=-1)
+    above = np.stack([spline.values[-1] - h[-1] * spline.slopes[-1], h[-1] * spline.slopes[-1]], axis=-1)
+    x, times = line.portable_x(), line.portable_factor()
+    return [product([*times, pieces(x, knots, cubic[:, j], below[j], above[j])]) for j in range(spline.values.shape[1])]
+
+
+def _levels(group: Any) -> list[list[Any]]:
+    """Of each level of a grouping factor, the values of its columns."""
+    if group.combinations is None:
+        return [[one] for one in group.levels[0]]
+    return [[group.levels[j][k] for j, k in enumerate(row)] for row in group.combinations.tolist()]
+
+
+def _law(posterior: Fitted) -> tuple[Array, Array, Array, int]:
+    """m, F, d of standardised coefficients, shared parameters and effects; and the number of draws that they are of."""
+    kept, units = posterior.group_effects, posterior.units
+    draws, edge = posterior.trace.draws, len(posterior.mean) - posterior.group_scales
+    x = draws[:, :: 1 if kept is None else kept.every, :edge].reshape(-1, edge)
+    x, mean = moved(x, posterior.mean[:edge], posterior.sd[:edge]), posterior.mean[:edge]
+    if units is not None:
+        x, mean = units.inward(x), units.inward(mean)
+    if kept is not None:
+        effects = kept.draws.reshape(-1, kept.draws.shape[2])
+        x, mean = np.concatenate([x, effects], axis=1), np.concatenate([mean, effects.mean(axis=0)])
+    away = (x - x.mean(axis=0)) / np.sqrt(max(len(x) - 1, 1))
+    sd = np.sqrt((away**2).sum(axis=0))
+    unit = np.where(sd > 0, sd, 1.0)
+    whole = away.shape[1] <= _WHOLE
+    if whole:
+        size, vector = np.linalg.eigh((away / unit).T @ (away / unit))
+        factor = unit[:, None] * vector * np.sqrt(np.maximum(size, 0.0))
+        return mean, factor, np.zeros(len(mean)), len(x)
+    from scipy.sparse.linalg import svds
+
+    _, size, vector = svds(away / unit, k=min(_RANK, min(away.shape) - 1), random_state=0)
+    factor = unit[:, None] * (size[:, None] * vector).T
+    return mean, factor, np.maximum(sd**2 - (factor**2).sum(axis=1), 0.0), len(x)
+
+
+def _card(posterior: Fitted) -> Document:
+    """What it was fitted on, how, and how far to trust it."""
+    design, certificate = posterior.design, posterior.certificate
+    return {
+        "rows": posterior.fitted_rows,
+        "rows_left_out": 0 if design is None else design.dropped,
+        "fitted_at": posterior.fitted_at,
+        "method": posterior.method,
+        "draws": int(np.prod(posterior.trace.draws.shape[:2])),
+        "complete": posterior.complete,
+        "verdict": certificate.verdict,
+        "verdict_reason": certificate.reason,
+        "largest_r_hat": float(np.nan_to_num(posterior.r_hat.max(), nan=0.0, posinf=0.0)),
+        "fewest_effective_draws": float(posterior.ess.min()),
+        "prior": "" if posterior.prior is None else posterior.prior.said,
+        "checks": [*posterior.clashes, *posterior.misfits],
+        "rows_checked": posterior.checked_rows,
+    }
