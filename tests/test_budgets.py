@@ -11,7 +11,7 @@ import scipy.sparse
 import svrhmc
 from svrhmc import Sampler, sample, targets
 from svrhmc.core import deadline as deadlines
-from svrhmc.core.deadline import BudgetSpent, Deadline, look, looked, looking, piece
+from svrhmc.core.deadline import Budget, BudgetSpent, look, looked, looking, piece
 from svrhmc.core.errors import BudgetError
 from svrhmc.density.generalised import GeneralisedLinear
 from svrhmc.dynamics import UBU
@@ -24,7 +24,6 @@ from svrhmc.results.posterior import Posterior
 from svrhmc.rows import sparse as stored
 from svrhmc.sampling import drawing, run, search
 from svrhmc.sampling.bias import Pairs
-from svrhmc.sampling.budget import Budget
 from svrhmc.sampling.gradients import FreshGradients
 from svrhmc.sampling.search import Search
 
@@ -83,7 +82,7 @@ def component_gradients(n=40, calls=None):
 
 def test_a_deadline_counts_seconds_but_for_those_apart_and_passes():
     clock = Clock()
-    deadline = Deadline(10, 5.0, 3.0, clock)
+    deadline = Budget(10, 5.0, 3.0, clock=clock)
     clock.now, deadline.evaluations = 2.0, 10.0
     assert deadline.used() == (2.0, 1.0)
     assert deadline.left() == (3.0, 2.0)
@@ -107,13 +106,13 @@ def test_a_deadline_counts_seconds_but_for_those_apart_and_passes():
     assert deadline.passed()
     with pytest.raises(BudgetSpent):
         deadline.look()
-    assert Deadline(10).unlimited
+    assert Budget(10).unlimited
     assert not deadline.unlimited
 
 
 def test_only_what_a_deadline_binds_looks_at_it():
     clock = Clock()
-    deadline = Deadline(1, 1.0, math.inf, clock)
+    deadline = Budget(1, 1.0, math.inf, clock=clock)
     clock.now = 2.0
     look()
     seen = []
@@ -121,7 +120,7 @@ def test_only_what_a_deadline_binds_looks_at_it():
         with pytest.raises(BudgetSpent):
             look()
         there = looking()
-        with Deadline(1).binding():  # one without limits binds nothing
+        with Budget(1).binding():  # one without limits binds nothing
             look()
         thread = threading.Thread(target=lambda: seen.append(look()))  # another thread has a deadline of its own,
         thread.start()
@@ -140,7 +139,7 @@ def test_a_long_piece_is_begun_only_where_it_is_expected_to_end_in_time(monkeypa
         return 1e-9
 
     monkeypatch.setattr(deadlines, "trial", trial)
-    deadline = Deadline(1, 5.0, math.inf, clock)
+    deadline = Budget(1, 5.0, math.inf, clock=clock)
     with deadline.piece(1e7):  # too short to ask
         assert trials == []
     with deadline.piece(4.9e9):  # 4.9 seconds
@@ -152,7 +151,7 @@ def test_a_long_piece_is_begun_only_where_it_is_expected_to_end_in_time(monkeypa
     clock.now = 5.0
     with pytest.raises(BudgetSpent), deadline.piece(1.0):  # nothing is begun after the end
         pytest.fail("begun")
-    with Deadline(1, math.inf, 5.0, clock).piece(1e30), piece(1e30):  # without a budget in seconds, or without any
+    with Budget(1, math.inf, 5.0, clock=clock).piece(1e30), piece(1e30):  # without a budget in seconds, or without any
         assert len(trials) == 2
 
 
@@ -193,7 +192,7 @@ def test_a_sparse_hessian_is_found_some_columns_at_a_time_and_the_same(monkeypat
     monkeypatch.setattr(stored, "_BLOCK_PRODUCTS", 100)
     assert (target.hessian(np.zeros(30)) == whole).all()
     clock, calls = Clock(), []
-    deadline = Deadline(1, 5.0, math.inf, clock)
+    deadline = Budget(1, 5.0, math.inf, clock=clock)
 
     def late_look(each):
         for one in looked(each):

@@ -12,11 +12,11 @@ import scipy.sparse
 
 from quadrature import line_moments, moments_of_one_coordinate
 from svrhmc import Sampler, sample, targets
+from svrhmc.core.deadline import Budget
 from svrhmc.dynamics import Anchored
 from svrhmc.gradients import Minibatch
 from svrhmc.sampling import gradients as gradients_module
 from svrhmc.sampling import search
-from svrhmc.sampling.budget import Budget
 from svrhmc.sampling.gaussianity import Gaussianity
 from svrhmc.sampling.gradients import FreshGradients
 from svrhmc.whitening import whitened

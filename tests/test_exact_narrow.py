@@ -12,9 +12,9 @@ from scipy.special import digamma, polygamma
 import svrhmc
 from conftest import LIMIT
 from quadrature import around_the_mode
+from svrhmc.core.deadline import Budget
 from svrhmc.exact import SplitHMC, SubsampledMH
 from svrhmc.sampling import search
-from svrhmc.sampling.budget import Budget
 from svrhmc.sampling.doubts import curvatures, is_narrow, least_tail_acceptance, rare_curvature, refusing_tail
 from svrhmc.sampling.gaussianity import Gaussianity
 from svrhmc.sampling.gradients import FreshGradients

@@ -574,7 +574,7 @@ def test_a_file_with_groups_is_not_read_by_a_version_that_would_leave_them_out(l
         serialise.load(path, svrhmc.Posterior, "posterior", 1)
     assert np.array_equal(svrhmc.Posterior.load(path).group_effects.draws, logit.group_effects.draws)
     record = read_record(path)
-    write_record(path, {**record.said, "version": 1}, record.arrays)
+    write_record(path, {**record.settings, "version": 1}, record.arrays)
     assert svrhmc.Posterior.load(path).names == logit.names
     svrhmc.fit("flat ~ x", TABLE).save(path)
     assert read_record(path).said["version"] == 1

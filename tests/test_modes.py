@@ -13,7 +13,7 @@ import svrhmc
 from quadrature import moments_of_one_coordinate
 from simulated_data import events
 from svrhmc import sample, targets
-from svrhmc.core.deadline import Deadline
+from svrhmc.core.deadline import Budget
 from svrhmc.density import minima as search_of_minima
 from svrhmc.density.minima import minima, only_minimum
 from svrhmc.sampling.certificate import Bias, Certificate
@@ -287,7 +287,7 @@ def test_the_number_of_points_is_decided_by_the_declared_cost():
 
 
 def test_a_budget_of_passes_makes_points_fewer_and_still_finds_the_other_mode():
-    target, deadline = Mixture([0.5, 0.5], [[0.0] * 3, [7.0, 0.0, 0.0]], [1.0, 1.0]), Deadline(1, passes=20_000)
+    target, deadline = Mixture([0.5, 0.5], [[0.0] * 3, [7.0, 0.0, 0.0]], [1.0, 1.0]), Budget(1, passes=20_000)
     with deadline.binding():
         found = minima(target, np.zeros(3))
     assert len(found.points) == 2

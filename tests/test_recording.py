@@ -16,11 +16,11 @@ class Killed(BaseException):
 
 
 class Account:
-    def said(self):
+    def ledger(self):
         return {"spent": 1}
 
     def resume(self, record, name):
-        assert record.said[name] == {"spent": 1}
+        assert record.settings[name] == {"spent": 1}
 
 
 class Work:
@@ -98,7 +98,7 @@ def require_refused(folder, entries, arrays, work):
 
     def go_on():
         with Checkpoint(folder, {}) as journal:
-            journal.put("work", {"of": {}, "account": Account().said(), "entries": entries}, arrays)
+            journal.put("work", {"of": {}, "account": Account().ledger(), "entries": entries}, arrays)
             with journal.recording("work", Account()):
                 work()
 
@@ -132,7 +132,7 @@ def test_rounds_that_cannot_be_are_refused(tmp_path, rounds):
 
 def test_numbers_that_are_none_are_computed_anew(tmp_path):
     with Checkpoint(tmp_path / "c", {}) as journal:
-        said = {"of": {}, "account": Account().said(), "entries": [[0, 1, 0]]}
+        said = {"of": {}, "account": Account().ledger(), "entries": [[0, 1, 0]]}
         journal.put("work", said, {"0.0": np.full(3, np.nan)})
         with journal.recording("work", Account()):
             assert (once(lambda: (np.ones(3),), (3,))[0] == 1).all()

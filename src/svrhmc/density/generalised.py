@@ -549,7 +549,7 @@ class GeneralisedLinear(FiniteSum):
 
         by_rows = RowsPass(self.rows.seen_once, self.loss, self._labels)
         inner = np.ascontiguousarray(x[:, : self.rows.dim])
-        values, slopes = once(lambda: by_rows(inner), (len(x),), inner.shape, of=x)
+        values, slopes = once(lambda: by_rows(inner), (len(x),), inner.shape, depends_on=x)
         return values + self.prior_potential(x), self._widened(slopes) + self.prior_gradient(x)
 
     def gradients(self, x: Array) -> Array:

@@ -371,7 +371,9 @@ class Model(FiniteSum):
         from svrhmc.models.functions import energies
 
         look()
-        value, slope = once(lambda: energies(self.functions, self.data, x), (len(x),), np.shape(x), of=np.asarray(x))
+        value, slope = once(
+            lambda: energies(self.functions, self.data, x), (len(x),), np.shape(x), depends_on=np.asarray(x)
+        )
         return np.array(value), np.array(slope)
 
     def gradients(self, x: Array) -> Array:

@@ -113,7 +113,7 @@ class Rows(ABC):
         """
         shapes = [np.shape(part) for part in zero]
         make: Callable[..., Total] = type(zero)
-        return make(*once(lambda: tuple(function(form, *arguments)), *shapes, of=arguments))
+        return make(*once(lambda: tuple(function(form, *arguments)), *shapes, depends_on=arguments))
 
     @property
     def compiled(self) -> Any:

@@ -41,7 +41,7 @@ import numpy as np
 
 from svrhmc.checkpoint import Clock, Journal
 from svrhmc.core.arrays import Array, ratio
-from svrhmc.core.deadline import BudgetSpent
+from svrhmc.core.deadline import Budget, BudgetSpent
 from svrhmc.core.errors import whole
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.dynamics import IDENTITY, SILENT, Kick, Scheme, StepNoise, pushed, step_noise
@@ -49,7 +49,6 @@ from svrhmc.engines import NONE, Chains, Setup, State, chains, estimates
 from svrhmc.gradients import Full, Gradient
 from svrhmc.samplers import Sampler, memory_of
 from svrhmc.sampling import costs
-from svrhmc.sampling.budget import Budget
 from svrhmc.sampling.certificate import Bias, Certificate, Chance, Measured, judge, unknown_bias, unmeasured
 from svrhmc.sampling.coordinates import ReportedCoordinates
 from svrhmc.sampling.correction import Corrected, Correction, correction, error_of_mean, stein_bias
@@ -243,7 +242,7 @@ class Pairs:
             if journal.kept and (clock.due() or step + 1 == plan.steps):
                 arrays = {f"{what}{k}": pairs[k][place] for k in (0, 1) for place, what in enumerate("xv")}
                 kept = {f"m{k}{key}": a for k in (0, 1) for key, a in self.own[k].made.state.memory.items()}
-                journal.put(name, {"step": step + 1, "ledger": budget.said()}, {**arrays, **kept, "sums": sums})
+                journal.put(name, {"step": step + 1, "ledger": budget.ledger()}, {**arrays, **kept, "sums": sums})
         return sums / plan.collected
 
     def _expect(self, steps: list[int]) -> None:

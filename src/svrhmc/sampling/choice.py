@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from svrhmc.core.deadline import Budget
 from svrhmc.core.errors import requirement
 from svrhmc.density.base import FiniteSum
 from svrhmc.dynamics import BAOAB, UBU, Anchored, Dynamics
@@ -21,7 +22,6 @@ from svrhmc.gradients import SVRG, Full, Gradient
 from svrhmc.rows.forms import FunctionsForm, rows_of
 from svrhmc.samplers import Sampler
 from svrhmc.sampling import costs
-from svrhmc.sampling.budget import Budget
 from svrhmc.sampling.gaussianity import Gaussianity
 from svrhmc.sampling.gradients import FreshGradients
 from svrhmc.whitening.targets import Space

@@ -22,12 +22,12 @@ import numpy as np
 
 from svrhmc.checkpoint import Journal
 from svrhmc.core.arrays import Array
+from svrhmc.core.deadline import Budget
 from svrhmc.core.errors import optional, requirement, text
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.density.base import FiniteSum
 from svrhmc.rows.forms import FunctionsForm, rows_of
 from svrhmc.sampling import costs
-from svrhmc.sampling.budget import Budget
 from svrhmc.sampling.correction import Location
 from svrhmc.whitening import LowRankWhitening, Whitening, dense_whitening, whitening
 from svrhmc.whitening.at_mode import whitening_in
@@ -239,7 +239,7 @@ def find_whitening(target: FiniteSum, seed: int, journal: Journal, budget: Budge
             how = _whitening(target, seed, budget)
             modes = target.modes()
         in_words = {"doubt": target.doubt, "starts": target.mode_starts, "one mode": target.one_mode}
-        settings = {"kind": how.kind, "map": how.said(), "ledger": budget.said(), **in_words}
+        settings = {"kind": how.kind, "map": how.said(), "ledger": budget.ledger(), **in_words}
         journal.put("variables", settings, {**how.arrays(), _MODES: modes})
         journal.remove(_SEARCH)
     return how

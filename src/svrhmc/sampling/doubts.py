@@ -23,10 +23,10 @@ import math
 import numpy as np
 
 from svrhmc.core.arrays import Array
+from svrhmc.core.deadline import Budget
 from svrhmc.density.base import FiniteSum
 from svrhmc.diagnostics import by_columns, ess, r_hat, some_columns
 from svrhmc.rows.forms import FunctionsForm
-from svrhmc.sampling.budget import Budget
 from svrhmc.whitening import Whitening
 
 _AGREE, _FEW = 1.05, 100  # R-hat up to which chains agree, and effective draws below which that says little

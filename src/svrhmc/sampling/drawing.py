@@ -15,7 +15,7 @@ import numpy as np
 
 from svrhmc.checkpoint import Clock, Growing, Journal
 from svrhmc.core.arrays import Array, Indices
-from svrhmc.core.deadline import BudgetSpent
+from svrhmc.core.deadline import Budget, BudgetSpent
 from svrhmc.core.errors import DivergenceError, nonnegative, optional, truth, whole
 from svrhmc.core.progress import Progress, duration, reporter, stage
 from svrhmc.core.storage import Record
@@ -23,7 +23,6 @@ from svrhmc.diagnostics import r_hat
 from svrhmc.engines import EVERY, NONE, Chains, Extension
 from svrhmc.engines.base import Report
 from svrhmc.samplers import MOST_STEPS, accepted_of, arrays_of, said_of, state_of
-from svrhmc.sampling.budget import Budget
 from svrhmc.sampling.doubts import STUCK, effective_draws, longest_stay
 
 _FIRST = 5  # draws, or steps, of a first piece
@@ -241,7 +240,7 @@ class Drawing:
         settings = {
             **self._settings, **said_of(state), "burn_in": self._burn_in, "goal": self._goal, "until": self._until,
             "free": self._free, "stopped": self._stopped, "looked": self._looked, "ended": self._ended,
-            "followed": self._prices.followed, "ledger": self._budget.said(),
+            "followed": self._prices.followed, "ledger": self._budget.ledger(),
         }  # fmt: skip
         counts = {} if self._accepted is None else {"accepted": self._accepted}
         self._journal.put(self._name, settings, {**arrays_of(state), "chains": self._numbers, **counts})

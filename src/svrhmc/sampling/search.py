@@ -17,7 +17,7 @@ import numpy as np
 
 from svrhmc.checkpoint import Clock, Journal
 from svrhmc.core.arrays import Array
-from svrhmc.core.deadline import BudgetSpent, look
+from svrhmc.core.deadline import Budget, BudgetSpent, look
 from svrhmc.core.errors import DivergenceError, finite, nonnegative, optional, text, whole
 from svrhmc.core.progress import stage
 from svrhmc.core.randomness import Purpose, Stream
@@ -32,7 +32,6 @@ from svrhmc.samplers import MOST_STEPS, Sampler
 from svrhmc.sampling import costs
 from svrhmc.sampling.answer import Answer, Cost, Request, independent_trace
 from svrhmc.sampling.bias import BiasJudge, DrawMoments, settling_steps
-from svrhmc.sampling.budget import Budget
 from svrhmc.sampling.certificate import DECIDED, Certificate, judge_invariant, unjudged, unknown_bias, unmeasured
 from svrhmc.sampling.choice import Choice, Chooser
 from svrhmc.sampling.coordinates import ReportedCoordinates, find_whitening
@@ -240,7 +239,7 @@ class Search:
         if self.journal.kept and not self._given:
             tail, spread = self.gaussianity.measured()
             settings = {"method": choice.method, "sampler": choice.sampler.settings(), "why": choice.why}
-            settings |= {"row noise": self.fresh.measured_noise(), "tail": tail, "ledger": self.budget.said()}
+            settings |= {"row noise": self.fresh.measured_noise(), "tail": tail, "ledger": self.budget.ledger()}
             self.journal.put("choice", settings, {} if spread is None else {"spread": spread})
         return choice
 
@@ -278,7 +277,7 @@ class Search:
                 return answer, drawn.stopped
             wanted = math.ceil(float(f"{1.2 * more:.6g}") * request.draws)
             if self.journal.kept:
-                self.journal.put(f"wanted-{number}", {"wanted": wanted, "ledger": self.budget.said()})
+                self.journal.put(f"wanted-{number}", {"wanted": wanted, "ledger": self.budget.ledger()})
 
     def _recording(self, name: str, drawn: Drawn, wanted: int = 0) -> AbstractContextManager[None]:
         """Of work on these draws, of which so many effective ones are wanted."""
@@ -542,7 +541,7 @@ class Search:
             clock.learn(piece, self.budget.used()[0] - before)
             done += piece
             if self.journal.kept and (clock.due() or done >= len(flat)):
-                self.journal.put(name, {"gradient": to_settings(gradient), "ledger": self.budget.said()})
+                self.journal.put(name, {"gradient": to_settings(gradient), "ledger": self.budget.ledger()})
         gradients = rows.array()[0].reshape(few.z.shape)
         return few, gradient, self.reported.displace(gradients, into=None if self.journal.kept else gradients)
 
@@ -555,7 +554,7 @@ class Search:
         x = self.reported.out(z).reshape(chains, count, dim)
         laplace, unknown = self.reported.laplace, np.full(dim, np.inf)
         if self.journal.kept and self.journal.get(_LAPLACE_RECORD) is None:
-            self.journal.put(_LAPLACE_RECORD, {"ledger": self.budget.said()})
+            self.journal.put(_LAPLACE_RECORD, {"ledger": self.budget.ledger()})
         return Answer(
             mean=laplace.mean,
             sd=laplace.sd,

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from svrhmc.core.arrays import Array, middle_spread
-from svrhmc.core.deadline import Deadline
+from svrhmc.core.deadline import Budget
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.core.recording import repeat
 from svrhmc.models.model import STATES, Model
@@ -37,7 +37,7 @@ _LAST = 30  # steps that become shorter, at the end
 _LONGEST = 30.0  # seconds, about, for the others
 
 
-def nearest(target: Model, how: Whitening, spent: Deadline, seconds: float) -> Whitening:
+def nearest(target: Model, how: Whitening, spent: Budget, seconds: float) -> Whitening:
     """Variables in which the nearest Gaussian is N(0, I), where those of `how` are poor and these are twice as good;
     `how` itself also where the search would take more than is left, or half a minute; a pass takes so many seconds.
 
@@ -80,7 +80,7 @@ def nearest(target: Model, how: Whitening, spent: Deadline, seconds: float) -> W
 class _Law:
     """N(μ, WWᵀ), on its way."""
 
-    def __init__(self, target: Model, centre: Array, factor: Array, spent: Deadline) -> None:
+    def __init__(self, target: Model, centre: Array, factor: Array, spent: Budget) -> None:
         self.target, self.centre, self.factor, self.spent = target, centre, factor, spent
 
     def at(self, count: int, number: int) -> tuple[Array, Array, Array]:

@@ -220,7 +220,7 @@ class WhitenedRows(Whitened):
         if rows_pass is None:
             return super().energies(z)
         u, target = self.whitening.displace(z), self.target
-        values, slopes = once(lambda: rows_pass(u, valued, threads), (len(z),), z.shape, of=z)
+        values, slopes = once(lambda: rows_pass(u, valued, threads), (len(z),), z.shape, depends_on=z)
         u += self.whitening.centre
         slopes += target.prior_gradient(u)
         return values + target.prior_potential(u) if valued else values, self.whitening.pull(slopes)
