@@ -202,10 +202,10 @@ class FunctionOperations(Operations):
 
     def parts(self, arrays: Arrays, x: jax.Array, batch: Batch) -> jax.Array:
         """Gradients of −n log likelihood, in the user's variables."""
-        return -self.functions.n * self.functions.each_gradient(self.map.out(arrays, x), batch.data)
+        return -self.functions.n * self.functions.gradients_of_taken(self.map.out(arrays, x), batch.data)
 
     def every_part(self, arrays: Arrays, x: jax.Array) -> jax.Array:
-        return -self.functions.n * self.functions.every_gradient(arrays["data"], self.map.out(arrays, x))
+        return -self.functions.n * self.functions.row_gradients(arrays["data"], self.map.out(arrays, x))
 
     def assemble(self, arrays: Arrays, parts: jax.Array, batch: Batch) -> jax.Array:
         return self.map.pull(arrays, parts.mean(axis=1))
