@@ -261,7 +261,7 @@ def test_points_lie_in_the_ball_that_a_narrow_mode_rules_as_often_as_derived():
     target = Mixture([1.0], [[0.0] * d], [1.0])
     search = search_of_minima._Search(target)
     first = search.minimum(np.full(d, 1e-9))
-    points = search_of_minima._Others(search, first, np.ones(d), 2e4)._points_around(first, np.eye(d))
+    points = search_of_minima._OtherMinima(search, first, np.ones(d), 2e4)._points_around(first, np.eye(d))
     radii = np.linspace(0.0, 12.0, 100_001)
     integral = np.trapezoid(radii ** (d - 1) * (points.c + radii**2) ** (-d / 2), radii)
     m = 0.75 * len(points.x) * narrow**d / (d * integral)
@@ -280,7 +280,7 @@ def test_the_number_of_points_is_decided_by_the_declared_cost():
     counts = []
     for nanoseconds in (1e9, 1e6, 1e4):
         search.passes = 0.0
-        others = search_of_minima._Others(search, first, np.ones(5), nanoseconds)
+        others = search_of_minima._OtherMinima(search, first, np.ones(5), nanoseconds)
         counts.append(len(others._points_around(first, np.eye(5)).x))
         assert search.passes == counts[-1]
     assert counts == [64, 256, 32768]

@@ -24,7 +24,8 @@ from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.core.recording import once, recorded
 from svrhmc.core.serialise import pickled
 from svrhmc.density.base import FiniteSum, Moments
-from svrhmc.density.minima import DENSE, Minima, minima, only_minimum
+from svrhmc.density.minima import DENSE, minima, only_minimum
+from svrhmc.density.mode import Minima
 from svrhmc.rows.forms import FunctionsForm
 
 if TYPE_CHECKING:
