@@ -84,16 +84,16 @@ class ExactSampler(ABC):
         require_room("draws", draws, len(numbers), target.dim, checkpoint)
         threads = cores() if threads is None else whole("threads", threads, 1)
         seed = whole("seed", seed, 0, (1 << 64) - 1)
-        how = self.whitening if whitening is None else whitening
-        if not (how is None or isinstance(how, str)):
-            require_map(how, target.dim)
+        map_given = self.whitening if whitening is None else whitening
+        if not (map_given is None or isinstance(map_given, str)):
+            require_map(map_given, target.dim)
         journal: Journal = InMemory()
         if checkpoint is not None:
             length = {"draws": draws, "burn_in": burn_in}
-            journal = Checkpoint(checkpoint, self._identity(target, how, seed, numbers, engine) | length)
+            journal = Checkpoint(checkpoint, self._identity(target, map_given, seed, numbers, engine) | length)
 
         def begin() -> Begun:
-            space = target if own else whitened(target, _map(journal, target, how))
+            space = target if own else whitened(target, _map(journal, target, map_given))
             return Begun(self.chains(space, seed, numbers, threads, engine=engine), space.out)
 
         order = Order(self, target.n, seed, numbers, burn_in + draws, Keep(burn_in + 1), burn_in)
@@ -166,7 +166,7 @@ class ExactSampler(ABC):
         return None if loss.kernel is not None else f"{loss} has no compiled form"
 
     def _identity(
-        self, target: FiniteSum, how: str | Map | None, seed: int, chains: Indices, engine: str
+        self, target: FiniteSum, whitening: str | Map | None, seed: int, chains: Indices, engine: str
     ) -> dict[str, object]:
         """What decides the numbers of a run, but for its length."""
         return {
@@ -174,7 +174,7 @@ class ExactSampler(ABC):
             "version": VERSION,
             "sampler": described(self),
             **target.identity(),
-            "whitening": how if how is None or isinstance(how, str) else how.identity(),
+            "whitening": whitening if whitening is None or isinstance(whitening, str) else whitening.identity(),
             "seed": seed,
             "chains": chain_list(chains),
             **({} if engine == "auto" else {"engine": engine}),  # else it follows from the target
@@ -224,13 +224,13 @@ def _require_density(density: Density) -> None:
         raise requirement("energies", allowed, " and ".join(map(str, shapes)))
 
 
-def _map(journal: Journal, target: FiniteSum, how: str | Map | None) -> str | Map | None:
+def _map(journal: Journal, target: FiniteSum, map_given: str | Map | None) -> str | Map | None:
     """The whitening, found once for a journal: its last digits may depend on the machine."""
-    if not (how is None or isinstance(how, str)) or not journal.kept:
-        return how
+    if not (map_given is None or isinstance(map_given, str)) or not journal.kept:
+        return map_given
 
     def make() -> Record:
-        whitening = whiten(target, how)  # type: ignore[arg-type]
+        whitening = whiten(target, map_given)  # type: ignore[arg-type]
         return Record({"kind": whitening.kind, "map": whitening.said()}, whitening.arrays())
 
     record = journal.once("map", make)

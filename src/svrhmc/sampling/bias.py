@@ -137,14 +137,14 @@ class OwnEstimates:
 
     def __init__(self, setup: Setup) -> None:
         empty = np.zeros((len(setup.chains), setup.target.dim))
-        self.made: Chains = chains("auto", _with(setup, scheme=_FALL), State(empty, empty))
+        self.chains: Chains = chains("auto", _with(setup, scheme=_FALL), State(empty, empty))
 
     def __call__(self, x: Array, step: int) -> Array:
         """At the states x, as the chains make them in this step."""
-        made = self.made
-        made.state = State(x, np.zeros_like(x), made.state.memory, step)
-        made.extend(1, NONE)
-        return -made.state.v
+        own_chains = self.chains
+        own_chains.state = State(x, np.zeros_like(x), own_chains.state.memory, step)
+        own_chains.extend(1, NONE)
+        return -own_chains.state.v
 
 
 @dataclass(frozen=True)
@@ -212,7 +212,7 @@ class Pairs:
 
     def compile(self) -> None:
         """What the chains' own estimates need."""
-        self.own[1].made.compile()
+        self.own[1].chains.compile()
 
     def averages(self, start: Array, plan: Plan, journal: Journal, name: str, budget: Budget) -> Array:
         """Averages over the used steps (term, pair, dim), from states (pairs, dim) with nearly the sampler's law."""
@@ -225,7 +225,7 @@ class Pairs:
             begin, sums = record.value("step", whole, 1, plan.steps), record.array("sums", sums.shape).copy()
             pairs = [(record.array(f"x{k}", start.shape), record.array(f"v{k}", start.shape)) for k in (0, 1)]
             for k in (0, 1):
-                self.own[k].made.state = State(*pairs[k], memory_of(record, f"m{k}", self.own[k].made))
+                self.own[k].chains.state = State(*pairs[k], memory_of(record, f"m{k}", self.own[k].chains))
         if self.space.at_hand < self.space.n:
             self._expect([step for step in range(begin, plan.steps) if plan.counts(step)])
         for step in range(begin, plan.steps):
@@ -241,7 +241,7 @@ class Pairs:
                     self._collect(sums, pairs, kicked, estimate, step)
             if journal.kept and (clock.due() or step + 1 == plan.steps):
                 arrays = {f"{what}{k}": pairs[k][place] for k in (0, 1) for place, what in enumerate("xv")}
-                kept = {f"m{k}{key}": a for k in (0, 1) for key, a in self.own[k].made.state.memory.items()}
+                kept = {f"m{k}{key}": a for k in (0, 1) for key, a in self.own[k].chains.state.memory.items()}
                 journal.put(name, {"step": step + 1, "ledger": budget.ledger()}, {**arrays, **kept, "sums": sums})
         return sums / plan.collected
 
@@ -275,21 +275,21 @@ class Pairs:
         self, sums: Array, pairs: list[tuple[Array, Array]], kicked: tuple[Array, Array], estimate: Array, step: int
     ) -> None:
         """The terms of one step: raw and corrected ones of both chains, and the balance of the long one."""
-        how = self.reported
-        spread = np.sqrt(how.variances)
+        reported = self.reported
+        spread = np.sqrt(reported.variances)
         fresh = []
         for (z, _), terms in zip(pairs, (sums[:_SHORT], sums[_SHORT:]), strict=True):
-            x, g = how.out(z), estimates(self.fresh, z, step)
+            x, g = reported.out(z), estimates(self.fresh, z, step)
             fresh.append(g)
             away = (x - self.correction.mean) / spread
             terms[_MEAN] += away
             terms[_SQUARE] += away**2
-            mean, square = self.correction.terms(x, how.displace(g))
+            mean, square = self.correction.terms(x, reported.displace(g))
             terms[_CORRECTED_MEAN] += (mean - self.correction.mean) / spread
             terms[_CORRECTED_SQUARE] += square / spread**2
         at_kick = estimates(self.fresh, kicked[0], step)
         z, r, z_kick, v_kick, r_kick, r_own = (
-            how.displace(values) / spread
+            reported.displace(values) / spread
             for values in (
                 pairs[0][0], fresh[0] - pairs[0][0], *kicked, at_kick - kicked[0], estimate - kicked[0],
             )
@@ -301,10 +301,10 @@ class Pairs:
         """From the averages of independent pairs, in units of the whitening's standard deviations; each pair has so
         many effective draws.
         """
-        how, long, short = self.reported, means[:_SHORT], means[_SHORT:]
+        reported, long, short = self.reported, means[:_SHORT], means[_SHORT:]
         centre = short[_MEAN].mean(axis=0)
         squares = [terms[_SQUARE] - 2 * centre * terms[_MEAN] + centre**2 for terms in (long, short)]
-        variance, corrected_variance = squares[1].mean(axis=0), self.correction.variance / how.variances
+        variance, corrected_variance = squares[1].mean(axis=0), self.correction.variance / reported.variances
         halved = (
             _ORDER * (long[_MEAN] - short[_MEAN]) / np.sqrt(variance),
             _ORDER * (squares[0] - squares[1]) / (2 * variance),
@@ -313,7 +313,7 @@ class Pairs:
             _ORDER * (long[_CORRECTED_MEAN] - short[_CORRECTED_MEAN]) / np.sqrt(corrected_variance),
             _ORDER * (long[_CORRECTED_SQUARE] - short[_CORRECTED_SQUARE]) / (2 * corrected_variance),
         )
-        middle = long[_MEAN].mean(axis=0) + (self.correction.mean - how.centre) / np.sqrt(how.variances)
+        middle = long[_MEAN].mean(axis=0) + (self.correction.mean - reported.centre) / np.sqrt(reported.variances)
         off = means[_BALANCE_MEAN]
         balanced = off * np.sqrt(variance), means[_BALANCE_SD] - middle * off / 2  # about the mean, not the mode
         sighted = not self.schemes[0].recorded_at_kick

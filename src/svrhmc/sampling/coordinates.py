@@ -227,7 +227,7 @@ def find_whitening(target: FiniteSum, seed: int, journal: Journal, budget: Budge
     record = journal.get("variables")
     if record is not None:
         budget.restore(record)
-        how = whitening_in(record, target.dim, beside=(_MODES,))
+        whitening_map = whitening_in(record, target.dim, beside=(_MODES,))
         modes, alone = record.array(_MODES, (None, target.dim)), record.value("one mode", optional, text)
         if not len(modes):
             raise record.unusable("it has no mode")
@@ -236,13 +236,13 @@ def find_whitening(target: FiniteSum, seed: int, journal: Journal, budget: Budge
         target.recall_modes(modes, record.value("doubt", text), record.value("starts", text), alone)
     else:
         with journal.recording(_SEARCH, budget):
-            how = _whitening(target, seed, budget)
+            whitening_map = _whitening(target, seed, budget)
             modes = target.modes()
         in_words = {"doubt": target.doubt, "starts": target.mode_starts, "one mode": target.one_mode}
-        settings = {"kind": how.kind, "map": how.said(), "ledger": budget.ledger(), **in_words}
-        journal.put("variables", settings, {**how.arrays(), _MODES: modes})
+        settings = {"kind": whitening_map.kind, "map": whitening_map.said(), "ledger": budget.ledger(), **in_words}
+        journal.put("variables", settings, {**whitening_map.arrays(), _MODES: modes})
         journal.remove(_SEARCH)
-    return how
+    return whitening_map
 
 
 def _whitening(target: Any, seed: int, budget: Budget) -> Whitening:
@@ -254,19 +254,19 @@ def _whitening(target: Any, seed: int, budget: Budget) -> Whitening:
     return _by_differences(target, seed, budget)
 
 
-def _of_bulk(target: Any, how: Whitening, budget: Budget) -> Whitening:
+def _of_bulk(target: Any, at_mode: Whitening, budget: Budget) -> Whitening:
     """Another map where most of a posterior with one mode lies elsewhere, and the budget allows to look."""
     alone = len(target.modes()) == 1 and not target.doubt
-    return nearest(target, how, budget, costs.of_pass(target)) if alone else how
+    return nearest(target, at_mode, budget, costs.of_pass(target)) if alone else at_mode
 
 
 def _by_hessian(target: Any, budget: Budget) -> Whitening:
     budget.compile(target.warm)
-    how = whitening(target)
+    map_at_mode = whitening(target)
     if not target.tells_passes:
         budget.require_passes(target.mode_passes + 2)  # where the mode was known, nobody has looked yet
         budget.evaluations += (target.mode_passes + 2) * target.n
-    return how
+    return map_at_mode
 
 
 def _by_differences(target: FiniteSum, seed: int, budget: Budget) -> Whitening:

@@ -317,7 +317,7 @@ class GroupSearch:
             accepted = drawing.settle(burn_in, request.progress)
             smaller = None if given is not None else sampler.smaller()
             enough = accepted.sum() >= _LEAST_ACCEPTED * burn_in * len(request.chains)
-            if smaller is None or enough or drawing.made or drawing.cut(burn_in):
+            if smaller is None or enough or drawing.draws_made or drawing.cut(burn_in):
                 break
             sampler, number = smaller, number + 1
         drawn = drawing.draw(request.draws, _EXPECTED[self._method], request.progress)

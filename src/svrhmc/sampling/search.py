@@ -310,7 +310,7 @@ class Search:
             accepted = drawing.settle(_TUNING, self.request.progress)
             smaller = None if self._given else sampler.smaller()
             enough = accepted.sum() >= _ACCEPTED * proposals and accepted.min() >= _LEAST * _TUNING
-            if smaller is None or drawing.made or enough or drawing.cut(_TUNING):
+            if smaller is None or drawing.draws_made or enough or drawing.cut(_TUNING):
                 return sampler, drawing
             sampler, tuning = smaller, tuning + 1
 
@@ -503,9 +503,9 @@ class Search:
     def _reached_less(self, raw: Location, number: int) -> str:
         """A doubt, where an earlier attempt saw more of the posterior than this one."""
         self._raw_moments[number] = raw
-        for earlier, other in self._raw_moments.items():
-            wider = (np.abs(other.mean - raw.mean) > other.sd) | (other.sd > _WIDER * raw.sd)
-            if earlier < number and wider.any():
+        for attempt, moments in self._raw_moments.items():
+            wider = (np.abs(moments.mean - raw.mean) > moments.sd) | (moments.sd > _WIDER * raw.sd)
+            if attempt < number and wider.any():
                 return "a run with a longer step reached more of the posterior, which may have other modes"
         return ""
 
