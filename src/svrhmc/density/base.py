@@ -281,6 +281,10 @@ class FiniteSum(ABC):
         """
         return np.zeros(self.dim), np.ones(self.dim)
 
+    def has_feet(self) -> bool:
+        """Whether a coordinate has such a peak at one of the modes."""
+        return any(bool((self.feet(mode)[1] > 1).any()) for mode in self.modes())
+
     def hessian(self, x: Array) -> Array:
         """∇²f at one point: here by differences of the gradient."""
         point = self._point(x)

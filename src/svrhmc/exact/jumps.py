@@ -41,7 +41,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -145,11 +145,6 @@ class Regions:
         logs = log_weights - self._log_determinants - tails
         most = logs.max(axis=1, keepdims=True)
         return logs - most - np.log(np.exp(logs - most).sum(axis=1, keepdims=True)), u
-
-
-def has_feet(target: Any) -> bool:
-    """Whether a coordinate has a narrow peak at a mode, above a wide foot."""
-    return any(bool((target.feet(mode)[1] > 1).any()) for mode in target.modes())
 
 
 def regions(space: Whitened, modes: Array) -> Regions:

@@ -40,19 +40,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from svrhmc.checkpoint import Clock, Journal
-from svrhmc.core.arrays import Array, ratio
+from svrhmc.core.arrays import Array
 from svrhmc.core.deadline import Budget, BudgetSpent
 from svrhmc.core.errors import whole
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.dynamics import IDENTITY, SILENT, Kick, Scheme, StepNoise, pushed, step_noise
 from svrhmc.engines import NONE, Chains, Setup, State, chains, estimates
-from svrhmc.gradients import Full, Gradient
+from svrhmc.gradients import Gradient
 from svrhmc.samplers import Sampler, memory_of
 from svrhmc.sampling import costs
-from svrhmc.sampling.certificate import Bias, Certificate, Chance, Measured, judge, unknown_bias, unmeasured
+from svrhmc.sampling.certificate import Bias, Certificate, Measured, judge, unmeasured
 from svrhmc.sampling.coordinates import ReportedCoordinates
-from svrhmc.sampling.correction import Corrected, Correction, correction, error_of_mean, stein_bias
-from svrhmc.sampling.drawing import Drawn
+from svrhmc.sampling.correction import Correction, DrawMoments
 from svrhmc.sampling.gradients import FreshGradients
 from svrhmc.whitening.targets import Space
 
@@ -66,7 +65,6 @@ _FIRST_SECONDS, _MOST_SECONDS = 1.0, 30.0  # that the first of them, and all of 
 # The terms that are averaged beside a pair: four of its long chain, the same of its short one, and those of the balance
 _MEAN, _SQUARE, _CORRECTED_MEAN, _CORRECTED_SQUARE = range(4)
 _SHORT, _BALANCE_MEAN, _BALANCE_SD, _TERMS = 4, 8, 9, 10
-_NO_GRADIENTS = "the budget ended before the gradients at the draws were found"
 
 
 class Balance(NamedTuple):
@@ -338,47 +336,6 @@ def bias_of(mean_terms: Array, half_variance_terms: Array) -> Bias:
         stretch - 1,
         half_variance_terms.std(axis=0, ddof=1) / (root * stretch),
     )
-
-
-@dataclass(frozen=True, eq=False)
-class DrawMoments:
-    """Corrected moments, with what they rest on: states (chain, draw, dim), their gradient, coefficients, errors.
-
-    doubt: why they are not to be used, where a budget ended before they were found.
-    corrected_at: the same states in the user's variables, and WWᵀ∇f there.
-    """
-
-    z: Array
-    gradient: Gradient
-    control: Correction | None
-    corrected: Corrected
-    stein: Bias
-    chance: Chance
-    doubt: str = ""
-    corrected_at: tuple[Array, Array] | None = None
-
-    @classmethod
-    def of(
-        cls, few: Drawn, gradient: Gradient, pulled: Array, variances: Array, effective: Array, one_mode: bool
-    ) -> DrawMoments:
-        """From WWᵀ∇f at some draws, where all of them are worth so many; one_mode: whether it is known that there is
-        one.
-        """
-        control, corrected = correction(few.x, pulled, variances, one_mode)
-        stein = stein_bias(few.x, pulled, variances)
-        errors = ratio(corrected.mean_error, corrected.sd), ratio(corrected.sd_error, corrected.sd)
-        chance = Chance(*errors, float(effective.min()))
-        return cls(few.z, gradient, control, corrected, stein, chance, corrected_at=(few.x, pulled))
-
-    @classmethod
-    def uncorrected(cls, drawn: Drawn) -> DrawMoments:
-        """Those of the draws, where nothing but them is there."""
-        x = drawn.x
-        mean, sd = x.mean(axis=(0, 1)), x.std(axis=(0, 1), ddof=1)
-        mean_error, sd_error = error_of_mean(x), error_of_mean((x - mean) ** 2) / (2 * sd)
-        chance = Chance(mean_error / sd, sd_error / sd, float(drawn.effective.min()))
-        corrected = Corrected(mean, sd, mean_error, sd_error)
-        return cls(drawn.z, Full(), None, corrected, unknown_bias(x.shape[2]), chance, _NO_GRADIENTS)
 
 
 @dataclass(frozen=True, eq=False)

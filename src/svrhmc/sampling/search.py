@@ -25,17 +25,17 @@ from svrhmc.core.serialise import from_settings, is_part, to_settings
 from svrhmc.core.storage import Record
 from svrhmc.diagnostics import spread
 from svrhmc.exact.base import Runnable
-from svrhmc.exact.jumps import MOST_COORDINATES, Jumps, Regions, has_feet, regions
+from svrhmc.exact.jumps import MOST_COORDINATES, Jumps, Regions, regions
 from svrhmc.gradients import Full, Gradient
 from svrhmc.rows.forms import FunctionsForm
 from svrhmc.samplers import MOST_STEPS, Sampler
 from svrhmc.sampling import costs
 from svrhmc.sampling.answer import Answer, Cost, Request, independent_trace
-from svrhmc.sampling.bias import BiasJudge, DrawMoments, settling_steps
+from svrhmc.sampling.bias import BiasJudge, settling_steps
 from svrhmc.sampling.certificate import DECIDED, Certificate, judge_invariant, unjudged, unknown_bias, unmeasured
 from svrhmc.sampling.choice import Choice, Chooser
 from svrhmc.sampling.coordinates import ReportedCoordinates, find_whitening
-from svrhmc.sampling.correction import Corrected, Location
+from svrhmc.sampling.correction import Corrected, DrawMoments, Location
 from svrhmc.sampling.doubts import (
     DRAWS,
     agreement,
@@ -147,7 +147,7 @@ class Search:
         """
         target, space = self.request.target, self.space
         modes, dim = target.modes(), space.dim
-        if not target.has_potential or dim > MOST_COORDINATES or not (len(modes) > 1 or has_feet(target)):
+        if not target.has_potential or dim > MOST_COORDINATES or not (len(modes) > 1 or target.has_feet()):
             return None
 
         def make() -> Record:
