@@ -290,12 +290,12 @@ def test_a_record_is_whole_or_not_there(tmp_path):
     arrays = {"a": np.arange(6.0).reshape(2, 3), "b": np.ones(3, np.float32), "c": np.arange(2), "e": np.zeros((4, 0))}
     write_record(path, {"x": 0.1, "y": None, "z": ["é", 2**70]}, arrays)
     found = read_record(path)
-    assert found.said == {"x": 0.1, "y": None, "z": ["é", 2**70]}
+    assert found.settings == {"x": 0.1, "y": None, "z": ["é", 2**70]}
     assert all((found.arrays[name] == array).all() for name, array in arrays.items())
     assert {name: array.dtype for name, array in found.arrays.items()} == {n: a.dtype for n, a in arrays.items()}
     with pytest.raises(TypeError, match="not kept in files"):
         write_record(path, {}, {"o": np.array([object()])})
-    assert read_record(path).said["x"] == 0.1
+    assert read_record(path).settings["x"] == 0.1
     assert [each.name for each in tmp_path.iterdir()] == ["record"]
     whole = path.read_bytes()
     for size in range(len(whole)):
