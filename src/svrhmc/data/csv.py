@@ -18,7 +18,7 @@ import numpy as np
 
 from svrhmc.core.cells import MOST_LINE, binary, too_long
 from svrhmc.core.errors import DataError, missing, requirement, whole
-from svrhmc.rows.workers import ClientLike, each_of, workers_of
+from svrhmc.rows.workers import ClientLike, pass_over, workers_of
 from svrhmc.tables.columns import Level, Series
 from svrhmc.tables.csv import arrow_table, pyarrow_or_none
 from svrhmc.tables.learning import MOST_LEVELS
@@ -68,7 +68,7 @@ def from_csv(
     if not ranges:
         raise DataError(f"{path} has no rows.")
     tasks = [(k, names, target is not None) for k in range(len(ranges))]
-    surveys = list(each_of(workers, source, surveyed_csv, tasks, "columns"))
+    surveys = list(pass_over(workers, source, surveyed_csv, tasks, "columns"))
     source = source.known_by(surveys, names, stamps_of(files), target is not None)
     return opened(source, workers, target, features, offset, weights, intercept, str(path))
 

@@ -388,7 +388,7 @@ class PartitionRows(Rows):
             return Gathered(rows, X, y, offset, weights, q.view(np.uint64), row_of_place)
 
         def parts(first: int) -> Iterator[Gathered]:
-            return self.partitions.each(gathered, arguments[first:], "fetching rows")
+            return self.partitions.pass_over(gathered, arguments[first:], "fetching rows")
 
         shapes = (Whole((ANY,)),) * 3 + packing.shapes
         by = np.zeros(0) if lengths is None else np.array([lengths.scale, lengths.radius])
@@ -418,7 +418,7 @@ class PartitionRows(Rows):
         arguments, packing = [(k, self.coding, most) for k in sorted(chosen)], Packing(reader)
         some = some_of(
             listed(
-                lambda first: self.partitions.each(
+                lambda first: self.partitions.pass_over(
                     cast(Callable[..., Some], first_rows), arguments[first:], "some rows to start from"
                 ),
                 len(arguments),
@@ -441,7 +441,7 @@ class PartitionRows(Rows):
         self, work: Callable[..., Part], arguments: tuple[object, ...], task: str
     ) -> Callable[[int], Iterator[Part]]:
         """What the partitions from one of them on give."""
-        return lambda first: self.partitions.each(work, [(k, *arguments) for k in self.numbers[first:]], task)
+        return lambda first: self.partitions.pass_over(work, [(k, *arguments) for k in self.numbers[first:]], task)
 
     @contextmanager
     def _timed(self) -> Iterator[None]:

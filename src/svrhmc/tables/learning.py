@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.errors import DataError
-from svrhmc.rows.workers import Workers, each_of
+from svrhmc.rows.workers import Workers, pass_over
 from svrhmc.tables.columns import NUMBER, Column, Columns, Level, Texts
 from svrhmc.tables.design import response_of
 from svrhmc.tables.expressions import State, Value, expression
@@ -40,7 +40,7 @@ class Table(NamedTuple):
         """work(source, number, *arguments, drop) of every partition."""
         rest: tuple[object, ...] = (*arguments, self.drop)
         tasks: list[tuple[int, *tuple[object, ...]]] = [(k, *rest) for k in range(len(self.source.sizes))]
-        return list(each_of(self.workers, self.source, work, tasks, purpose))
+        return list(pass_over(self.workers, self.source, work, tasks, purpose))
 
 
 def whole_rows(columns: Columns) -> Columns:
@@ -252,7 +252,7 @@ def rows_at(table: Table, sizes: npt.NDArray[np.int64], names: Sequence[str], pl
         for k, (low, high) in enumerate(pairwise(np.searchsorted(places, ends)))
         if high > low
     ]
-    return _joined(list(each_of(table.workers, table.source, taken, tasks, "rows for average effects")))
+    return _joined(list(pass_over(table.workers, table.source, taken, tasks, "rows for average effects")))
 
 
 def taken(
