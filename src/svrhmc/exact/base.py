@@ -22,7 +22,7 @@ from svrhmc.density.base import FiniteSum, is_target, require_target
 from svrhmc.engines import Chains, Density, Keep, Setup, State
 from svrhmc.engines.base import Kernel, SamplerData
 from svrhmc.families.base import Loss
-from svrhmc.rows.forms import FunctionsForm, rows_of
+from svrhmc.rows.forms import functions_of, rows_of
 from svrhmc.samplers import MOST_STEPS, Begun, Order, carried_out, chain_list, chain_numbers, require_room
 from svrhmc.trace import Trace
 from svrhmc.whitening import Whitening, whitened
@@ -151,14 +151,13 @@ class ExactSampler(ABC):
 
     def require(self, target: FiniteSum) -> None:
         """Refuse a target that this sampler does not run on."""
-        target_form = require_target(target).form()
-        form = rows_of(target_form)
-        allowed = "a generalised linear model, such as logistic(X, y) or linear(X, y)"
-        if self.of_functions and isinstance(target_form, FunctionsForm):
+        form = require_target(target).form()
+        if self.of_functions and functions_of(form) is not None:
             return
-        if form is None:
-            raise requirement("target", allowed, repr(target))
-        if (reason := self.refuses(form.loss)) is not None:
+        rows = rows_of(form)
+        reason = "" if rows is None else self.refuses(rows.loss)
+        if reason is not None:
+            allowed = "a generalised linear model, such as logistic(X, y) or linear(X, y)"
             raise requirement("target", allowed, repr(target), reason)
 
     def refuses(self, loss: Loss) -> str | None:

@@ -226,7 +226,6 @@ class Rows(ABC):
 
     def image_squares(self, factor: Array) -> Array:
         """|Fᵀaᵢ|² of every row in float64, F being zero above its diagonal."""
-
         from svrhmc.kernels import columns
 
         def squares(some: Reals) -> Array:

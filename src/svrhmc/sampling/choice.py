@@ -19,7 +19,7 @@ from svrhmc.exact.jumps import Regions
 from svrhmc.exact.marginal import MarginalMH
 from svrhmc.families.base import Loss
 from svrhmc.gradients import SVRG, Full, Gradient
-from svrhmc.rows.forms import FunctionsForm, rows_of
+from svrhmc.rows.forms import functions_of, rows_of
 from svrhmc.samplers import Sampler
 from svrhmc.sampling import costs
 from svrhmc.sampling.gaussianity import Gaussianity
@@ -128,7 +128,7 @@ class Chooser:
     @property
     def of_functions(self) -> bool:
         """Whether the target is a model of JAX functions."""
-        return isinstance(self.target.form(), FunctionsForm)
+        return functions_of(self.target.form()) is not None
 
     def _full(self) -> SplitHMC:
         """Split HMC, with shorter steps where a tail is long enough to stick in, or the whitening leaves much."""

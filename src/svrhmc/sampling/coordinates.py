@@ -26,7 +26,7 @@ from svrhmc.core.deadline import Budget
 from svrhmc.core.errors import optional, requirement, text
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.density.base import FiniteSum
-from svrhmc.rows.forms import FunctionsForm, rows_of
+from svrhmc.rows.forms import functions_of, rows_of
 from svrhmc.sampling import costs
 from svrhmc.sampling.correction import Location
 from svrhmc.whitening import LowRankWhitening, Whitening, dense_whitening, whitening
@@ -249,7 +249,7 @@ def _whitening(target: Any, seed: int, budget: Budget) -> Whitening:
     form = target.form()
     if rows_of(form) is not None:
         return _by_hessian(target, budget)
-    if form is not None and form.kind == FunctionsForm.kind:
+    if functions_of(form) is not None:
         return _of_bulk(target, _by_hessian(target, budget), budget)
     return _by_differences(target, seed, budget)
 

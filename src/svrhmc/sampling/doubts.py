@@ -26,7 +26,7 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.deadline import Budget
 from svrhmc.density.base import FiniteSum
 from svrhmc.diagnostics import by_columns, ess, r_hat, some_columns
-from svrhmc.rows.forms import FunctionsForm
+from svrhmc.rows.forms import functions_of
 from svrhmc.whitening import Whitening
 
 _AGREE, _FEW = 1.05, 100  # R-hat up to which chains agree, and effective draws below which that says little
@@ -230,7 +230,7 @@ def heavy_tail(target: FiniteSum, x: Array, sd: Array, budget: Budget, stopped: 
     deviations, d along the ray. Where f has risen by thousands before it becomes flat, because exp(t) is 0 or a
     probability is rounded to 1, the share is 0, and what f does there is of no consequence.
     """
-    if stopped or not (isinstance(target.form(), FunctionsForm) and budget.pays(0.0, 4.0 * _MOST)):
+    if stopped or functions_of(target.form()) is None or not budget.pays(0.0, 4.0 * _MOST):
         return ""
     a = x.reshape(-1, target.dim) - x.mean(axis=(0, 1))
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):

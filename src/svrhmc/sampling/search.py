@@ -27,7 +27,7 @@ from svrhmc.diagnostics import spread
 from svrhmc.exact.base import Runnable
 from svrhmc.exact.jumps import MOST_COORDINATES, Jumps, Regions, regions
 from svrhmc.gradients import Full, Gradient
-from svrhmc.rows.forms import FunctionsForm
+from svrhmc.rows.forms import functions_of
 from svrhmc.samplers import MOST_STEPS, Sampler
 from svrhmc.sampling import costs
 from svrhmc.sampling.answer import Answer, Cost, Request, independent_trace
@@ -477,7 +477,7 @@ class Search:
         target, space, budget = self.request.target, self.space, self.budget
         if drawn.stopped and sampler.cycle > 1 and drawn.effective.min() < _NARROW * self.request.draws:
             return cut_short(_NARROW * self.request.draws)
-        asked = isinstance(target.form(), FunctionsForm) and space.dim <= FEW_COORDINATES and not drawn.stopped
+        asked = functions_of(target.form()) is not None and space.dim <= FEW_COORDINATES and not drawn.stopped
         if not asked or sampler.reach is None or self._jumps(sampler) is not None:
             return ""
         passes = float(DRAWS * space.dim)
