@@ -214,8 +214,8 @@ def test_estimates_by_a_users_own_function_stop_between_two_states(clock):
         clock.now += 1.0 if len(rows) == 1 else 0.0  # where the noise of single rows is measured
         return plain._gradients(x, rows)
 
-    found = sample(targets.custom(400, 2, told), budget_seconds=5.0)
-    assert found.method == "laplace"
+    posterior = sample(targets.custom(400, 2, told), budget_seconds=5.0)
+    assert posterior.method == "laplace"
     assert calls.count(1) <= 7  # five seconds, and two calls apart; all 64 states would be 256
 
 
@@ -323,12 +323,12 @@ def is_laplace(found, target, chains=4):
 def test_before_any_draw_the_laplace_approximation_is_given(owner, name, most, clock, monkeypatch):
     target = regression()
     calls = late(monkeypatch, clock, owner, name)
-    found = sample(target, budget_seconds=5.0)
-    assert is_laplace(found, target)
+    posterior = sample(target, budget_seconds=5.0)
+    assert is_laplace(posterior, target)
     assert len(calls) <= most
-    draws = found.trace.draws.reshape(-1, 2)  # independent draws of N(mean, H⁻¹): |z| < 4.5
-    assert np.abs((draws.mean(axis=0) - found.mean) / found.sd).max() < 4.5 / math.sqrt(len(draws))
-    assert np.abs(draws.std(axis=0) / found.sd - 1).max() < 4.5 / math.sqrt(2 * len(draws))
+    draws = posterior.trace.draws.reshape(-1, 2)  # independent draws of N(mean, H⁻¹): |z| < 4.5
+    assert np.abs((draws.mean(axis=0) - posterior.mean) / posterior.sd).max() < 4.5 / math.sqrt(len(draws))
+    assert np.abs(draws.std(axis=0) / posterior.sd - 1).max() < 4.5 / math.sqrt(2 * len(draws))
 
 
 def test_chains_are_never_fewer_than_asked_for(clock, monkeypatch):
@@ -341,11 +341,11 @@ def test_chains_are_never_fewer_than_asked_for(clock, monkeypatch):
 def test_draws_that_were_made_are_given(owner, clock, monkeypatch):
     method = "split-hmc" if owner is ReferenceChains else Sampler(UBU(0.3, 1.0, 1.0), Full())
     calls = late(monkeypatch, clock, owner, "extend", after=12)
-    found = sample(regression(), 10**6, method=method, budget_seconds=5.0)
+    posterior = sample(regression(), 10**6, method=method, budget_seconds=5.0)
     assert len(calls) == 12  # the last is thrown away
-    assert found.trace.draws.shape[1] >= 4
-    assert not found.complete
-    assert np.isfinite(found.errors).all()
+    assert posterior.trace.draws.shape[1] >= 4
+    assert not posterior.complete
+    assert np.isfinite(posterior.errors).all()
 
 
 def test_a_piece_that_was_held_up_does_not_end_the_draws(clock, monkeypatch):
@@ -357,10 +357,10 @@ def test_a_piece_that_was_held_up_does_not_end_the_draws(clock, monkeypatch):
         return plain(self, count, *rest)
 
     monkeypatch.setattr(ReferenceChains, "extend", extend)
-    found = sample(regression(), 10**6, method="split-hmc", budget_seconds=5.0)
-    assert found.method == "split-hmc"
-    assert found.trace.draws.shape[1] > 100  # 4 s are left after it, and a draw takes a millisecond
-    assert found.seconds <= 5.0
+    posterior = sample(regression(), 10**6, method="split-hmc", budget_seconds=5.0)
+    assert posterior.method == "split-hmc"
+    assert posterior.trace.draws.shape[1] > 100  # 4 s are left after it, and a draw takes a millisecond
+    assert posterior.seconds <= 5.0
 
 
 @pytest.mark.parametrize("owner", [ReferenceChains, CompiledChains])
@@ -375,9 +375,9 @@ def test_a_budget_that_ends_the_draws_is_used_up(owner, each, clock, monkeypatch
 
     monkeypatch.setattr(owner, "extend", extend)
     method = "split-hmc" if owner is ReferenceChains else Sampler(UBU(0.3, 1.0, 1.0), Full())
-    found = sample(regression(), 10**6, method=method, budget_seconds=40.0)
-    assert not found.complete
-    assert 0.8 * 40 <= found.seconds <= 40
+    posterior = sample(regression(), 10**6, method=method, budget_seconds=40.0)
+    assert not posterior.complete
+    assert 0.8 * 40 <= posterior.seconds <= 40
 
 
 @pytest.fixture
@@ -400,18 +400,18 @@ def slow_draws(clock, monkeypatch):
 @pytest.mark.usefixtures("slow_draws")
 def test_what_follows_the_draws_is_paid_for_once_it_was_measured():
     method = Sampler(UBU(0.3, 1.0, 1.0), Full())
-    found = sample(regression(), 10**6, method=method, budget_seconds=40.0, certificate=False)
-    assert 0.7 * 40 <= found.seconds <= 40
-    assert np.isfinite(found.errors).all()
+    posterior = sample(regression(), 10**6, method=method, budget_seconds=40.0, certificate=False)
+    assert 0.7 * 40 <= posterior.seconds <= 40
+    assert np.isfinite(posterior.errors).all()
 
 
 @pytest.mark.usefixtures("slow_draws")
 def test_first_steps_leave_as_many_for_the_draws():
     """A step so short that it takes far more of them to settle than the budget pays for."""
     method = Sampler(UBU(0.001, 1.0, 1.0), Full())
-    found = sample(regression(), 10**6, method=method, budget_seconds=40.0, certificate=False)
-    assert found.trace.draws.shape[1] > 1000  # of 4000 steps
-    assert 0.7 * 40 <= found.seconds <= 40
+    posterior = sample(regression(), 10**6, method=method, budget_seconds=40.0, certificate=False)
+    assert posterior.trace.draws.shape[1] > 1000  # of 4000 steps
+    assert 0.7 * 40 <= posterior.seconds <= 40
 
 
 @pytest.mark.usefixtures("slow_draws")
@@ -464,9 +464,9 @@ def test_the_shell_says_in_one_line_that_a_budget_is_too_small(clock, monkeypatc
     lines = ["age,churn", *(f"{a},{b}" for a, b in zip(table["age"], table["churn"], strict=True))]
     (tmp_path / "t.csv").write_text("\n".join(lines))
     asked = ["fit", str(tmp_path / "t.csv"), "--target", "churn", "--budget", "5", "--out", str(tmp_path / "o")]
-    found = CliRunner().invoke(app, asked)
-    assert found.exit_code == 1
-    assert "error: budget_seconds=5 ends before the mode" in found.stderr
+    result = CliRunner().invoke(app, asked)
+    assert result.exit_code == 1
+    assert "error: budget_seconds=5 ends before the mode" in result.stderr
     assert len(calls) == 1
 
 
@@ -480,21 +480,21 @@ def test_gradients_at_the_draws_may_be_missing(clock, monkeypatch):
         return plain(self, gradient, states, seed, first)
 
     monkeypatch.setattr(FreshGradients, "at", at)
-    found = sample(regression(200), 200, method="anchored", budget_seconds=5.0)
+    posterior = sample(regression(200), 200, method="anchored", budget_seconds=5.0)
     assert len(armed) == 1
-    assert found.certificate.verdict == "undecided"
-    assert "the budget ended before the gradients at the draws were found" in str(found.certificate)
-    assert (found.mean == found.raw.mean).all()
-    assert np.isfinite(found.errors).all()
+    assert posterior.certificate.verdict == "undecided"
+    assert "the budget ended before the gradients at the draws were found" in str(posterior.certificate)
+    assert (posterior.mean == posterior.raw.mean).all()
+    assert np.isfinite(posterior.errors).all()
 
 
 def test_pairs_of_chains_stop_between_two_steps(clock, monkeypatch):
     moves = late(monkeypatch, clock, Pairs, "_move")
-    found = sample(regression(200), 200, method="anchored", budget_seconds=5.0)
+    posterior = sample(regression(200), 200, method="anchored", budget_seconds=5.0)
     assert len(moves) == 3  # one step of a pair
-    assert found.certificate.verdict == "undecided"
-    assert "the budget ended before the bias was measured" in str(found.certificate)
-    assert found.complete
+    assert posterior.certificate.verdict == "undecided"
+    assert "the budget ended before the bias was measured" in str(posterior.certificate)
+    assert posterior.complete
 
 
 def test_draws_from_a_known_law_are_as_many_as_the_budget_pays_for(clock, monkeypatch):
@@ -508,11 +508,11 @@ def test_draws_from_a_known_law_are_as_many_as_the_budget_pays_for(clock, monkey
         return plain(self, stream, count)
 
     monkeypatch.setattr(law, "draw", draw)
-    found = sample(target, 4000, budget_seconds=5.0)
-    assert found.trace.draws.shape == (4, 256, 2)  # 4 + 16 + 64 + 256 draws take 3.4 s, and 1000 more 10 s
-    assert not found.complete
-    assert found.certificate.verdict == "exact"
-    assert found.seconds <= 5.0
+    posterior = sample(target, 4000, budget_seconds=5.0)
+    assert posterior.trace.draws.shape == (4, 256, 2)  # 4 + 16 + 64 + 256 draws take 3.4 s, and 1000 more 10 s
+    assert not posterior.complete
+    assert posterior.certificate.verdict == "exact"
+    assert posterior.seconds <= 5.0
     whole = sample(target, 4000)
     assert whole.complete
     assert (sample(target, 4000, budget_seconds=1e6).trace.draws == whole.trace.draws).all()
@@ -523,10 +523,10 @@ def test_draws_from_a_known_law_are_as_many_as_the_budget_pays_for(clock, monkey
 def test_a_budget_in_passes_is_never_exceeded_by_more_than_a_step(method, budget):
     """A step of all chains is the piece that is not divided; only that of subsampled chains has a random length."""
     target = regression(100)
-    found = sample(target, 10**6, method=method, budget_passes=budget)
+    posterior = sample(target, 10**6, method=method, budget_passes=budget)
     step = 4.0 if isinstance(method, SubsampledMH) else 0.0
-    assert found.passes <= budget + step
-    assert not found.complete
+    assert posterior.passes <= budget + step
+    assert not posterior.complete
 
 
 def test_a_budget_in_passes_counts_the_search_for_a_mode():
@@ -540,15 +540,15 @@ def test_a_budget_in_passes_counts_the_search_for_a_mode():
 
 def test_what_a_budget_left_goes_through_a_file_and_a_checkpoint(tmp_path):
     target = regression()
-    found = sample(target, 100, budget_passes=20, checkpoint=tmp_path / "run")
-    assert is_laplace(found, target)
+    posterior = sample(target, 100, budget_passes=20, checkpoint=tmp_path / "run")
+    assert is_laplace(posterior, target)
     again = sample(target, 100, budget_passes=20, checkpoint=tmp_path / "run")
-    assert (again.trace.draws == found.trace.draws).all()
-    assert again.passes == found.passes
-    found.save(tmp_path / "posterior.npz")
+    assert (again.trace.draws == posterior.trace.draws).all()
+    assert again.passes == posterior.passes
+    posterior.save(tmp_path / "posterior.npz")
     kept = Posterior.load(tmp_path / "posterior.npz")
     assert kept.method == "laplace"
-    assert (kept.mean == found.mean).all()
+    assert (kept.mean == posterior.mean).all()
     assert np.isinf(kept.errors[0]).all()
 
 
@@ -568,7 +568,7 @@ def test_tuning_has_a_bound_of_its_own(monkeypatch):
         return plain(self, sampler, seed, name)
 
     monkeypatch.setattr(Search, "_drawing", told)
-    found = sample(regression(), 40)
-    assert found.method == "split-hmc"
+    posterior = sample(regression(), 40)
+    assert posterior.method == "split-hmc"
     assert len(steps) < 12
     assert 0.05 <= steps[-1] < 0.05 / 0.75

@@ -289,10 +289,10 @@ def test_a_record_is_whole_or_not_there(tmp_path):
     path = tmp_path / "record"
     arrays = {"a": np.arange(6.0).reshape(2, 3), "b": np.ones(3, np.float32), "c": np.arange(2), "e": np.zeros((4, 0))}
     write_record(path, {"x": 0.1, "y": None, "z": ["é", 2**70]}, arrays)
-    found = read_record(path)
-    assert found.settings == {"x": 0.1, "y": None, "z": ["é", 2**70]}
-    assert all((found.arrays[name] == array).all() for name, array in arrays.items())
-    assert {name: array.dtype for name, array in found.arrays.items()} == {n: a.dtype for n, a in arrays.items()}
+    record = read_record(path)
+    assert record.settings == {"x": 0.1, "y": None, "z": ["é", 2**70]}
+    assert all((record.arrays[name] == array).all() for name, array in arrays.items())
+    assert {name: array.dtype for name, array in record.arrays.items()} == {n: a.dtype for n, a in arrays.items()}
     with pytest.raises(TypeError, match="not kept in files"):
         write_record(path, {}, {"o": np.array([object()])})
     assert read_record(path).settings["x"] == 0.1
@@ -435,8 +435,8 @@ def test_other_threads_of_linear_algebra_change_no_bit(tmp_path):
     def go(folder, threads, stop):
         settings = {**os.environ, "OPENBLAS_NUM_THREADS": str(threads), "PYTHONPATH": str(HERE)}
         command = [sys.executable, "-c", code, str(folder), stop]
-        told = subprocess.run(command, env=settings, capture_output=True, text=True, check=False)
-        assert told.returncode == 0, told.stderr
+        result = subprocess.run(command, env=settings, capture_output=True, text=True, check=False)
+        assert result.returncode == 0, result.stderr
 
     go(tmp_path / "whole", 1, "never")
     go(tmp_path / "cut", 1, "half")

@@ -331,14 +331,14 @@ def test_classes_of_any_kind():
         (pandas.Categorical(names[codes]), names), (np.array([-3, 5, 8])[codes], [-3, 5, 8]),
         (np.array([-3.0, 5.0, 8.0])[codes], [-3, 5, 8]), (names[codes].astype("S"), [b"ash", b"birch", b"cedar"]),
     ):  # fmt: skip
-        made = glm(X, y, "categorical")
-        assert made.classes.tolist() == list(classes)
-        assert made.identity() == want.identity()
+        target = glm(X, y, "categorical")
+        assert target.classes.tolist() == list(classes)
+        assert target.identity() == want.identity()
     assert glm(X, COIN, "categorical").classes.tolist() == [False, True]
     for family in ("bernoulli", families.bernoulli("probit")):
-        made = glm(X, np.where(COIN, "yes", "no"), family)
-        assert made.classes.tolist() == ["no", "yes"]
-        assert made.identity() == glm(X, COIN, family).identity()
+        target = glm(X, np.where(COIN, "yes", "no"), family)
+        assert target.classes.tolist() == ["no", "yes"]
+        assert target.identity() == glm(X, COIN, family).identity()
     assert glm(X, COIN).classes is None
 
 

@@ -73,12 +73,12 @@ def test_work_that_is_killed_again_and_again_ends_with_the_same_numbers(tmp_path
         work.last = every + 6  # those that failed are tried again
         try:
             with Checkpoint(tmp_path / "c", {}) as journal, journal.recording("work", Account()):
-                found = work.run()
+                trace = work.run()
             break
         except Killed:
             total, kills = total + work.computed, kills + 1
     assert kills > 3 if every < 7 else kills >= 1
-    assert all(np.array_equal(a, b) for a, b in zip(expected, found, strict=True))
+    assert all(np.array_equal(a, b) for a, b in zip(expected, trace, strict=True))
     assert total + work.computed <= whole.computed + 7 * kills + 7
 
 
