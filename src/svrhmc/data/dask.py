@@ -15,7 +15,7 @@ from svrhmc.data.arrays import blocks_of, names_for
 from svrhmc.rows.reading import Block, Reader
 from svrhmc.rows.workers import ClientLike, InPartitions, Workers, pass_over, workers_of
 from svrhmc.tables.columns import Level, Series
-from svrhmc.tables.learning import MOST_LEVELS
+from svrhmc.tables.learning import MOST_LEVELS, levels_of_all
 from svrhmc.tables.partitions import opened
 from svrhmc.tables.sources import Batch, Source, column_of, kind_of
 
@@ -167,11 +167,7 @@ def _frame(data: Lazy, workers: Workers, wanted: Sequence[str | None] | None) ->
                     f"partition {k} of the data frame: the column {name!r} is {part.kinds[name]}, and the frame says "
                     f"{kinds[name]}. All partitions must have the same columns with the same types."
                 )
-    levels = {}
-    for name in texts:
-        parts = [part.texts[name] for part in counted_parts]
-        union = None if any(part is None for part in parts) else sorted(set().union(*parts))
-        levels[name] = None if union is None or len(union) > MOST_LEVELS else union
+    levels = {name: levels_of_all(part.texts[name] for part in counted_parts) for name in texts}
     ordered = [name for name in texts if getattr(data.dtypes[name], "ordered", False)]
     return FrameSource(graphs, np.array([part.rows for part in counted_parts], np.int64), kinds, levels, ordered)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import pairwise
 from operator import add
@@ -133,6 +133,14 @@ def _different(column: Column) -> list[Value]:
 
 def _union(a: set[Level] | None, b: set[Level] | None) -> set[Level] | None:
     return None if a is None or b is None or len(a | b) > MOST_LEVELS else a | b
+
+
+def levels_of_all(parts: Iterable[Iterable[Level] | None]) -> list[Level] | None:
+    """The levels that all partitions have together, in order; None where those of one, or of all, are too many."""
+    levels: set[Level] | None = set()
+    for part in parts:
+        levels = _union(levels, None if part is None else set(part))
+    return None if levels is None else sorted(levels)  # type: ignore[type-var]
 
 
 def _order(name: str, a: tuple[Level, ...], b: tuple[Level, ...]) -> tuple[Level, ...]:
