@@ -246,7 +246,7 @@ class Sampler:
         keep: str = "all",
         engine: str = "auto",
         threads: int | None = None,
-        devices: Any = None,
+        devices: object = None,
         progress: Progress = None,
         checkpoint: str | os.PathLike[str] | None = None,
     ) -> Trace:

@@ -45,6 +45,7 @@ from svrhmc.core.arrays import Array, Indices, Mask, contract
 from svrhmc.core.deadline import BudgetSpent, look, passes_left, spending
 from svrhmc.core.errors import requirement
 from svrhmc.core.randomness import Purpose, Stream
+from svrhmc.density.base import FiniteSum
 from svrhmc.density.lbfgs import descend
 from svrhmc.density.mode import Minima
 from svrhmc.density.newton import Factored, Newton, StalledError
@@ -98,7 +99,7 @@ class _Minimum(NamedTuple):
 class _Search:
     """A search for one minimum, which counts the passes over the data that it takes."""
 
-    def __init__(self, target: Any) -> None:
+    def __init__(self, target: FiniteSum) -> None:
         self.target, self.passes = target, 0.0
         self._last: tuple[Array, tuple[float, Array]] | None = None  # a point, with f and ∇f there
 
@@ -472,7 +473,7 @@ def minima(target: Any, start: Array) -> Minima:
     """Those of a model: from `start`, and from points around what is found from there."""
     search = _Search(target)
     if target.dim > DENSE:
-        return _few(search, start)
+        return _few(target, start)
     spread = target.prior_spread()
     prior = _of_prior(start, spread)
     first = search.minimum(_first(search, start, prior))
@@ -521,7 +522,7 @@ def _not_concave(x: Array, y: Array) -> ValueError:
     )
 
 
-def minima_around(target: Any, mode: Array, starts: Array, nanoseconds: float, passes: float) -> Minima:
+def minima_around(target: FiniteSum, mode: Array, starts: Array, nanoseconds: float, passes: float) -> Minima:
     """Those around a mode that is known, and from some starts besides. A start from which f falls to a minimum that is
     far away from it is a shoulder: where the law there has mass, the start counts as a mode.
     """
@@ -530,7 +531,7 @@ def minima_around(target: Any, mode: Array, starts: Array, nanoseconds: float, p
     return _with_others(search, search.minimum(mode), np.ones(len(mode)), nanoseconds, starts, shoulders=True)
 
 
-def minima_from(target: Any, mode: Array, starts: Array, words: str, passes: float) -> Minima:
+def minima_from(target: FiniteSum, mode: Array, starts: Array, words: str, passes: float) -> Minima:
     """Those near some starts, and a mode that is known, where there are no others."""
     if not len(starts):
         return Minima(mode[None, :], passes, words)
@@ -578,9 +579,9 @@ def _first(search: _Search, start: Array, others: Array) -> Array:
     raise RuntimeError("no mode found: f is not finite where the search for it went; give another init.")
 
 
-def _few(search: _Search, start: Array) -> Minima:
+def _few(target: Any, start: Array) -> Minima:
     """From `start` and a few draws of what the prior's curvature says, one after another, without Hessians."""
-    target, ends = search.target, []
+    search, ends = _Search(target), []
     starts = [start, *_of_prior(start, target.prior_spread(), _FEW_STARTS)[: _FEW_STARTS - 1]]
     for begin in starts:
         point = search.down(begin)

@@ -35,7 +35,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -318,7 +318,7 @@ class Pairs:
         return Measured(bias_of(*balanced), bias_of(*halved), bias_of(*corrected), sighted, effective * means.shape[1])
 
 
-def _with(setup: Setup, **parts: Any) -> Setup:
+def _with(setup: Setup, **parts: object) -> Setup:
     """The same with another scheme or recipe."""
     return replace(setup, sampler=replace(setup.sampler, **parts))
 

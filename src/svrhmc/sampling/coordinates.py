@@ -14,7 +14,7 @@ of the coefficients as they are reported.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -188,9 +188,15 @@ class ReportedCoordinates:
         return self._mapped(z, first, self._whitening.displace, None if units is None else units.linear, into)
 
     @staticmethod
-    def _mapped(z: Array, first: int, whiten: Any, show: Any, into: Array | None = None) -> Array:
+    def _mapped(
+        z: Array,
+        first: int,
+        whiten: Callable[[Array, int], Array],
+        show: Callable[[Array], Array] | None,
+        into: Array | None = None,
+    ) -> Array:
         if z.ndim < 3:
-            x: Array = whiten(z, first)
+            x = whiten(z, first)
             return x if show is None else show(x)
         out = np.empty(z.shape) if into is None else into
         for some in some_draws(z.shape):
