@@ -35,6 +35,7 @@ from svrhmc.results.export import export
 from svrhmc.results.groups import Compared, GroupLevels, Quantities, contrasts_of, levels_of, variances_of
 from svrhmc.results.imputations import Imputations, imputations_of
 from svrhmc.results.loo import Loo, loo_of
+from svrhmc.results.onnx import to_onnx
 from svrhmc.results.plots import forest
 from svrhmc.results.predict import (
     Block,
@@ -544,6 +545,23 @@ class Posterior(Fitted):
         'WITH svrhmc_columns AS ('
         """
         return to_sql(self, dialect, table, level)
+
+    def to_onnx(self, path: str | Path | None = None, level: float = 0.9) -> bytes:
+        """The model as an ONNX graph in float64, for onnxruntime and the like, with the columns and the missing values
+        of `to_sql` (`svrhmc.results.onnx`). Each column of the table is an input of one number (float64) or text for
+        each row; `predicted_linear`, `predicted_linear_sd`, `predicted_mean`, `predicted_lower` and `predicted_upper`
+        are outputs.
+
+        path: where to write it, besides; None: nowhere. level: of the interval.
+
+        >>> from svrhmc.fitting import regress
+        >>> posterior = regress([[1.0], [2.0], [3.0], [4.0]], [301.0, 302.0, 303.5, 303.9], names=["dose"])
+        >>> import onnxruntime
+        >>> session = onnxruntime.InferenceSession(posterior.to_onnx())
+        >>> session.run(["predicted_mean"], {"dose": np.array([2.5])})[0].round(4)
+        array([302.6])
+        """
+        return to_onnx(self, path, level)
 
     def report(self, path: str | Path, **told: Any) -> Path:
         """Write a report on it, one HTML file, with the keywords of `svrhmc.report`."""
