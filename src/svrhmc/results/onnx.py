@@ -79,7 +79,7 @@ class _Graph:
         """An array of the graph."""
         from onnx import numpy_helper
 
-        array = np.asarray(value, kind)
+        array: Any = np.asarray(value, kind)
         key = f"{array.shape}{array.dtype}{array.tobytes()!r}"
         if key not in self.constants:
             self.constants[key] = numpy_helper.from_array(array, f"svrhmc:constant {len(self.constants)}")
@@ -161,7 +161,7 @@ class _Graph:
         beyond = self._number(self.apply("Greater", at, self.constant(knots[-1])))
         piece = self.apply("Cast", self.apply("Add", count, beyond), to=TensorProto.INT64)
         none = [np.nan] * len(polynomials[0])
-        table = [[np.nan if c is None else c for c in row] for row in (below or none, *polynomials, above or none)]
+        table = [below or none, *polynomials, above or none]
         width = max(map(len, table))
         coefficients = np.array([row + [0.0] * (width - len(row)) for row in table])
         places = [0, *range(last + 1), last]
