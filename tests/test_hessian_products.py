@@ -11,7 +11,7 @@ from svrhmc.sampling.correction import correction
 from svrhmc.whitening import LowRankWhitening, whitened, whitening
 from svrhmc.whitening import at_mode as made_module
 from svrhmc.whitening.krylov import Krylov
-from svrhmc.whitening.products import _found
+from svrhmc.whitening.products import _whitened
 
 pytest.importorskip("jax")
 
@@ -36,7 +36,7 @@ def left(how, H):
 
 
 def made(H, rank=None):
-    return _found(np.zeros(len(H)), lambda u: H @ u, len(H) if rank is None else rank)
+    return _whitened(np.zeros(len(H)), lambda u: H @ u, len(H) if rank is None else rank)
 
 
 def test_what_stands_out_is_put_right_and_the_diagonal_alone_does_not_do_it():
