@@ -6,7 +6,6 @@ Every text that comes from the data (names, levels, formulas, commands) goes thr
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from html import escape
 from importlib.resources import files
@@ -25,6 +24,7 @@ from svrhmc.results.base import Fitted
 from svrhmc.results.checks import LOOKED_FOR, check
 from svrhmc.results.effects import SLOPE, Effects, effects_of, fitted_rows
 from svrhmc.results.figures import chains_figure, curve_figure, fit_figure, forest_figure, marginal_figure
+from svrhmc.results.findings import clear, findings, slopes_of
 from svrhmc.results.groups import GroupLevels, levels_of, variances_of
 from svrhmc.results.plots import steps_of
 from svrhmc.results.smooths import curves_of
@@ -33,9 +33,7 @@ from svrhmc.sampling.certificate import SOUND
 
 _LEVEL = 0.9
 _FOREST, _TABLE, _MARGINALS, _TRACES = 30, 500, 12, 4  # how many coefficients a report shows, in each of its parts
-_SHOWN = 6  # findings in sentences
 _LONG = 12  # rows from which on a table is folded
-_UNREADABLE = 0.01  # coefficients below are said for a standard deviation of their column
 _KINDS = {"Groups": "groups", "Smooths": "smooths"}
 _POINTS = 200  # of the curve of a smooth
 _LEVELS = 30  # of a category up to which its effects are found
@@ -100,65 +98,6 @@ def _worded(posterior: Fitted, words: str) -> str:
     return words.format(event=event, response=response, first=classes[0] if classes else "the first")
 
 
-def findings(rows: Sequence[Coefficient], posterior: Fitted) -> list[str]:
-    """What the coefficients that are clearly away from 0 say, a sentence for each, the clearest first."""
-    loss = _loss(posterior)
-    multiplied = _worded(posterior, loss.multiplied) if loss is not None else ""
-    steps = _standard_steps(posterior)
-    return [_finding(row, steps.get(row.name), multiplied, scale(posterior)) for row in _away(rows, posterior)[:_SHOWN]]
-
-
-def _finding(row: Coefficient, step: float | None, multiplied: str, predictor: str) -> str:
-    """step: one standard deviation, of a number; None of a category or of what is made of several columns."""
-    group, _, column = row.name.rpartition(": ")
-    change = 1.0
-    if step is None:
-        subject = f"{column}, all else being equal,"
-    else:
-        small = max(abs(row.lower), abs(row.upper)) < _UNREADABLE and step > 1
-        change = step if small else 1.0
-        subject = (
-            f"Each further {_short(step)} of {column} (one standard deviation)" if small else f"Each further {column}"
-        )
-    mean, *ends = (value * change for value in (row.mean, row.lower, row.upper))
-    if multiplied:
-        middle, lower, upper = (_short(math.exp(min(value, 700.0))) for value in (mean, *ends))
-        said = f"{subject} multiplies {multiplied} by {middle} ({lower} to {upper})."
-    else:
-        low, high = sorted(map(abs, ends))
-        said = (
-            f"{subject} goes with {'an increase' if mean > 0 else 'a decrease'} of {predictor} by {_short(abs(mean))} "
-            f"({_short(low)} to {_short(high)})."
-        )
-    return f"{group}: {said}" if group else said
-
-
-def _standard_steps(posterior: Fitted) -> dict[str, float]:
-    """One standard deviation of each column of the table that is a number in the formula as it stands, by the name of
-    its coefficients.
-    """
-    units, design = posterior.units, posterior.design
-    if units is None or design is None:
-        return {}
-    plain = {term.names[0] for term in design.made_of if term.names == term.variables}
-    width, first = len(units.centre) + int(units.intercept), int(units.intercept)
-    return {
-        name: float(units.scale[j % width - first])
-        for j, name in enumerate(posterior.names[: units.blocks * width])
-        if j % width >= first and name.rpartition(": ")[2] in plain
-    }
-
-
-def _short(value: float) -> str:
-    """Two digits after a leading one, without exponents where they can be had.
-
-    >>> _short(1.6234), _short(0.0123), _short(1234.5)
-    ('1.62', '0.0123', '1,230')
-    """
-    rounded = float(f"{value:.3g}")
-    return f"{rounded:,.0f}" if 1000 <= abs(rounded) < 1e9 else f"{rounded:g}"
-
-
 def verdict(posterior: Fitted) -> str:
     """Whether the numbers are those of the model's posterior, in one sentence; `misfit` is about the model."""
     certificate = posterior.certificate
@@ -199,33 +138,6 @@ def misfit(posterior: Fitted) -> str:
     return f"No failure of the model to fit was found in {posterior.checked_rows:,} rows ({LOOKED_FOR})."
 
 
-def clear(rows: Sequence[Coefficient], posterior: Fitted) -> str:
-    """How many coefficients are away from 0; `findings` says what they are."""
-    slopes, away = slopes_of(rows, posterior), _away(rows, posterior)
-    if not slopes:
-        return "There are no coefficients but the intercept."
-    if not away:
-        return f"None of the {len(slopes)} coefficients is clearly away from 0: all 90% intervals contain it."
-    verb, whose = ("are", "their 90% intervals leave") if len(away) > 1 else ("is", "its 90% interval leaves")
-    first = f" The {_SHOWN} clearest:" if len(away) > _SHOWN else ""
-    return f"{len(away)} of {len(slopes)} coefficients {verb} clearly away from 0 ({whose} it out).{first}"
-
-
-def _away(rows: Sequence[Coefficient], posterior: Fitted) -> list[Coefficient]:
-    """Those whose intervals leave out 0, the clearest first."""
-    away = [row for row in slopes_of(rows, posterior) if row.lower > 0 or row.upper < 0]
-    return sorted(away, key=lambda row: -row.distance)
-
-
-def slopes_of(rows: Sequence[Coefficient], posterior: Fitted) -> list[Coefficient]:
-    """Without intercepts and parameters that rows share."""
-    units = posterior.units
-    if units is None:
-        return list(rows)
-    width, first = len(units.centre) + int(units.intercept), int(units.intercept)
-    return [row for j, row in enumerate(rows[: units.blocks * width]) if j % width >= first]
-
-
 # The page
 
 
@@ -235,8 +147,9 @@ def page(posterior: Fitted, source: str = "", command: str = "", python: str = "
     question = f"What is associated with {response_of(posterior)}?"
     style = files("svrhmc.results").joinpath("style.css").read_text("utf-8")
     own = rows[: len(rows) - posterior.group_scales]
+    effects = _effects_of(posterior)
     parts: tuple[Callable[[], str], ...] = (
-        lambda: _effects(posterior),
+        lambda: "" if effects is None else _effects(posterior, effects),
         lambda: _coefficients(posterior, own),
         lambda: _groups(posterior, rows[len(rows) - posterior.group_scales :]),
         lambda: _fits(posterior),
@@ -245,7 +158,7 @@ def page(posterior: Fitted, source: str = "", command: str = "", python: str = "
         lambda: _data(posterior, source, notes),
         lambda: _again(posterior, command, python),
     )
-    sentences = "".join(f"<li>{escape(sentence)}</li>" for sentence in findings(own, posterior))
+    sentences = "".join(f"<li>{escape(sentence)}</li>" for sentence in _sentences(posterior, own, effects))
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -257,6 +170,13 @@ def page(posterior: Fitted, source: str = "", command: str = "", python: str = "
         + "\n".join(filter(None, (part() for part in parts)))
         + f'\n<p class="note">Written by svrhmc {escape(VERSION)}.</p>\n</main>\n</body>\n</html>\n'
     )
+
+
+def _sentences(posterior: Fitted, rows: Sequence[Coefficient], effects: Effects | None) -> list[str]:
+    loss = _loss(posterior)
+    multiplied = "" if loss is None else _worded(posterior, loss.multiplied)
+    found = findings(rows, posterior, effects, multiplied, scale(posterior))
+    return [sentence[:1].upper() + sentence[1:] for sentence in found]
 
 
 _READING = (
@@ -432,13 +352,13 @@ def _interval(name: str, mean: float, ends: Array) -> Coefficient:
 
 
 def _by_term(posterior: Fitted, rows: Sequence[Coefficient]) -> list[tuple[str, list[Coefficient]]]:
-    """Rows that stand beside each other and come from one term, under its variables where there are several."""
+    """Rows that stand beside each other and come from one term, under its name where there are several."""
     design = posterior.design
-    terms = {} if design is None else {name: term for term in design.made_of for name in term.names}
+    terms = {} if design is None else dict(zip(design.names, (term for term, _ in design.parts), strict=True))
     groups = []
-    for term, some in groupby(rows, lambda row: terms.get(row.name.rpartition(": ")[2])):
+    for _, some in groupby(rows, lambda row: terms.get(row.name.rpartition(": ")[2], row.name)):
         shown = list(some)
-        groups.append((" × ".join(term.variables) if term is not None and len(shown) > 1 else "", shown))
+        groups.append((terms.get(shown[0].name.rpartition(": ")[2], "") if len(shown) > 1 else "", shown))
     return groups
 
 
@@ -454,15 +374,17 @@ def _times(row: Coefficient, step: float) -> Coefficient:
 _SCALED = ("mean", "sd", "lower", "upper", "mode", "laplace_sd")
 
 
-def _effects(posterior: Fitted) -> str:
+def _effects_of(posterior: Fitted) -> Effects | None:
+    """Those of columns that have few coefficients; None without a table, which a file does not keep."""
     design = posterior.design
-    if design is None or not posterior.rows:  # a file keeps no rows
-        return ""
+    if design is None or not posterior.rows:
+        return None
     few = [term for term in design.made_of if len(term.names) <= _LEVELS]
     variables = tuple(dict.fromkeys(name for term in few for name in term.variables))
-    if not variables:
-        return ""
-    effects = effects_of(posterior, _LEVEL, 500, 200, 0, variables, None)
+    return effects_of(posterior, _LEVEL, 500, 200, 0, variables, None) if variables else None
+
+
+def _effects(posterior: Fitted, effects: Effects) -> str:
     body = [
         (name, number(float(m)), number(float(s)), number(float(e[0])), number(float(e[1])))
         for name, m, s, e in zip(effects.names, effects.mean, effects.sd, effects.interval, strict=True)

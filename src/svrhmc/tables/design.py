@@ -34,6 +34,7 @@ from svrhmc.tables.terms import (
     computed,
     encoded,
     from_text,
+    levels_without_column,
     new_rows,
     remembered,
     require_few,
@@ -158,6 +159,19 @@ class Design:
         """
         varies = any(name in term.variables for group in self.groups for term in group.terms)
         return not varies and [term.kind for term in self.made_of if name in term.variables] == ["category"]
+
+    @cached_property
+    def plain_columns(self) -> frozenset[str]:
+        """Columns of the table that stand in one term alone, as they are: numbers, and categories beside a baseline. So
+        a coefficient says all that the linear predictor has of them.
+        """
+        terms = [names for term in self.made_of for names in term.variables_of_terms]
+        alone = {
+            name for name in self.coefficient_variables if [names for names in terms if name in names] == [(name,)]
+        }
+        beside = {name: levels_without_column(name, levels, self.names) for name, levels in self.choices.items()}
+        named = {term for term, _ in self.parts}
+        return frozenset(name for name in alone & named if name not in beside or len(beside[name]) == 1)
 
     @property
     def parts(self) -> tuple[tuple[str, str], ...]:
