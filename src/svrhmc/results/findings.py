@@ -59,7 +59,7 @@ def findings(
             subject = _true(column)
         else:
             subject = _one_more(column, step) if small else f"Each further {column}"
-        numbers = tuple(value * change for value in (row.mean, row.lower, row.upper))
+        numbers = (row.mean * change, row.lower * change, row.upper * change)
         what = multiplied.replace("a class", group) if group else multiplied
         sentence = f"{subject} {_of_coefficient(numbers, what, predictor)}"
         all_found.append(Finding(row.distance, f"{group}: {sentence}" if group and what == multiplied else sentence))
