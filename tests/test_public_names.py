@@ -99,7 +99,7 @@ def test_the_version_is_stated_once_and_the_same():
 
 ROOT = Path(__file__).parents[1]
 PAGES = ["README.md", *(f"docs/{name}.md" for name in (
-    "index", "tutorial", "automatic", "families", "priors", "extending", "theory", "sklearn", "results_of_a_fit", "models",
+    "index", "tutorial", "automatic", "families", "family_details", "priors", "extending", "theory", "sklearn", "results_of_a_fit", "models",
     "tall", "coming_from"))]  # fmt: skip
 
 
@@ -116,7 +116,9 @@ def exists(name):
     return True
 
 
-GALLERY = [f"docs/gallery/{path.name}" for path in sorted((ROOT / "docs" / "gallery").glob("*.md")) if path.stem != "index"]
+GALLERY = [
+    f"docs/gallery/{path.name}" for path in sorted((ROOT / "docs" / "gallery").glob("*.md")) if path.stem != "index"
+]
 # models that JAX compiles, which tests of their own have in parts; large tables
 LONGEST = {
     "docs/models.md",
