@@ -13,7 +13,7 @@ The joint mode of (w, log τ) is of no use, as the density grows without bound, 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -22,6 +22,7 @@ import numpy as np
 
 from svrhmc.core.arrays import Array, Indices, Values
 from svrhmc.core.errors import requirement
+from svrhmc.core.randomness import Stream
 from svrhmc.density.base import FiniteSum
 from svrhmc.density.generalised import GeneralisedLinear
 from svrhmc.families.base import Loss
@@ -36,6 +37,7 @@ from svrhmc.rows.sparse import make_rows
 
 _FULL = 0.75  # of the entries of all columns that are not 0, from which on they are held as they are
 _SHARED = 1 << 18  # numbers of rows from which threads share a pass: to start them takes as long as a shorter one
+MANY = 1 << 12  # effects, or levels of a term, from which compiled code moves them
 DENSE = 600  # coordinates of w up to which its Hessian is dense
 
 
@@ -226,6 +228,15 @@ class MixedModel(FiniteSum):
     def __getstate__(self) -> dict[str, object]:
         """For a pickle: without what is compiled."""
         return {name: value for name, value in self.__dict__.items() if name != "_sums"}
+
+    @property
+    def randomness(self) -> Callable[[int, Indices], Stream]:
+        """The random stream of chains: compiled where effects are many."""
+        if self.effect_count < MANY:
+            return Stream
+        from svrhmc.kernels.stream import CompiledStream
+
+        return CompiledStream
 
     # Curvature given θ.
 

@@ -140,7 +140,7 @@ class GroupVariables:
 
     def __init__(self, model: MixedModel, bend: Bend, mixing: Array, w: Array) -> None:
         self.model, self.bend, self.mixing, self.w = model, bend, mixing, w
-        self.n, self.dim = model.n, model.dim
+        self.n, self.dim, self.randomness = model.n, model.dim, model.randomness
         self.theta = bend(np.zeros(model.theta_dim))[0]
         curvature = model.curvature(w)
         self._outside = _outer_places(model, curvature.hessian)
