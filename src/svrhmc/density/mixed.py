@@ -215,9 +215,16 @@ class MixedModel(FiniteSum):
             slope[:, self.inner_dim :][:, term.theta] = by_theta
         return total, slope
 
-    def energies_given(self, w: Array) -> tuple[Array, Array]:
-        """f of the conditional model and its gradient, without the prior of the effects."""
-        return self._sums.energies(w)
+    def energies_given(self, w: Array, valued: bool = True) -> tuple[Array, Array]:
+        """f of the conditional model and its gradient, without the prior of the effects; f without its rows unless
+        `valued`, where that is less work.
+        """
+        return self._sums.energies(w, valued)
+
+    @property
+    def gradient_is_less(self) -> bool:
+        """Whether the gradient takes less time than f and the gradient."""
+        return self._sums.gradient_is_less
 
     @cached_property
     def _sums(self) -> SquaredRows | LossRows:
@@ -348,13 +355,18 @@ class LossRows:
             labels = Labels(conditional.y, conditional.offset, conditional.weights)
             self._pass = RowsPass(conditional.rows.seen_once, conditional.loss, labels)
 
-    def energies(self, w: Array) -> tuple[Array, Array]:
+    @property
+    def gradient_is_less(self) -> bool:
+        """A compiled pass need not make values."""
+        return self._pass is not None
+
+    def energies(self, w: Array, valued: bool) -> tuple[Array, Array]:
         """With the prior of the coefficients."""
         conditional = self._model.conditional
         if self._pass is None:
             return conditional.energies(w)
         threads = 1 if self._model.n * self._model.row_size < _SHARED else None
-        values, slopes = self._pass(w, threads=threads)
+        values, slopes = self._pass(w, valued, threads)
         return values + conditional.prior_potential(w), slopes + conditional.prior_gradient(w)
 
     def curvature(self, w: Array, prior: Array, convex: bool) -> Curvature:
@@ -411,7 +423,9 @@ class SquaredRows:
         own = np.full((shared, shared), 2 * precision * squares)
         return Curvature(_bordered(precision * self._gram, border, own, prior), [precision * D for D in self._blocks])
 
-    def energies(self, x: Array) -> tuple[Array, Array]:
+    gradient_is_less = False
+
+    def energies(self, x: Array, valued: bool) -> tuple[Array, Array]:
         """With the prior of the coefficients: (states, dim) → (states,), (states, dim)."""
         log_sigma = np.full(len(x), np.log(self._known)) if self._known is not None else x[:, -1]
         d = x[:, : self._dim] - self._centre
