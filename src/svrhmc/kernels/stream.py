@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.randomness import MAX_SLOTS, Purpose, Steps, Stream, Words
+from svrhmc.core.randomness import Purpose, Steps, Stream, slots_of
 from svrhmc.kernels.normals import normals_of_steps
 
 _MANY = 1 << 10  # coordinates, of which normals in NumPy take long
@@ -26,8 +26,3 @@ class CompiledStream(Stream):
         slots = slots_of(purpose, half), slots_of(fine, half)
         normals_of_steps(*self.keys(int(steps[0]) >> 32), steps.astype(np.uint32), *slots, *room, out)
         return out if np.ndim(step) else out[:, 0]
-
-
-def slots_of(purpose: Purpose, count: int) -> Words:
-    """Second words of the counters of so many blocks."""
-    return np.arange(count, dtype=np.uint32) + np.uint32(purpose * MAX_SLOTS)

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices, Reals, Values
 from svrhmc.core.errors import DivergenceError
-from svrhmc.core.randomness import Purpose, Stream
+from svrhmc.core.randomness import Purpose, Stream, slots_of
 from svrhmc.dynamics import Scheme, normals_of
 from svrhmc.engines import base
 from svrhmc.engines.base import (
@@ -48,7 +48,6 @@ from svrhmc.gradients import NEVER, Memory, Recipe
 from svrhmc.kernels import frames, layout, loop, passes, priors
 from svrhmc.kernels.layout import ROOM, Models, Noise
 from svrhmc.kernels.rows import fixed
-from svrhmc.kernels.stream import slots_of
 from svrhmc.rows.base import Rows
 from svrhmc.rows.forms import QuadraticForm, RowsForm
 
