@@ -298,6 +298,19 @@ def test_compiled_effects_are_those_of_numpy(family):
     assert np.array_equal(space.energies(far)[0][1:], space.energies(z)[0][1:])
 
 
+def test_of_too_many_effects_some_draws_are_kept_and_it_is_said(model, monkeypatch):
+    whole = sample(model, draws=100, seed=5)
+    monkeypatch.setattr(groups, "_MOST_KEPT", 100 / 0.6 * model.inner_dim / 3)
+    monkeypatch.setattr(groups, "_NUMBERS", 1)
+    some = sample(model, draws=100, seed=5)
+    assert some.group_effects.every == 3
+    assert some.group_effects.draws == pytest.approx(whole.group_effects.draws[:, ::3], rel=1e-10, abs=1e-12)
+    assert some.trace.draws == pytest.approx(whole.trace.draws, rel=1e-10)
+    assert some.laplace.sd == pytest.approx(whole.laplace.sd, rel=1e-12)
+    assert "the effects of one draw in 3 are kept" in str(some.summary())
+    assert "are kept" not in str(whole.summary())
+
+
 def test_forces_without_values_are_the_gradient_and_keep_draws(monkeypatch):
     monkeypatch.setattr(RowsForm, "is_small", property(lambda _: False))
     space = variables(Problem("bernoulli", (1,)))

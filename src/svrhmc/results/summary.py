@@ -246,6 +246,12 @@ def scale_notes(posterior: Fitted) -> tuple[str, ...]:
                 f"Laplace's approximation, which lme4's glmer and INLA rest on, has {name} at "
                 f"{posterior.laplace.mean[j]:.3g}, {abs(away):.2g} posterior sds {side} the median of the posterior."
             )
+    if kept.every > 1:
+        size = 8e-9 * kept.draws.size
+        sentences.append(
+            f"the effects of one draw in {kept.every} are kept, {size:.2g} GB of {size * kept.every:.2g} GB; "
+            "coefficients and standard deviations have all draws."
+        )
     kinds = [word for word, terms in (("Groups", kept.groups), ("Smooths", kept.smooths)) if terms]
     return tuple(f"{' and '.join(kinds).capitalize()}: {sentence}" for sentence in sentences)
 
