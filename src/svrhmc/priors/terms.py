@@ -509,11 +509,13 @@ class Term(ABC):
     to f; priors of single coordinates stand beside it, and its own parameters have no other. It is exact in every
     sampler that takes it: an engine that has no such term says so.
 
-    names: of its own parameters. convex: whether its value is known to be convex in w.
+    names: of its own parameters. convex: whether its value is known to be convex in w. quadratic: whether it is a
+    quadratic in w.
     """
 
     names: tuple[str, ...] = ()
     convex: ClassVar[bool] = False
+    quadratic: ClassVar[bool] = False
 
     @abstractmethod
     def value(self, w: Array) -> Array:

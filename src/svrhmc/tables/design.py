@@ -298,12 +298,13 @@ def designed(
     extra: Iterable[str] = (),
     drop: bool = False,
     transforms: Mapping[str, Callable[..., object]] | None = None,
+    learned: Design | None = None,
 ) -> Designed:
     """The rows of a regression.
 
     extra: further columns that are wanted, such as weights. drop: whether rows with missing values are left out; else
     they are refused, with their numbers by column. transforms: functions that the formula calls, by name, beside those
-    that every formula has.
+    that every formula has. learned: the design of earlier rows by the same formula, which makes these too.
 
     >>> made = designed("y ~ age + plan", {"y": [1, 0, 1], "age": [31, 48, 50], "plan": ["a", "b", "a"]})
     >>> made.design.names, made.design.baselines
@@ -325,7 +326,7 @@ def designed(
         rows = Rows(some.series(), some.n, given, {})
         return rows.state, encoded(terms, constant, rows, some.n)[1]
 
-    design = design_of(formula, made, columns, given, encode)
+    design = design_of(formula, made, columns, given, encode) if learned is None else learned.with_transforms(given)
     X = design.matrix(columns)
     groups: list[Group | Smooth] = [group.made(columns) for group in design.groups]
     groups += [smooth.made(columns) for smooth in design.smooths]
