@@ -92,15 +92,14 @@ def test_importing_loads_numpy_and_nothing_heavier():
 
 def test_the_version_is_stated_once_and_the_same():
     root = Path(__file__).parents[1]
-    assert f'version = "{svrhmc.__version__}"' in (root / "pyproject.toml").read_text()
+    assert 'dynamic = ["version"]' in (root / "pyproject.toml").read_text()  # that of svrhmc/core/version.py
     assert f"version: {svrhmc.__version__}" in (root / "CITATION.cff").read_text()
-    assert f"[{svrhmc.__version__}]" in (root / "CHANGELOG.md").read_text()
 
 
 ROOT = Path(__file__).parents[1]
 PAGES = ["README.md", *(f"docs/{name}.md" for name in (
     "index", "tutorial", "automatic", "families", "family_details", "priors", "extending", "theory", "sklearn", "results_of_a_fit", "models",
-    "tall", "coming_from"))]  # fmt: skip
+    "tall", "coming_from", "production"))]  # fmt: skip
 
 
 def exists(name):
