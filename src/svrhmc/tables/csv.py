@@ -398,9 +398,9 @@ def require_one_kind(path: Path, header: Layout, name: str, some: list[str], rea
         word = words[place].strip() if len(words) > place else ""
         if word not in gaps and not is_number(word.replace(reading.decimal, ".")):
             raise DataError(
-                f"{path}, line {number}: column {name!r} holds numbers, but here it is {word[:40]!r}. Correct it; or pass "
-                f"--na {word[:40]!r} if that stands for a missing value, or --text {name!r} if the whole column holds names "
-                "of categories."
+                f"{path}, line {number}: column {name!r} holds numbers, but here it is {word[:40]!r}. Correct it; or "
+                f"pass --na {word[:40]!r} if that stands for a missing value, or --text {name!r} if the whole column "
+                "holds names of categories."
             )
 
 
