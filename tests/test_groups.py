@@ -13,7 +13,7 @@ from scipy.special import expit, logsumexp
 import quadrature
 from conftest import LIMIT
 from group_faults import without_jacobian, without_outer_determinant
-from svrhmc import checkpoint, sample
+from svrhmc import checkpoint, sample, samplers
 from svrhmc.core.deadline import Budget
 from svrhmc.core.errors import UndefinedDensityError
 from svrhmc.core.randomness import Stream
@@ -309,6 +309,20 @@ def test_of_too_many_effects_some_draws_are_kept_and_it_is_said(model, monkeypat
     assert some.laplace.sd == pytest.approx(whole.laplace.sd, rel=1e-12)
     assert "the effects of one draw in 3 are kept" in str(some.summary())
     assert "are kept" not in str(whole.summary())
+
+
+def test_effects_that_are_not_kept_ask_for_no_memory(model, monkeypatch):
+    """Of 10⁶ effects under 1000 draws a tenth is kept; a model without groups keeps all that it has."""
+    monkeypatch.setattr(samplers, "_LITTLE", 0)
+    monkeypatch.setattr(samplers, "free_memory", lambda: 8.0 * 3 * 4 * 5000 * 10)
+    few = {"draws": 20_000, "budget_passes": 40.0}
+    with pytest.raises(ValueError, match="fit into memory"):
+        sample(model, **few)
+    monkeypatch.setattr(groups, "_MOST_KEPT", 1000)
+    monkeypatch.setattr(groups, "_JUDGED", 2)
+    assert sample(model, **few).method == "laplace"  # by the budget, once it is let in
+    with pytest.raises(ValueError, match="fit into memory"):
+        sample(glm(np.eye(11), np.arange(11) % 2, "bernoulli", prior=priors.Normal(1.0)), **few)
 
 
 def test_forces_without_values_are_the_gradient_and_keep_draws(monkeypatch):

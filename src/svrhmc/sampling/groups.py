@@ -132,6 +132,12 @@ class ReportedEffects:
 class GroupSearch:
     """From a request to an answer, for a `MixedModel`; what is finished stands in the journal."""
 
+    @staticmethod
+    def width(target: MixedModel, draws: int) -> int:
+        """How many numbers are kept of each draw, on average where of some draws alone all effects are."""
+        judged = min(target.effect_count, _JUDGED)
+        return target.reported_dim + min(target.inner_dim, judged + _MOST_KEPT // draws)
+
     def __init__(self, request: Request, journal: Journal, budget: Budget) -> None:
         self.request, self.journal, self.budget = request, journal, budget
         assert isinstance(request.target, MixedModel)

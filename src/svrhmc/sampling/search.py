@@ -23,6 +23,7 @@ from svrhmc.core.progress import stage
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.core.serialise import from_settings, is_part, to_settings
 from svrhmc.core.storage import Record
+from svrhmc.density.base import FiniteSum
 from svrhmc.diagnostics import spread
 from svrhmc.exact.base import Runnable
 from svrhmc.exact.jumps import MOST_COORDINATES, Jumps, Regions, regions
@@ -89,6 +90,11 @@ class _Attempt:
 
 class Search:
     """From a request to an answer; what is finished stands in the journal."""
+
+    @staticmethod
+    def width(target: FiniteSum, draws: int) -> int:
+        """How many numbers are kept of each draw."""
+        return int(target.dim)
 
     def __init__(self, request: Request, journal: Journal, budget: Budget) -> None:
         self.request, self.journal, self.budget = request, journal, budget

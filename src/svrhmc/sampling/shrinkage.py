@@ -59,6 +59,11 @@ class ReportedCoefficients:
 class ShrinkageSearch:
     """From a request to an answer, for a `ShrunkModel`."""
 
+    @staticmethod
+    def width(target: ShrunkModel, draws: int) -> int:
+        """How many numbers are kept of each draw."""
+        return int(target.dim)
+
     def __init__(self, request: Request, journal: Journal, budget: Budget) -> None:
         self.request, self.journal, self.budget = request, journal, budget
         assert isinstance(request.target, ShrunkModel)
