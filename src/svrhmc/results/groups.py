@@ -457,7 +457,7 @@ def _of_category(
                 break
             place += len(term.names)
         assert units is not None
-        count, width = len(term.names), len(units.centre) + int(design.intercept)
+        count, width = len(term.names), units.columns + int(design.intercept)
         for block in range(loss.blocks):
             values[:, len(known) - count :, block] = flat[:, block * width + place :][:, :count]
         return known, values, classes, "Differences of coefficients, on the scale of the linear predictor."
