@@ -211,6 +211,8 @@ def test_a_formula_for_sigma(fitted, tmp_path):
     assert "svrhmc.fit([&#x27;y ~ x&#x27;, &#x27;sigma ~ z + plan&#x27;], table" in page
     with pytest.raises(ValueError, match="first predictor alone has columns"):
         fitted.export()
+    with pytest.raises(ValueError, match="a category or a grouping factor"):
+        fitted.contrast("plan")  # which is none of the formula of y
 
 
 def test_other_units_have_the_same_posterior(fitted):

@@ -375,7 +375,7 @@ def contrasts_of(
     """Differences of the levels of a category or of a grouping factor, or of the cells of several categories."""
     level_ends(level)
     kept, design = posterior.group_effects, posterior.design
-    choices = {} if design is None else design.choices
+    choices = {} if design is None else design.own_choices
     if not isinstance(name, str):
         compared, draws = _cell_names(name, choices), whole("draws", draws, 2)
         name = ":".join(compared)

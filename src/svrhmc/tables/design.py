@@ -156,9 +156,12 @@ class Design:
     @property
     def choices(self) -> dict[str, tuple[Level, ...]]:
         """The levels of the variables that are categories, the baseline first."""
-        return {
-            name: levels for design in self._designs for term in design.made_of for name, levels in term.choices.items()
-        }
+        return {name: levels for design in self._designs for name, levels in design.own_choices.items()}
+
+    @property
+    def own_choices(self) -> dict[str, tuple[Level, ...]]:
+        """The same of the first formula alone."""
+        return {name: levels for term in self.made_of for name, levels in term.choices.items()}
 
     @property
     def all_choices(self) -> dict[str, tuple[Level, ...]]:
