@@ -7,6 +7,7 @@ import svrhmc
 from svrhmc import gradients
 from svrhmc.dynamics import Anchored
 from svrhmc.exact import SplitHMC
+from svrhmc.families.base import SharedFamily
 from svrhmc.rows import base as stored_rows
 from svrhmc.rows.base import DenseRows, Rows
 from svrhmc.rows.predictors import Blocks
@@ -14,6 +15,28 @@ from svrhmc.targets import glm
 from svrhmc.whitening import dense_whitening, whitened
 
 MANY = 13_003  # rows of 41 columns, so many that compiled passes are used, and not a whole number of tiles
+
+
+class Several(SharedFamily):
+    """So many predictors of all columns, and further ones."""
+
+    def __init__(self, blocks, widths):
+        self._blocks, self._widths = blocks, widths
+
+    @property
+    def blocks(self):
+        return self._blocks
+
+    @property
+    def widths(self):
+        return self._widths
+
+    @property
+    def shared(self):
+        return sum(max(1, width) for width in self._widths)
+
+    def mean(self, t):
+        return t
 
 
 def drawn(n, columns, dtype=np.float64, seed=3):
@@ -37,7 +60,7 @@ def test_gram_matrices_of_many_weights(dtype, signs):
 
 def test_hessians_of_blocks():
     rng, X = drawn(200, 3)
-    rows = Blocks(DenseRows(X), 2, 1)
+    rows = Blocks(DenseRows(X), Several(2, (0,)))
     curvature = rng.standard_normal((200, 3, 3))
     curvature = curvature + curvature.swapaxes(1, 2)
     J = rows.jacobians(np.arange(200))
@@ -48,7 +71,7 @@ def test_hessians_of_blocks():
 @pytest.mark.parametrize("shared", [0, 1])
 def test_lengths_of_rows_in_one_pass(shared):
     rng, X = drawn(500, 4)
-    rows = Blocks(DenseRows(X), 3, shared)
+    rows = Blocks(DenseRows(X), Several(3, (0,) * shared))
     root = rng.standard_normal((rows.dim, rows.dim))
     how = dense_whitening(np.zeros(rows.dim), root @ root.T + np.eye(rows.dim))
     one, other = rows.whitened_lengths(how), rows.lengths(how.norms)

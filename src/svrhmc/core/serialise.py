@@ -1,7 +1,7 @@
 """Objects as files, without a pickle: settings by the names of their classes, results by the types of their fields.
 
-**Settings** are frozen dataclasses declared with `part`, whose fields are numbers, texts or parts again. What reads a
-file builds only what was declared, so that a file names no other code.
+**Settings** are frozen dataclasses declared with `part`, whose fields are numbers, texts, tuples of these or parts
+again. What reads a file builds only what was declared, so that a file names no other code.
 
 **Results** are frozen dataclasses, written and read by what their fields are declared to be: a number, a text, True or
 False, an array of float64 or int64, a dict or a tuple of such plain values, a dataclass again, or `Any`, which stands
@@ -84,9 +84,16 @@ def from_settings(settings: object) -> Any:
         fields = ", ".join(sorted(allowed)) or "nothing"
         raise requirement(f"a part {name}", f"made of {fields}", repr(unknown[0][:40]))
     try:
-        return _PARTS[name](**{key: from_settings(v) if isinstance(v, dict | list) else v for key, v in values.items()})
+        return _PARTS[name](**{key: _setting(value) for key, value in values.items()})
     except (TypeError, OverflowError) as error:
         raise requirement(f"a part {name}", "made of settings of their kinds", repr(values)[:60], str(error)) from error
+
+
+def _setting(value: object) -> object:
+    """Of a part: plain, a tuple of plain values, or a part again."""
+    if isinstance(value, list) and all(map(_is_plain, value)):
+        return tuple(value)
+    return from_settings(value) if isinstance(value, dict | list) else value
 
 
 def _is_declared(value: object) -> TypeIs[DataclassInstance]:
@@ -94,7 +101,8 @@ def _is_declared(value: object) -> TypeIs[DataclassInstance]:
 
 
 def _is_plain(value: object) -> bool:
-    return value is None or isinstance(value, bool | int | float | str)
+    one = value is None or isinstance(value, bool | int | float | str)
+    return one or (isinstance(value, tuple) and all(map(_is_plain, value)))
 
 
 def described(value: object) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,8 @@ from svrhmc.density.mixed import mixed_model, require_groups
 from svrhmc.density.propriety import require_proper
 from svrhmc.density.shrunk import ShrunkModel
 from svrhmc.families import family_of, gaussian
-from svrhmc.families.base import Loss
+from svrhmc.families.base import Loss, Parameter
+from svrhmc.families.distributional import parameter_called, with_predictors
 from svrhmc.priors.groups import EffectTerm
 from svrhmc.priors.shrinkage import joint_prior
 from svrhmc.priors.terms import Flat, Normal, Prior, Settled, Term, per_column, require_terms, settle
@@ -25,7 +26,7 @@ from svrhmc.rows.csr import CsrMatrix, Matrix
 from svrhmc.rows.partitions import PartitionRows
 from svrhmc.rows.predictors import seen_by
 from svrhmc.rows.reading import Partitions
-from svrhmc.rows.sparse import make_rows
+from svrhmc.rows.sparse import beside, make_rows
 
 _LEAST = 1e-30  # weight of a row: below it e^t may overflow in float32 where w·e^t is no large number
 
@@ -48,6 +49,7 @@ def glm(
     prior_mean: float | npt.ArrayLike = 0.0,
     terms: Sequence[Term] = (),
     groups: Sequence[EffectTerm] = (),
+    predictors: Mapping[str, npt.ArrayLike | CsrMatrix] | None = None,
 ) -> Any:
     """A generalised linear model: y has the distribution `family` at the predictor t = offset + aᵀx, and x the prior.
 
@@ -72,6 +74,9 @@ def glm(
         Normal(prior_precision, prior_mean).
     prior_precision, prior_mean: one number, or one for each column; a precision of 0 is a flat prior. (Each class of
         "categorical" except the first has its own coefficients, each with this prior.)
+    predictors: designs for parameters that would be shared, by their names, such as {"sigma": Z}: log σ is then zᵢᵀθ
+        in row i (logarithms of scales and shapes, log odds of zeros). Coefficients of each stand in its place in x;
+        of rows to predict, the columns of all designs stand one behind the other. No intercept is added.
     shared_prior: the prior of parameters that all rows share (log σ, or a log shape), which are last in x; or one of σ
         or the shape itself (`HalfNormal`, `HalfStudentT`, `HalfCauchy`, `Exponential`). None stands for the default of
         the family, which is wide.
@@ -88,16 +93,23 @@ def glm(
     (array([-0.973]), array([-0.973]))
     >>> glm([[1.0], [1.0], [1.0]], ["red", "blue", "red"], "categorical").classes
     array(['blue', 'red'], dtype='<U4')
+    >>> glm([[1.0]] * 4, [1, 2, 5, -4], "gaussian", predictors={"sigma": [[1, 0], [1, 0], [1, 1], [1, 1]]}).dim
+    3
     """
     if isinstance(X, Partitions):
+        beside = {"y": y, "trials": trials, "offset": offset, "weights": weights, "predictors": predictors}
         return _of_partitions(
-            X, family_of(family), noise_variance, {"y": y, "trials": trials, "offset": offset, "weights": weights},
+            X, family_of(family), noise_variance, beside,
             _prior(prior, prior_precision, prior_mean), shared_prior, terms,
         )  # fmt: skip
     if y is None:
         raise requirement("y", "the labels of the rows", "None", "only partitions of svrhmc.data have them in X")
-    rows, loss = make_rows(X, empty=bool(groups)), family_of(family)
+    loss = family_of(family)
     loss, label, classes = (loss if noise_variance is None else loss.with_noise(noise_variance)).coded(y)
+    if predictors:
+        X, loss = with_designs(X, loss, predictors)
+    rows = make_rows(X, empty=bool(groups))
+    columns = rows.dim - sum(loss.widths)
     if loss.blocks > 1 and offset is not None:
         why = "classes have no offsets here, as a row has several predictors; leave it out"
         raise requirement("offset", f"None for {loss}", f"an array of shape {np.shape(offset)}", why)
@@ -112,15 +124,17 @@ def glm(
     if groups:
         if terms:
             raise requirement("terms", "none where there are groups", list(terms))
-        single = settle(_prior(prior, prior_precision, prior_mean), rows.dim)
+        single = settle(_prior(prior, prior_precision, prior_mean), columns)
         shared = Normal(*loss.shared_prior) if shared_prior is None else shared_prior
         mixed = mixed_model(rows, labels, loss, single, settle(shared, loss.shared, positive=True), groups)
         mixed.left_out, mixed.classes = given - rows.n, classes
         return mixed
     own = _prior(prior, prior_precision, prior_mean)
     joint = any(getattr(one, "joint", False) for one in (own if isinstance(own, Sequence) else (own,)))
-    shrinkage = joint_prior(own, rows.dim) if joint and not terms else None
-    settled = _settled(own, shared_prior, loss, rows.dim, terms, joint=shrinkage is not None)
+    if joint and any(loss.widths):
+        raise requirement("prior", "one of single coefficients where parameters have predictors", repr(prior))
+    shrinkage = joint_prior(own, columns) if joint and not terms else None
+    settled = _settled(own, shared_prior, loss, columns, terms, joint=shrinkage is not None)
     target = GeneralisedLinear(
         seen_by(rows, loss), labels.y, loss, settled.precision, settled.mean, labels.offset, labels.weights,
         settled.heavy, settled.terms,
@@ -135,6 +149,45 @@ def glm(
         return shrunk
     target.determined = require_proper(target)
     return target
+
+
+def with_designs(
+    X: Any, loss: Loss, designs: Mapping[str, Any], columns: Mapping[str, Sequence[str]] | None = None
+) -> tuple[Matrix, Loss]:
+    """The columns of X and then those of each design, and the loss whose parameters they are for.
+
+    columns: names of theirs.
+    """
+    own = {require_parameter(loss, name).name: name for name in designs}
+    if len(own) < len(designs):
+        raise requirement("predictors", "one design for each parameter", " and ".join(map(repr, designs)))
+    parts, widths, ones, names = [X], [], [], []
+    for parameter in loss.parameters:
+        given = own.get(parameter.name)
+        if given is not None and np.ndim(designs[given]) != 2 and not hasattr(designs[given], "format"):
+            raise requirement(f"predictors[{given!r}]", "a matrix (n, columns)", f"shape {np.shape(designs[given])}")
+        design: Any = None if given is None else make_rows(designs[given])
+        width = 0 if design is None else design.dim
+        if design is not None and design.n != np.shape(X)[0]:
+            raise requirement(f"predictors[{given!r}]", f"{np.shape(X)[0]} rows, as X has", design.n)
+        if design is not None:
+            parts.append(design.X)
+        widths.append(width)
+        ones.append(design is not None and bool((design.taken(np.arange(design.n))[:, 0] == 1).all()))
+        names.append([f"[{j}]" for j in range(width)] if columns is None else list(columns.get(parameter.name, ())))
+    return beside(parts), with_predictors(loss, widths, ones, names)
+
+
+def require_parameter(loss: Loss, name: str) -> Parameter:
+    """The parameter of a family that may have a predictor, by its name; refuses others."""
+    parameter = parameter_called(loss, name)
+    if parameter is None:
+        if not loss.parameters:
+            allowed = f"that of the response alone: {loss.name!r} has no other parameter with a formula"
+            raise requirement("formula", allowed, f"one of {name!r} too")
+        allowed = " or ".join(repr(one.name) for one in loss.parameters)
+        raise requirement("a formula beside that of the response", f"of {allowed}, as {loss.name!r} has it", repr(name))
+    return parameter
 
 
 def _prior(prior: Priors | None, prior_precision: npt.ArrayLike, prior_mean: npt.ArrayLike) -> Priors:
@@ -164,7 +217,7 @@ def _of_partitions(
     data: Partitions,
     loss: Loss,
     noise_variance: float | None,
-    given: dict[str, npt.ArrayLike | None],
+    given: Mapping[str, object],
     prior: Priors,
     shared_prior: Priors | None,
     terms: Sequence[Term],

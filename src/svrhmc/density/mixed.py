@@ -247,11 +247,21 @@ class MixedModel(FiniteSum):
 
     # Curvature given θ.
 
-    @property
+    @cached_property
     def matrix(self) -> MatrixLike:
         """Columns of X and of all groups, dense or in CSR."""
         rows: Any = self.conditional.rows.seen_once
-        return rows.X
+        return rows.X[:, : self.effects.stop] if any(self.loss.widths) else rows.X
+
+    @cached_property
+    def designs(self) -> list[Array]:
+        """The columns of each further predictor of the family: of a parameter that all rows share, a 1."""
+        rows: Any = self.conditional.rows.seen_once
+        parts = [
+            np.ones((self.n, 1)) if window.shared else rows.X[:, window.columns]
+            for window in self.loss.windows(rows.dim)[self.loss.blocks :]
+        ]
+        return [part if isinstance(part, np.ndarray) else part.toarray() for part in parts]
 
     @cached_property
     def design(self) -> tuple[Array, MatrixLike]:
@@ -382,7 +392,14 @@ class LossRows:
         X, Z = model.design
         XX, ZX, ZZ = model.grams(first)
         blocks = [term.group.blocks(np.maximum(first, 0.0)) for term in model.terms]
-        if form.loss.tail:
+        if any(form.loss.widths):
+            designs = model.designs
+            by_shared = np.hstack([C[:, 0, [1 + c]] * S for c, S in enumerate(designs)])
+            own = np.block(
+                [[S.T @ (C[:, [1 + c], 1 + e] * T) for e, T in enumerate(designs)] for c, S in enumerate(designs)]
+            )
+            XS, ZS = X.T @ by_shared, Z.T @ by_shared
+        elif form.loss.tail:
             by_shared, own = C[:, 0, 1:], C[:, 1:, 1:].sum(axis=0)
             XS, ZS = X.T @ by_shared, Z.T @ by_shared
         else:
@@ -498,7 +515,9 @@ def mixed_model(
 
     given: Any = rows
     X = given.X if rows.storage == "sparse" else csr_matrix(np.asarray(given.X, np.float64))
-    A = csr_matrix(hstack([X, *(group.design() for group in groups)], format="csr"), dtype=np.float64)
+    columns = X.shape[1] - sum(loss.widths)
+    parts = [X[:, :columns], *(group.design() for group in groups), X[:, columns:]]
+    A = csr_matrix(hstack(parts, format="csr"), dtype=np.float64)
     effects = A.shape[1] - X.shape[1]
     if rows.storage == "dense" and A.nnz > _FULL * A.shape[0] * A.shape[1]:
         A = A.toarray()
@@ -514,7 +533,7 @@ def mixed_model(
         usual = [HalfNormal(float(2.5 * size / spread)) for spread in group.spreads()]
         covariances.append(Covariance.of(group.priors(usual), group.lkj))
         settled_groups.append(group.settled(usual))
-    return MixedModel(conditional, X.shape[1], settled_groups, covariances)
+    return MixedModel(conditional, columns, settled_groups, covariances)
 
 
 def _log_determinant(inverse: Array) -> Array:

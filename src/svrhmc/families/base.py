@@ -1,7 +1,8 @@
 """What a family is: minus the log-likelihood of one row, ℓ(t, y), as a function of its linear predictors t.
 
-A row has k predictors with coefficients of their own (`blocks`) and sees q parameters that all rows share (`shared`: a
-predictor whose column is 1), m = k + q numbers t in all. A family is complete: it says which labels it takes, its
+A row has k predictors of the coefficients of all its columns (`blocks`) and q further ones, m = k + q numbers t in all.
+A further predictor is a parameter that all rows share (its column is 1) unless it has columns of its own, which only
+some of a row are (`windows`; `distributional.py`). A family is complete: it says which labels it takes, its
 value, slope and curvature in t, the mean of y, how a y is drawn, what is known of its derivatives everywhere (None
 where nothing is), and the words that reports use. The functions take arrays and numbers alike. Where m is 1 they are of
 plain numbers; else t and slopes have m of them, their last axis, and curvatures m × m.
@@ -75,6 +76,38 @@ class Observed(NamedTuple):
     counts: Array | None
 
 
+class Parameter(NamedTuple):
+    """A shared parameter that may have a predictor of its own instead: the name of its formula, those that others have
+    for it, and the standard deviation of the weak prior of a coefficient, for a standardised column.
+    """
+
+    name: str
+    other_names: tuple[str, ...] = ()
+    effect: float = 1.0
+
+
+class Window(NamedTuple):
+    """Which columns of a row one of its predictors has coefficients of: so many from `first` on, whose coefficients are
+    those from `place` on in x. Where it is `shared` it is a parameter that all rows share: one coefficient, whose
+    column is 1, and which no row holds.
+    """
+
+    first: int
+    width: int
+    place: int
+    shared: bool
+
+    @property
+    def columns(self) -> slice:
+        """Those of the row."""
+        return slice(self.first, self.first + self.width)
+
+    @property
+    def coefficients(self) -> slice:
+        """Those of x."""
+        return slice(self.place, self.place + (1 if self.shared else self.width))
+
+
 class Coded(NamedTuple):
     """The loss for some labels, the labels in numbers, and what 0, 1, … stand for where they were something else."""
 
@@ -93,6 +126,7 @@ class Loss(ABC):
     identity_link: ClassVar[bool] = False  # whether the mean of y is the predictor itself
     inverse_link: ClassVar[str] = ""  # the mean as a function of one predictor alone: identity, logistic or exp; or ""
     shared_names: ClassVar[tuple[str, ...]] = ()  # of the parameters that all rows share
+    parameters: ClassVar[tuple[Parameter, ...]] = ()  # the same where they may have predictors of their own
     quadratic: ClassVar[bool] = False  # whether the curvature is constant, so that the posterior is Gaussian
     convex: ClassVar[bool] = False  # whether the curvature is known to be 0 or more for all t and y
     convex_given_shared: ClassVar[bool] = False  # the same in the predictors, at any value of the shared parameters
@@ -154,7 +188,7 @@ class Loss(ABC):
 
     def record(self, kind: Callable[[float], Value] = float) -> Fields:
         """Its numbers as compiled code takes them, in the precision of the rows."""
-        size = (self.blocks, self.shared) if self.tail else ()
+        size = (self.blocks, sum(self.tail) - self.blocks) if self.tail else ()
         return self.kernel(*map(kind, self.numbers), *size)
 
     @property
@@ -169,8 +203,25 @@ class Loss(ABC):
 
     @property
     def shared(self) -> int:
-        """The number of parameters that all rows share."""
+        """The number of coefficients of the further predictors: of parameters that all rows share, one each."""
         return 0
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """How many columns each of the further predictors has for itself: none, where all rows share a parameter."""
+        return (0,) * self.shared
+
+    def windows(self, columns: int) -> tuple[Window, ...]:
+        """The columns and coefficients of each predictor, of rows with so many columns: those that the first k see,
+        then those of each further one.
+        """
+        every = columns - sum(self.widths)
+        windows = [Window(0, every, c * every, False) for c in range(self.blocks)]
+        first, place = every, self.blocks * every
+        for width in self.widths:
+            windows.append(Window(first, width, place, width == 0))
+            first, place = first + width, place + max(1, width)
+        return tuple(windows)
 
     @property
     def tail(self) -> tuple[int, ...]:
@@ -412,7 +463,7 @@ class SharedFamily(Family):
 
     def identity(self, label: Array) -> str:
         """As for one predictor, at some points of ℝᵐ."""
-        t = np.cos(np.arange(13 * (self.blocks + self.shared))).reshape(13, -1)
+        t = np.cos(np.arange(13 * sum(self.tail))).reshape(13, -1)
         return f"{type(self).__name__} {digest(self.value(t, label), self.slope(t, label))}"
 
 

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import real_array, requirement
 from svrhmc.core.serialise import part
-from svrhmc.families.base import Formulas, Loss, SharedFamily, family, spread_unsettled
+from svrhmc.families.base import Formulas, Loss, Parameter, SharedFamily, family, spread_unsettled
 from svrhmc.families.labels import first
 from svrhmc.families.primitives import NUMPY, Fields, Primitives, Value
 from svrhmc.families.recession import Faces, sides
@@ -101,6 +101,7 @@ class BetaLoss(SharedFamily):
     ratio = "odds ratio"
     modelled = "the log odds of the mean of {response}"
     shared_names = ("log concentration",)
+    parameters = (Parameter("concentration", ("phi", "kappa")),)
     label_on_link = True
     spread = True
     nanoseconds = 150.0

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import requirement
 from svrhmc.core.serialise import part
-from svrhmc.families.base import Formulas, Loss, Observed, SharedFamily, family, log_odds
+from svrhmc.families.base import Formulas, Loss, Observed, Parameter, SharedFamily, family, log_odds
 from svrhmc.families.binomial import BinomialLoss
 from svrhmc.families.labels import first
 from svrhmc.families.primitives import NUMPY, Fields, Primitives, Value
@@ -114,6 +114,7 @@ class BetaBinomialLoss(SharedFamily):
     outcome = "events"
     modelled = "the log odds of a success"
     shared_names = ("log concentration",)
+    parameters = (Parameter("concentration", ("phi", "kappa")),)
     in_trials = True
     nanoseconds = 100.0
     kernel = BetaBinomial

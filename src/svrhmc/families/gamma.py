@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.serialise import part
-from svrhmc.families.base import Formulas, Loss, SharedFamily, family, log_rate, spread_unsettled
+from svrhmc.families.base import Formulas, Loss, Parameter, SharedFamily, family, log_rate, spread_unsettled
 from svrhmc.families.labels import logarithms
 from svrhmc.families.primitives import Fields, Primitives, Value
 from svrhmc.families.recession import Faces, sides
@@ -86,6 +86,7 @@ class GammaLoss(SharedFamily):
     ratio = "ratio of means"
     modelled = "the logarithm of the mean of {response}"
     shared_names = ("log shape",)
+    parameters = (Parameter("shape", ("alpha",)),)
     convex_given_shared = True
     nanoseconds = 10.0
     kernel = Gamma

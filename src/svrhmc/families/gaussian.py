@@ -18,7 +18,7 @@ import numpy as np
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import positive
 from svrhmc.core.serialise import part
-from svrhmc.families.base import Family, Formulas, Loss, SharedFamily, family, mean_and_sd, spread_unsettled
+from svrhmc.families.base import Family, Formulas, Loss, Parameter, SharedFamily, family, mean_and_sd, spread_unsettled
 from svrhmc.families.primitives import Fields, Primitives, Value
 from svrhmc.families.recession import Faces, sides
 
@@ -253,6 +253,7 @@ class GaussianLoss(LocationScale):
     name = "gaussian"
     mistaken = ("normal", "linear")
     shared_names = ("log sigma",)
+    parameters = (Parameter("sigma"),)
     modelled = "{response}"
     far_off = "family='student-t', which such rows pull less"
     without_residuals = "give the spread (noise_variance=…), a normal prior of log σ, or drop columns"

@@ -20,8 +20,8 @@ import numpy as np
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.serialise import part
-from svrhmc.families.base import Formulas, Loss, family
-from svrhmc.families.hurdle_poisson import ZERO, HurdleLoss, truncation
+from svrhmc.families.base import Formulas, Loss, Parameter, family
+from svrhmc.families.hurdle_poisson import ZERO, ZERO_PART, HurdleLoss, truncation
 from svrhmc.families.negative_binomial import NegativeBinomial, NegativeBinomialLoss, parts_of_counts
 from svrhmc.families.primitives import NUMPY, Fields, Primitives, Value
 
@@ -112,6 +112,7 @@ class HurdleNegativeBinomialLoss(HurdleLoss):
     aliases = ("hurdle-negativebinomial", "hurdle-negbinomial", "hurdlenegativebinomial")
     mistaken = ("hurdle-nb", "hurdle-negbin", "truncated-negative-binomial", "truncated-nbinom2")
     shared_names = ("log shape", ZERO)
+    parameters = (Parameter("shape", ("alpha",)), ZERO_PART)
     shared_prior = ((0.25, 0.04), (0.0, 0.0))
     nanoseconds = 60.0
     kernel = HurdleNegativeBinomial

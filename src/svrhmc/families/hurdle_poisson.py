@@ -25,7 +25,7 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import requirement
 from svrhmc.core.serialise import part
-from svrhmc.families.base import Formulas, Loss, SharedFamily, family
+from svrhmc.families.base import Formulas, Loss, Parameter, SharedFamily, family
 from svrhmc.families.labels import counts, without_zeros
 from svrhmc.families.primitives import NUMPY, Fields, Primitives, Value
 from svrhmc.families.recession import Faces, sides
@@ -33,6 +33,7 @@ from svrhmc.families.recession import Faces, sides
 _SMALL = 0.5  # g below which e^g − 1 − g is summed as a series
 _SERIES = tuple(1 / math.factorial(k + 2) for k in range(14))
 ZERO = "log odds of zero"
+ZERO_PART = Parameter("zero", ("hu",), effect=2.5)
 
 
 @family
@@ -199,6 +200,7 @@ class HurdlePoissonLoss(HurdleLoss):
     mistaken = ("truncated-poisson",)
     overdispersed = "family='hurdle-negative-binomial', whose counts above 0 vary more"
     shared_names = (ZERO,)
+    parameters = (ZERO_PART,)
     shared_prior = (0.04, 0.0)
     convex = True
     nanoseconds = 25.0

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.serialise import part
-from svrhmc.families.base import Formulas, Loss, SharedFamily, family, log_rate, spread_unsettled
+from svrhmc.families.base import Formulas, Loss, Parameter, SharedFamily, family, log_rate, spread_unsettled
 from svrhmc.families.labels import logarithms
 from svrhmc.families.primitives import Fields, Primitives, Value
 from svrhmc.families.recession import Faces, sides
@@ -83,6 +83,7 @@ class InverseGaussianLoss(SharedFamily):
     ratio = "ratio of means"
     modelled = "the logarithm of the mean of {response}"
     shared_names = ("log shape",)
+    parameters = (Parameter("shape", ("lam",)),)
     far_off = "family='log-normal' or 'gamma'"
     nanoseconds = 8.0
     kernel = InverseGaussian

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.serialise import part
-from svrhmc.families.base import Formulas, Loss, SharedFamily, family, log_rate
+from svrhmc.families.base import Formulas, Loss, Parameter, SharedFamily, family, log_rate
 from svrhmc.families.labels import counts
 from svrhmc.families.primitives import NUMPY, Fields, Primitives, Value
 from svrhmc.families.recession import Faces, sides
@@ -105,6 +105,7 @@ class NegativeBinomialLoss(SharedFamily):
     modelled = "the logarithm of the mean of {response}"
     outcome = "counts"
     shared_names = ("log shape",)
+    parameters = (Parameter("shape", ("alpha",)),)
     convex_given_shared = True
     nanoseconds = 28.0
     kernel = NegativeBinomial

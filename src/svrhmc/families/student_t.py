@@ -16,7 +16,7 @@ import numpy as np
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import positive
 from svrhmc.core.serialise import part
-from svrhmc.families.base import Formulas, Loss, family
+from svrhmc.families.base import Formulas, Loss, Parameter, family
 from svrhmc.families.gaussian import LocationScale, location_scale
 from svrhmc.families.primitives import Fields, Primitives, Value
 
@@ -66,6 +66,7 @@ class StudentLoss(LocationScale):
     mistaken = ("t", "student")
     modelled = "the centre of {response}"
     shared_names = ("log scale",)
+    parameters = (Parameter("scale", ("sigma",)),)
     without_residuals = "take the family 'gaussian', or drop columns"
     nanoseconds = 4.6
     kernel = StudentT

@@ -27,7 +27,7 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import real_array, requirement
 from svrhmc.core.serialise import part
-from svrhmc.families.base import Coded, Family, Formulas, Loss, SharedFamily, family, spread_unsettled
+from svrhmc.families.base import Coded, Family, Formulas, Loss, Parameter, SharedFamily, family, spread_unsettled
 from svrhmc.families.labels import first
 from svrhmc.families.primitives import Fields, Primitives, Value
 from svrhmc.families.recession import Faces, sides
@@ -342,6 +342,7 @@ class ScaledTimes(Times, SharedFamily):
     """Those with a σ of their own, t = (η, log σ)."""
 
     shared_names = ("log sigma",)
+    parameters = (Parameter("sigma"),)
     convex_given_shared = True
     spread = True
     without_residuals = "give log σ a normal prior, or drop columns"

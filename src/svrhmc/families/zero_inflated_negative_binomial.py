@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.serialise import part
-from svrhmc.families.base import Formulas, Loss, family
+from svrhmc.families.base import Formulas, Loss, Parameter, family
 from svrhmc.families.negative_binomial import NegativeBinomial, NegativeBinomialLoss, parts_of_counts
 from svrhmc.families.primitives import Fields, Primitives, Value
-from svrhmc.families.zero_inflated_poisson import EXTRA_ZERO, ZeroInflatedLoss, mixed_zero
+from svrhmc.families.zero_inflated_poisson import EXTRA_ZERO, EXTRA_ZERO_PART, ZeroInflatedLoss, mixed_zero
 
 
 @family
@@ -102,6 +102,7 @@ class ZeroInflatedNegativeBinomialLoss(ZeroInflatedLoss):
     aliases = ("zinb", "zero-inflated-negativebinomial", "zero-inflated-negbinomial", "zeroinflatednegativebinomial")
     mistaken = ("zero-inflated-negbin", "zero-inflated-nb", "zinb2")
     shared_names = ("log shape", EXTRA_ZERO)
+    parameters = (Parameter("shape", ("alpha",)), EXTRA_ZERO_PART)
     shared_prior = (0.25, 0.0)
     nanoseconds = 60.0
     kernel = ZeroInflatedNegativeBinomial

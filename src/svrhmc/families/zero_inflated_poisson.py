@@ -26,13 +26,14 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import requirement
 from svrhmc.core.serialise import part
-from svrhmc.families.base import Formulas, Loss, SharedFamily, family, log_rate
+from svrhmc.families.base import Formulas, Loss, Parameter, SharedFamily, family, log_rate
 from svrhmc.families.labels import counts, without_zeros
 from svrhmc.families.poisson import PoissonLoss
 from svrhmc.families.primitives import NUMPY, Fields, Primitives, Value
 from svrhmc.families.recession import Faces, sides
 
 EXTRA_ZERO = "log odds of an extra zero"
+EXTRA_ZERO_PART = Parameter("zero", ("zi",), effect=2.5)
 
 
 @family
@@ -193,6 +194,7 @@ class ZeroInflatedPoissonLoss(ZeroInflatedLoss):
     mistaken = ("zero-inflated",)
     overdispersed = "family='zero-inflated-negative-binomial', whose other counts vary more"
     shared_names = (EXTRA_ZERO,)
+    parameters = (EXTRA_ZERO_PART,)
     shared_prior = (0.25, 0.0)
     nanoseconds = 40.0
     kernel = ZeroInflatedPoisson

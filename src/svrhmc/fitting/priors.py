@@ -8,6 +8,11 @@ mean, and 1):
     coefficient βⱼ ~ N(0, (2.5 s/sⱼ)²),          intercept at the centre of the columns ~ N(m, (5 s)²),
     log σ, log scale ~ N(log s, 5²),             log shapes as the family has them.
 
+Where such a parameter has a predictor of its own, that is the prior of its intercept at the centre of its columns, and
+its coefficients are ~ N(0, (e/sⱼ)²) with e = 1 for logarithms (a standard deviation of the column multiplies σ by
+e^{±1} in two of three cases) and e = 2.5 for log odds. Without an intercept they have to reach the parameter itself,
+and e² is the mean square of its prior.
+
 Sparse columns are not centred, and their intercept is that at 0: with mⱼ their means its variance has Σ(2.5 s mⱼ/sⱼ)²
 more, which is what the coefficients' own priors say of the way from the centre to 0.
 
@@ -21,15 +26,16 @@ units of the data: a column in metres and one in millimetres give the same poste
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import requirement
-from svrhmc.families.base import Loss
+from svrhmc.families.base import Loss, Parameter
 from svrhmc.fitting.standardise import Scales
 from svrhmc.priors.groups import EffectTerm
 from svrhmc.priors.terms import LKJ, Flat, Normal, Prior
@@ -38,6 +44,24 @@ from svrhmc.sampling.coordinates import Units
 INTERCEPT = "Intercept"
 Priors = Prior | Mapping[str, Any] | None  # of all coefficients, by name (`Prior`, `LKJ`), or weak ones
 _EFFECT, _INTERCEPT_SD = 2.5, 5.0
+
+
+class Further(NamedTuple):
+    """A shared parameter: its own columns, if it has a predictor of its own, and whether that has an intercept."""
+
+    parameter: Parameter
+    names: tuple[str, ...] = ()
+    intercept: bool = False
+
+    @property
+    def width(self) -> int:
+        """Its coefficients; 0 where all rows share it."""
+        return len(self.names) + int(self.intercept)
+
+    @property
+    def coefficients(self) -> list[str]:
+        """The names of its coefficients, the intercept first."""
+        return [INTERCEPT] * self.intercept + list(self.names)
 
 
 def units_and_priors(
@@ -50,29 +74,64 @@ def units_and_priors(
     intercept: bool,
     prior: Priors,
     scale_names: tuple[str, ...] = (),
+    further: Sequence[Further] = (),
 ) -> tuple[Units, list[Prior], list[Prior] | None]:
     """Units, priors of the standardised coefficients, and those of shared parameters.
 
-    names, parameters: of the columns, and of what all rows share. scale_names: what else of the model may be given a
+    names, parameters: of the columns of the first predictor, and of what all rows share, or the coefficients of further
+    predictors; scales has the columns of those last. scale_names: what else of the model may be given a
     prior, which `prior` has no more.
     """
     by_offset = loss.identity_link and intercept
     response, lifted = typical if by_offset else 0.0, not loss.has_intercept
-    units = Units(scales.centre, scales.scale, intercept, loss.blocks, loss.shared, response, scales.step, lifted)
+    sizes = np.array([[len(one.names), int(one.intercept)] for one in further]) if any(loss.widths) else None
+    units = Units(
+        scales.centre, scales.scale, intercept, loss.blocks, loss.shared, response, scales.step, lifted, sizes
+    )
+    all_scales, scales = scales, scales.of(slice(0, len(names)))
     others = (INTERCEPT, *parameters) if intercept else parameters
     slopes = _slopes(prior, names, scales, size, others, scale_names)
     away = scales.left * scales.scale / scales.step
     far = float(np.sqrt(1 + (_EFFECT / _INTERCEPT_SD) ** 2 * (away @ away)))
     middle = _intercept(prior, 0.0 if by_offset or loss.blocks > 1 else typical, size * far, units.response)
-    precision, mean = (np.broadcast_to(part, len(parameters)) for part in loss.weak_shared_prior(size, typical))
-    weak: list[Prior] = [
-        Normal(p / far**2 if lifted else p, m) for p, m in zip(precision.tolist(), mean.tolist(), strict=True)
-    ]
+    weak = _weak_shared(loss, all_scales, len(names), further, size, typical, far if lifted else 1.0)
     if lifted and isinstance(prior, Flat):
         why = "nothing would show that the thresholds have a posterior; with it by column, as in "
         why += f"prior={{{names[0]!r}: Flat()}}, they keep their weak priors"
         raise requirement("prior", f"a proper one, or a dictionary by column, for {loss.name!r}", repr(prior), why)
-    return units, ([middle] if intercept else []) + slopes, _shared(prior, weak, parameters, names)
+    at = _slope_scales(all_scales, len(names), further)
+    return units, ([middle] if intercept else []) + slopes, _shared(prior, weak, parameters, names, at)
+
+
+def _weak_shared(
+    loss: Loss, scales: Scales, columns: int, further: Sequence[Further], size: float, typical: float, far: float
+) -> list[Prior]:
+    """Of shared parameters, and of the coefficients of those that have predictors of their own."""
+    count = len(loss.widths)
+    precision, mean = (np.broadcast_to(part, count).tolist() for part in loss.weak_shared_prior(size, typical))
+    weak: list[Prior] = []
+    for k in range(count):
+        one = further[k] if any(loss.widths) else None
+        if one is None or not one.width:
+            weak.append(Normal(precision[k] / far**2, mean[k]))
+            continue
+        own = scales.of(slice(columns, columns + len(one.names)))
+        columns += len(one.names)
+        away = one.parameter.effect * own.left * own.scale / own.step
+        weak += [Normal(1 / (1 / precision[k] + away @ away), mean[k])] * one.intercept
+        effect = one.parameter.effect if one.intercept else math.hypot(mean[k], precision[k] ** -0.5)
+        weak += [Normal(float((effect * s) ** -2)) for s in own.scale / own.step]
+    return weak
+
+
+def _slope_scales(scales: Scales, columns: int, further: Sequence[Further]) -> list[float | None]:
+    """The scale of the column of each coefficient of further predictors; None for intercepts, and what rows share."""
+    at: list[float | None] = []
+    for one in further:
+        at += [None] * (one.intercept or not one.width)
+        at += scales.scale[columns : columns + len(one.names)].tolist()
+        columns += len(one.names)
+    return at
 
 
 def with_priors(groups: Sequence[EffectTerm], prior: Priors) -> tuple[tuple[EffectTerm, ...], Priors]:
@@ -173,10 +232,11 @@ def _positive(name: str) -> str:
 
 
 def _shared(
-    prior: Priors, weak: list[Prior], parameters: tuple[str, ...], names: tuple[str, ...]
+    prior: Priors, weak: list[Prior], parameters: tuple[str, ...], names: tuple[str, ...], at: Sequence[float | None]
 ) -> list[Prior] | None:
     """Of the parameters that all rows share: as given for the parameter or for its logarithm, or else weak ones; None
-    where there are none. A column of the parameter's own name comes first, and leaves it that of its logarithm.
+    where there are none. A column of the parameter's own name comes first, and leaves it that of its logarithm. at: the
+    scales of the columns of those that are coefficients.
     """
     priors: list[Prior] = []
     for name, usual in zip(parameters, weak, strict=True):
@@ -193,6 +253,12 @@ def _shared(
                 allowed, why = "HalfNormal, HalfStudentT, HalfCauchy or Exponential", f"it may be one of {name!r}"
                 raise requirement(f"the prior of {bare!r}", allowed, repr(one), why)
         priors.append(next(iter(given.values()), usual))
+        scale = at[len(priors) - 1] if at else None
+        if at and not np.isfinite(priors[-1].spread[1]):
+            why = "nothing would show that such a coefficient has a posterior"
+            raise requirement(f"the prior of {name!r}", "a proper one", repr(priors[-1]), why)
+        if given and scale is not None:
+            priors[-1] = priors[-1].on_columns(np.array([scale]), 1.0)[0]
     return priors or None
 
 
@@ -228,7 +294,7 @@ def prior_in_words(
         law = "flat" if isinstance(middle, Flat) else f"~ {_normal(*middle.shifted(response).spread)}"
         words.append(f"the intercept, at the means of the columns, {law} unless prior={{'{INTERCEPT}': …}} gives it")
     weak = {
-        name: f"~ {_normal(*one.spread)} unless prior={{{_positive(name)!r}: …}} gives it"
+        name: f"~ {_normal(*one.spread)}{_by_sd(name, loss)} unless prior={{{_positive(name)!r}: …}} gives it"
         for name, one in zip(parameters, shared or (), strict=True)
         if not {name, _positive(name)} & set(by_name)
     }
@@ -238,6 +304,11 @@ def prior_in_words(
     else:
         words.extend(f"{name} {law}" for name, law in weak.items())
     return "; ".join(words)
+
+
+def _by_sd(name: str, loss: Loss) -> str:
+    """What the prior of a coefficient of a further predictor is for."""
+    return " for one sd of the column" if any(loss.widths) and not name.endswith(INTERCEPT) and ": " in name else ""
 
 
 def _normal(mean: float, sd: float) -> str:

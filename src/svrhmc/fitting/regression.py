@@ -17,13 +17,15 @@ from svrhmc.core.errors import DataError, VerdictWarning, one_of, positive, real
 from svrhmc.core.progress import stage
 from svrhmc.core.serialise import is_text
 from svrhmc.density.generalised import GeneralisedLinear
-from svrhmc.density.glm import checked_weights, glm
+from svrhmc.density.glm import checked_weights, glm, require_parameter
 from svrhmc.density.mixed import require_groups
 from svrhmc.families import family_of
 from svrhmc.families.base import Classes, Loss
+from svrhmc.families.distributional import with_predictors
 from svrhmc.fitting.labels import Response, response_of
 from svrhmc.fitting.priors import (
     INTERCEPT,
+    Further,
     Priors,
     locations_and_precisions,
     prior_in_words,
@@ -37,7 +39,7 @@ from svrhmc.fitting.standardise import (
     no_column,
     require_dense,
     require_size,
-    scales_of,
+    scales_by_piece,
     typical_of,
 )
 from svrhmc.fitting.update import ALL_ROWS, Carried
@@ -57,8 +59,8 @@ from svrhmc.rows.sparse import is_sparse
 from svrhmc.sampling.coordinates import Units
 from svrhmc.sampling.run import find_answer, require_draws
 from svrhmc.tables.columns import CATEGORY, Columns, names_of
-from svrhmc.tables.design import Design, Designed, designed, log_exposure, wanted
-from svrhmc.tables.formula import parsed, quoted
+from svrhmc.tables.design import Design, Designed, designed, log_exposure, parsed_further, wanted
+from svrhmc.tables.formula import formulas_of, parsed, quoted
 from svrhmc.tables.imputed import stacked
 from svrhmc.tables.learning import rows_at
 from svrhmc.tables.partitions import Opened, TableInPartitions, opened_by
@@ -77,7 +79,7 @@ class Regression(NamedTuple):
 
 
 def fit(
-    formula: str,
+    formula: str | Mapping[str, str] | Sequence[str],
     table: object,
     family: str | Loss | None = None,
     *,
@@ -97,7 +99,11 @@ def fit(
         arithmetic and functions such as `np.log`, `poly`, `bs` can be used (`svrhmc.tables.expressions`). There is an
         intercept unless the formula says 0. s(x) is a smooth function of x, whose smoothness is learnt
         (`svrhmc.tables.smooths`). (1 + x | school) lets the intercept and the slope of x vary by school, with
-        standard deviations and correlations that are estimated too.
+        standard deviations and correlations that are estimated too. Parameters that all rows share otherwise may have
+        formulas of their own: {"y": "y ~ x", "sigma": "~ z"}, or ["y ~ x", "sigma ~ z"]. They are "sigma" of
+        "gaussian", "log-normal", "weibull" and "log-logistic" (log σ is then that sum), "scale" of "student-t", "shape"
+        of "gamma", "negative-binomial" and "inverse-gaussian", "concentration" of "beta" and "beta-binomial", and
+        "zero" of families with zeros of their own (the log odds of a zero).
     table: a pandas, polars or pyarrow table, or a dictionary of columns; or a table in partitions
         (`svrhmc.data.from_parquet`, `from_csv`, `from_dask`), whose rows are read in passes. A list of tables are
         imputations of one that misses values: each is fitted, and their posteriors are pooled as a mixture, of which
@@ -137,19 +143,31 @@ def fit(
     require_settings(fit, settings)
     special: dict[str, Any] = {"weights": weights, "offset": offset, "exposure": exposure, "trials": trials}
     model = {"prior": prior, "noise_variance": noise_variance}
-    if isinstance(prior, Posterior) and isinstance(table, Partitions):
-        raise requirement("table", "rows in memory where a posterior is the prior", "partitions", ALL_ROWS)
+    formulas = formulas_of(formula)
+    if isinstance(prior, Posterior):
+        if isinstance(table, Partitions):
+            raise requirement("table", "rows in memory where a posterior is the prior", "partitions", ALL_ROWS)
+        if formulas.further:
+            raise requirement("formula", "a single one where a posterior is the prior", str(formulas), ALL_ROWS)
     if isinstance(table, Partitions):
-        return _fit_partitions(formula, table, family, special, model, missing == "drop", transforms, settings)
+        if formulas.further:
+            why = "read the table into memory, such as by pandas, for formulas of other parameters"
+            raise requirement("formula", "one where the table is in partitions", str(formulas), why)
+        return _fit_partitions(formulas.main, table, family, special, model, missing == "drop", transforms, settings)
     columns = [value for value in special.values() if isinstance(value, str)]
     tables = len(table) if isinstance(table, list | tuple) else 1
     with stage("making columns of the table", settings.get("progress")):
         if isinstance(table, list | tuple):
-            table = stacked(table, [*wanted(parsed(formula, names_of(table[0] if table else {}))), *columns])
+            available = names_of(table[0] if table else {})
+            made = parsed(formulas.main, available)
+            others = parsed_further(formulas.further, made, available).values()
+            table = stacked(table, [*wanted(made, others), *columns])
             special |= {word: _repeated(value, tables) for word, value in special.items()}
         carried = Carried(prior) if isinstance(prior, Posterior) else None
-        learned = None if carried is None else carried.design_for(formula)
-        designed_table = designed(formula, table, columns, missing == "drop", transforms, learned)
+        learned = None if carried is None else carried.design_for(formulas.main)
+        designed_table = designed(
+            formulas.main, table, columns, missing == "drop", transforms, learned, formulas.further
+        )
     name, survival = designed_table.design.response, designed_table.survival
     if carried is None:
         response = response_of(name, designed_table.y, family, survival=survival)
@@ -187,11 +205,18 @@ def _fitted(
     advice = of_formula({name: quoted(name) for name in design.variables})
     columns = [INTERCEPT] * design.intercept + list(names)
     prior = _by_column(given["prior"], design.parts, names)
+    further = further_of(response.loss, design) if design.further else ()
+    if further and given["noise_variance"] is not None:
+        raise requirement("noise_variance", "None where sigma has a formula", given["noise_variance"])
+    for own in design.further:
+        called = require_parameter(response.loss, own.response).name
+        parts = [(f"{called}: {term}", level) for term, level in own.parts]
+        prior = _by_column(prior, parts, [f"{called}: {name}" for name in own.names])
     with stage("scales of the columns", settings.get("progress")), advice.speaking(columns):
         models = [
             regression(
                 X, y, response.loss, names=names if y is not None else None, intercept=design.intercept,
-                classes=response.classes or None, varied=True, rows=rows, **{**given, "prior": prior},
+                classes=response.classes or None, varied=True, rows=rows, further=further, **{**given, "prior": prior},
             )
             for rows in _rows_by_table(tables, len(y) if y is not None else 0)
         ]  # fmt: skip
@@ -426,11 +451,13 @@ def regression(
     varied: bool = False,
     groups: Sequence[EffectTerm] = (),
     rows: slice | None = None,
+    further: Sequence[Further] = (),
 ) -> Regression:
     """The target of `regress`, with all that leads back to the units of the data.
 
     varied: whether columns that say nothing are refused. rows: those of the target, where units and priors are learnt
-    from others as well; None: all.
+    from others as well; None: all. further: the shared parameters of the family, where some have predictors of their
+    own, whose columns are the last of X, without intercepts.
     """
     if isinstance(X, Partitions):
         if isinstance(prior, Posterior):
@@ -445,7 +472,7 @@ def regression(
         X = checked_csr(X)
     else:
         X = real_array("X", X, ("n", "columns")) if np.shape(X)[1:] != (0,) else np.empty(np.shape(X))
-    n, columns = X.shape
+    n, columns = X.shape[0], X.shape[1] - sum(len(one.names) for one in further)
     carried = Carried(prior) if isinstance(prior, Posterior) else None
     known_family = family_of(family) if carried is None else carried.require_family(family, noise_variance)
     groups = require_groups(groups, n, known_family)
@@ -471,6 +498,10 @@ def regression(
     names = tuple(f"x{j}" for j in range(columns)) if names is None else tuple(map(str, names))
     if len(names) != columns or len(set(names)) < columns:
         raise requirement("names", f"{columns} different ones, one for each column", f"{len(names)}: {names[:8]}")
+    loss = loss if not further else with_predictors(
+        loss, [one.width for one in further], [one.intercept for one in further],
+        [one.coefficients if one.width else () for one in further],
+    )  # fmt: skip
     parameters = loss.parameter_names(labels)
     for name in names:
         if name == INTERCEPT or name in parameters:
@@ -478,16 +509,21 @@ def regression(
     for name in names:
         if not is_text(name):
             raise DataError(f"{name!r} has a control sign in it, which no file of results can hold: rename it.")
-    require_size(X, names)
+    all_names = (*names, *(f"{one.parameter.name}: {name}" for one in further for name in one.names))
+    require_size(X, all_names)
     require_size(observed.y[:, None], ["y"], "the response")
     require_size(shift[:, None], (), "the offset")
     typical, size = loss.overall(observed.y, count, shift)
     centred = intercept or not loss.has_intercept
-    scales = scales_of(X, None if plain else count, centred)
+    ends = np.cumsum([0, columns, *(len(one.names) for one in further)])
+    pieces = [(slice(*ends[k : k + 2]), one) for k, one in enumerate([centred, *(one.intercept for one in further)])]
+    scales = scales_by_piece(X, None if plain else count, pieces)
     if varied and carried is None:
-        _require_varied(X, names, centred, scales if plain else scales_of(X, None, centred))
+        alike = scales if plain else scales_by_piece(X, None, pieces)
+        for some, one in pieces:
+            _require_varied(X[:, some], all_names[some], one, alike.of(some))
     units, priors, shared = units_and_priors(
-        loss, scales, names, parameters, typical, size, intercept, weak, scale_names(groups)
+        loss, scales, names, parameters, typical, size, intercept, weak, scale_names(groups), further
     )
     coupled: dict[str, Any] = {}
     if carried is not None:
@@ -518,6 +554,20 @@ def regression(
         return made
     precision = 1 / np.diag(carried.covariance)
     return made._replace(location=carried.mean, precision=precision, prior_words=carried.words, given=True)
+
+
+def further_of(loss: Loss, design: Design) -> tuple[Further, ...]:
+    """The shared parameters of a family with the predictors that a design has for some; refuses others."""
+    own = {require_parameter(loss, one.response).name: one for one in design.further}
+    if len(own) < len(design.further):
+        names = " and ".join(repr(one.response) for one in design.further)
+        raise DataError(f"{names} are one parameter of {loss.name!r}: take one of their formulas out.")
+    return tuple(
+        Further(parameter, own[parameter.name].names, own[parameter.name].intercept)
+        if parameter.name in own and own[parameter.name].names
+        else Further(parameter)
+        for parameter in loss.parameters
+    )
 
 
 def _require_groups(groups: Sequence[EffectTerm], n: int, loss: Loss, weights: npt.ArrayLike | None) -> None:

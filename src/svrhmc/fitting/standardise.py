@@ -36,6 +36,11 @@ class Scales(NamedTuple):
     left: Array  # the mean, in scales, that no centre takes off
     step: Array  # a typical change of the column: its scale, or the difference of its two values where it has but two
 
+    def of(self, columns: slice) -> Scales:
+        """Those of some columns."""
+        some: Any = [part[columns] for part in self]
+        return Scales(*some)
+
 
 def require_size(X: Any, names: Sequence[str], what: str = "column") -> None:
     """Refuse columns whose numbers are so large, or differ by so little, that squares of coefficients would overflow:
@@ -55,6 +60,14 @@ def require_size(X: Any, names: Sequence[str], what: str = "column") -> None:
             f"{f'{what} {names[j]!r}' if names else what} goes from {low[j]:.3g} to {high[j]:.3g}, which is too "
             f"{'large' if size[j] > _LARGEST else 'small'} to calculate with: take another unit."
         )
+
+
+def scales_by_piece(X: Any, weights: Array | None, pieces: Sequence[tuple[slice, bool]]) -> Scales:
+    """Of columns in pieces, each with whether its columns are centred."""
+    if len(pieces) == 1:
+        return scales_of(X, weights, pieces[0][1])
+    parts: list[Any] = [scales_of(X[:, columns], weights, centred) for columns, centred in pieces]
+    return Scales(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
 
 def scales_of(X: Any, weights: Array | None, centred: bool) -> Scales:

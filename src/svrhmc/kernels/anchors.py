@@ -12,7 +12,7 @@ from svrhmc.kernels.compiling import INLINE, PLAIN, QUICK
 from svrhmc.kernels.frames import Dense, LowRank, Shift, product, pull, unknown
 from svrhmc.kernels.layout import FULL, SVRG, is_a, is_none, is_plain
 from svrhmc.kernels.passes import join, sizes, sum_blocks
-from svrhmc.kernels.rows import row_add
+from svrhmc.kernels.rows import window_add
 from svrhmc.kernels.triangular import Factor
 from svrhmc.kernels.words import draw_rows, threefry
 
@@ -75,16 +75,19 @@ def _renew(model, plan, rows, labels, held):
     def framed(model, plan, rows, labels, held):
         if plan.saga:
             memory, base, (k, q) = held.memory, held.base, sizes(model.loss)
-            m, p = k + q, (len(base) - q) // k
+            m, first, columns = k + q, model.layout.first, model.layout.count
             for b in range(len(rows)):
-                i = rows[b]
+                i, place = rows[b], 0
                 for c in range(m):
                     change = np.float64(labels[c, b]) - np.float64(memory[i * m + c])
                     memory[i * m + c] = labels[c, b]
-                    if c < k:
-                        row_add(model.rows, i, change, base[c * p : (c + 1) * p])
+                    if c < k or columns[c] > 0:
+                        own = base[place : place + columns[c]]
+                        window_add(model.rows, i, first[c], columns[c], change, own)
+                        place += columns[c]
                     else:
-                        base[k * p + c - k] += change
+                        base[place] += change
+                        place += 1
             for j in range(len(held.anchor)):
                 held.anchor[j] = base[j]
             pull(model.frame, held.anchor, held.room, held.anchor)

@@ -105,18 +105,19 @@ def ask_for(model, plan, held, rows):
 @njit(**{**PLAIN, "forceinline": True})
 def _some_slopes(model, picked, at, x, t, y, s):
     """s = the slopes of some rows at `at`, whose labels are in y; x and t are room."""
-    loss, count = model.loss, len(picked)
-    k, q = sizes(loss)
+    loss, layout, count = model.loss, model.layout, len(picked)
+    first, columns, begin, (k, q) = layout.first, layout.count, layout.begin, sizes(loss)
     if k + q > 1:
-        spread(at, k, q, x)
+        spread(at, layout.place, x)
     else:
         x = at
-    pad = (len(x) - q) // k
-    for c in range(k):
-        some_predictors(model.rows, picked, x[c * pad : (c + 1) * pad], t[c])
-    for j in range(q):
-        for b in range(count):
-            t[k + j, b] = x[k * pad + j]
+    for c in range(k + q):
+        low, high = (begin[c], begin[c + 1]) if k + q > 1 else (0, len(x))
+        if c < k or columns[c] > 0:
+            some_predictors(model.rows, picked, first[c], columns[c], x[low:high], t[c])
+        else:
+            for b in range(count):
+                t[c, b] = x[low]
     evaluate(loss, y, model.added, model.weights, model.taken, picked, count, t, s, False)
 
 
@@ -171,13 +172,15 @@ def _rows_gradient(model, rows, weights, reduced, remembers, held, batch):
         if m == 1:
             x = held.sum
         x[:] = 0
-        pad = (len(x) - q) // k
-        for c in range(k):
-            some_sum(model.rows, rows, s[c], x[c * pad : (c + 1) * pad])
-        for j in range(q):
-            for b in range(count):
-                x[k * pad + j] += s[k + j, b]
+        first, columns, begin = model.layout.first, model.layout.count, model.layout.begin
+        for c in range(m):
+            low, high = (begin[c], begin[c + 1]) if m > 1 else (0, len(x))
+            if c < k or columns[c] > 0:
+                some_sum(model.rows, rows, first[c], columns[c], s[c], x[low:high])
+            else:
+                for b in range(count):
+                    x[low] += s[c, b]
         if m > 1:
-            draw_in(x, k, q, held.sum)
+            draw_in(x, model.layout.place, held.sum)
 
     return by_rows

@@ -17,7 +17,7 @@ def predict(rows, x, low, high, out):
     """out[0] = aᵢᵀx of some rows."""
     for begin in range(low, high, TILE):
         end = min(high, begin + TILE)
-        tile_predictors(rows, x, 1, 0, len(x), begin, end, out[:, begin:end], 0, 1)
+        tile_predictors(rows, 0, len(x), x, 1, 0, len(x), begin, end, out[:, begin:end], 0, 1)
 
 
 @kept
@@ -26,7 +26,7 @@ def combine(rows, weights, size, low, high, tile, partial):
     """Add wᵢaᵢ of some rows, w = weights[0], to the sums of their blocks of `size` rows; `tile` is room for one row."""
     for begin in range(low, high, TILE):
         end, sums = min(high, begin + TILE), partial[begin // size]
-        tile_sum(rows, weights[:, begin:end], 0, 1, begin, end, tile, sums, 1, 0, len(tile))
+        tile_sum(rows, 0, len(tile), weights[:, begin:end], 0, 1, begin, end, tile, sums, 1, 0, len(tile))
 
 
 @kept

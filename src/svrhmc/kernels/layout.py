@@ -32,6 +32,18 @@ class Taken(NamedTuple):
     curvatures: Reals
 
 
+class Layout(NamedTuple):
+    """Which columns of a row each predictor has coefficients of, and where these are in a state as passes read it: one
+    predictor behind the other, each as long as its columns or padded to whole vectors; a parameter that all rows share
+    is one number. Of sparse rows each has as many coefficients as there are columns, those of others being 0.
+    """
+
+    first: Indices  # of a row's columns, of each predictor
+    count: Indices  # of its columns; 0: a parameter that all rows share
+    begin: Indices  # of its coefficients in the state, and where the last of them end
+    place: Indices  # in the state, of each coordinate of x
+
+
 class Model(NamedTuple):
     """Rows of a generalised linear model, their labels and the prior; the variables that a chain moves in.
 
@@ -41,7 +53,7 @@ class Model(NamedTuple):
     """
 
     rows: Record
-    width: int  # numbers that a pass reads of a row
+    layout: Layout
     y: Reals
     prior: Array
     prior_force: Array

@@ -1,10 +1,10 @@
 """What rows give at a state: values, slopes, and Σᵢ Jᵢᵀsᵢ; the one body for every family, storage and precision.
 
-A row has k predictors with coefficients of their own, whose blocks lie one behind the other in a state, each padded as
-a row is, and sees q parameters that all rows share, which lie last; k = 1 and q = 0 are constants where the family has
-one predictor, and the loops over them are none. For a tile of rows, or a batch of picked ones, come the
-products of all of them, then their values and slopes in vector code (`evaluate`), then the sums. Predictors and slopes
-are lines t[c, b], c the predictor and b the row, in the precision of the labels.
+A row has m = k + q predictors, each of some of its columns (`layout.Layout`), whose coefficients lie one predictor
+behind the other in a state; a predictor without columns is a parameter that all rows share. k = 1 and q = 0 are
+constants where the family has one predictor, and the loops over them are none. For a tile of rows, or a batch of picked
+ones, come the products of all of them, then their values and slopes in vector code (`evaluate`), then the sums.
+Predictors and slopes are lines t[c, b], c the predictor and b the row, in the precision of the labels.
 
 Sums over all rows are in float64 from tile to tile, and in blocks of a fixed size, which join in their order: so they
 do not depend on the number of threads, nor a state's on the others that are evaluated with it.
@@ -22,14 +22,14 @@ from svrhmc.core.arrays import Array, Reals
 from svrhmc.families.primitives import Fields
 from svrhmc.kernels.compiling import BOUND, ENTRY, PLAIN, QUICK, kept, one_copy, peek, smaller
 from svrhmc.kernels.frames import pull
-from svrhmc.kernels.layout import BLOCK, ROOM, TILE, GaussianModel, is_a, is_none, is_several
+from svrhmc.kernels.layout import BLOCK, ROOM, TILE, GaussianModel, Layout, is_a, is_none, is_several
 from svrhmc.kernels.losses import energies, needed, slopes
 from svrhmc.kernels.rows import Rows, place_of, tile_predictors, tile_sum
 
 
 @intrinsic
 def sizes(context, loss):
-    """(k, q): predictors that have coefficients, and parameters that rows share; constants where there is but one."""
+    """(k, q): predictors of all columns, and further ones; constants where there is but one."""
     names = ("blocks", "shared") if is_several(loss) else ()
 
     def generate(context, builder, signature, arguments):
@@ -160,59 +160,60 @@ def _remove(taken, where, count, t, s, m):
 
 
 @njit(**PLAIN)
-def spread(x, k, q, out):
-    """x in blocks that are as long as padded rows; shared parameters last."""
+def spread(x, place, out):
+    """x as passes read it, with zeros between."""
     one_copy()
-    p, pad = (len(x) - q) // k, (len(out) - q) // k
-    for c in range(k):
-        for j in range(p):
-            out[c * pad + j] = x[c * p + j]
-        for j in range(p, pad):
-            out[c * pad + j] = 0
-    for j in range(q):
-        out[k * pad + j] = x[k * p + j]
+    for j in range(len(out)):
+        out[j] = 0
+    for j in range(len(x)):
+        out[place[j]] = x[j]
 
 
 @njit(**PLAIN)
-def draw_in(total, k, q, out):
-    """What `spread` was made of; `out` may be the beginning of `total`."""
+def draw_in(total, place, out):
+    """What `spread` was made of."""
     one_copy()
-    p, pad = (len(out) - q) // k, (len(total) - q) // k
-    for c in range(k):
-        for j in range(p):
-            out[c * p + j] = total[c * pad + j]
-    for j in range(q):
-        out[k * p + j] = total[k * pad + j]
+    for j in range(len(out)):
+        out[j] = total[place[j]]
 
 
 @njit(**{**PLAIN, "forceinline": True})
-def pass_tile(rows, loss, y, added, weights, taken, states, chains, low, high, tile, t, s, sums, values, valued):
+def pass_tile(
+    rows, layout, loss, y, added, weights, taken, states, chains, low, high, tile, t, s, sums, values, valued
+):  # fmt: skip
     """Add what a tile of rows gives at each of several states to its sum and, if `valued`, to its value. The lines of a
     state in t and s follow those of the one before; `tile` is room.
     """
     (k, q), count, size = sizes(loss), high - low, len(states)
-    pad, m, lines = (size // chains - q) // k, k + q, len(t) // chains
-    for c in range(k):
-        tile_predictors(rows, states, chains, c * pad, pad, low, high, t, c, lines)
+    m, lines, first, columns, begin = k + q, len(t) // chains, layout.first, layout.count, layout.begin
+    for c in range(m):
+        if c < k or columns[c] > 0:
+            length = begin[c + 1] - begin[c]
+            tile_predictors(rows, first[c], columns[c], states, chains, begin[c], length, low, high, t, c, lines)
     for chain in range(chains):
-        for j in range(q):
-            shared = states[place_of(rows, size, chains, chain, k * pad + j)]
-            for b in range(count):
-                t[chain * lines + k + j, b] = shared
+        for c in range(k, m):
+            if columns[c] == 0:
+                shared = states[place_of(rows, size, chains, chain, begin[c])]
+                for b in range(count):
+                    t[chain * lines + c, b] = shared
         own, slopes = t[chain * lines : (chain + 1) * lines], s[chain * m : (chain + 1) * m]
         values[chain] += evaluate(loss, y[low:high], added, weights, taken, low, count, own, slopes, valued)
-        for j in range(q):
-            at = place_of(rows, size, chains, chain, k * pad + j)
-            for b in range(count):
-                sums[at] += slopes[k + j, b]
-    for c in range(k):
-        tile_sum(rows, s, c, m, low, high, tile, sums, chains, c * pad, pad)
+        for c in range(k, m):
+            if columns[c] == 0:
+                at = place_of(rows, size, chains, chain, begin[c])
+                for b in range(count):
+                    sums[at] += slopes[c, b]
+    for c in range(m):
+        if c < k or columns[c] > 0:
+            length = begin[c + 1] - begin[c]
+            tile_sum(rows, first[c], columns[c], s, c, m, low, high, tile, sums, chains, begin[c], length)
 
 
 class Summing(NamedTuple):
     """What a pass over all rows at several states reads and writes."""
 
     rows: Rows
+    layout: Layout
     loss: Fields
     y: Reals
     added: Reals
@@ -233,7 +234,7 @@ def pass_blocks(summing, begin, end, valued):
     """One thread's share of a pass over all rows at several states: for each block of rows from `begin` to before
     `end`, Σ Jᵀs in partial[block], which lies as the states do, and Σ ℓ of each state in values[block].
     """
-    rows, loss, y, added, weights, states, chains, size, tile, t, s, partial, values = summing[0]
+    rows, layout, loss, y, added, weights, states, chains, size, tile, t, s, partial, values = summing[0]
     for block in range(begin, end):
         sums, worth = partial[block], values[block]
         sums[:] = 0.0
@@ -242,7 +243,7 @@ def pass_blocks(summing, begin, end, valued):
         for low in range(block * size, stop, TILE):
             high = smaller(stop, low + TILE)
             pass_tile(
-                rows, loss, y, added, weights, None, states, chains, low, high, tile, t, s, sums, worth, valued
+                rows, layout, loss, y, added, weights, None, states, chains, low, high, tile, t, s, sums, worth, valued
             )  # fmt: skip
 
 
@@ -273,24 +274,25 @@ def _sum_blocks(model, x, begin, end, sums, memory, keep):
 
     def rows(model, x, begin, end, sums, memory, keep):
         partial, wide, tile, total, t, s = sums.partial, sums.wide, sums.tile, sums.total, sums.t, sums.slopes
-        rows, loss, y, added, weights, taken = (
-            model.rows, model.loss, model.y, model.added, model.weights, model.taken
+        rows, layout, loss, y, added, weights, taken = (
+            model.rows, model.layout, model.loss, model.y, model.added, model.weights, model.taken
         )  # fmt: skip
         k, q = sizes(loss)
-        spread(x, k, q, wide)
+        spread(x, layout.place, wide)
         for block in range(begin, end):
             total[:] = 0.0
             stop = smaller(len(y), (block + 1) * BLOCK)
             for low in range(block * BLOCK, stop, TILE):
                 high = smaller(stop, low + TILE)
                 pass_tile(
-                    rows, loss, y, added, weights, taken, wide, 1, low, high, tile, t, s, total, sums.value, False
+                    rows, layout, loss, y, added, weights, taken, wide, 1, low, high, tile, t, s, total, sums.value,
+                    False,
                 )  # fmt: skip
                 if keep:
                     for b in range(high - low):
                         for c in range(k + q):
                             memory[(low + b) * (k + q) + c] = s[c, b]
-            draw_in(total, k, q, partial[block])
+            draw_in(total, layout.place, partial[block])
 
     return rows
 

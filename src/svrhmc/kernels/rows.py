@@ -6,6 +6,7 @@ Products have the precision of the state, in which each row is read.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -14,8 +15,9 @@ from numba import njit
 from numba.extending import overload
 
 from svrhmc.core.arrays import Integers, Reals, Values
+from svrhmc.families.base import Window
 from svrhmc.kernels.compiling import INLINE, PLAIN, QUICK, STRICT, larger, peek, prefetch, unshared
-from svrhmc.kernels.layout import TILE, is_a
+from svrhmc.kernels.layout import TILE, Layout, is_a
 
 Number = TypeVar("Number", bound=np.generic)
 
@@ -29,11 +31,12 @@ class DenseRows(NamedTuple):
     flat: Reals
     dim: int
 
-    def width(self, columns: int, kind: type[np.floating]) -> int:
-        """To how many numbers rows are read, for a state of this type: where it costs little, to whole vectors."""
-        lanes = _LANES[np.dtype(kind)]
-        width = -(-columns // lanes) * lanes
-        return width if width <= _PADDING * columns else columns
+    def layout(self, windows: Sequence[Window], columns: int, kind: type[np.floating]) -> Layout:
+        """How states of this type are read: of each predictor the columns that it sees, padded where that costs
+        little to whole vectors.
+        """
+        lengths = [1 if window.shared else _padded(window.width, kind) for window in windows]
+        return _layout(windows, lengths, [0] * len(windows))
 
 
 class SparseRows(NamedTuple):
@@ -43,12 +46,31 @@ class SparseRows(NamedTuple):
     columns: Integers
     begin: Integers
 
-    def width(self, columns: int, kind: type[np.floating]) -> int:
-        """As many numbers as there are columns."""
-        return columns
+    def layout(self, windows: Sequence[Window], columns: int, kind: type[np.floating]) -> Layout:
+        """How states are read: of each predictor all columns."""
+        lengths = [1 if window.shared else columns for window in windows]
+        return _layout(windows, lengths, [0 if window.shared else window.first for window in windows])
 
 
 Rows = DenseRows | SparseRows
+
+
+def _padded(columns: int, kind: type[np.floating]) -> int:
+    """To how many numbers columns are read, for a state of this type: where it costs little, to whole vectors."""
+    lanes = _LANES[np.dtype(kind)]
+    width = -(-columns // lanes) * lanes
+    return width if width <= _PADDING * columns else columns
+
+
+def _layout(windows: Sequence[Window], lengths: Sequence[int], within: Sequence[int]) -> Layout:
+    """States that have so many numbers for each predictor, its own from some place within these on."""
+    begin = np.cumsum([0, *lengths])
+    pieces = [
+        begin[c] + at + np.arange(window.coefficients.stop - window.place)
+        for c, (window, at) in enumerate(zip(windows, within, strict=True))
+    ]
+    parts = [window.first for window in windows], [window.width for window in windows], begin, np.concatenate(pieces)
+    return Layout(*(fixed(np.array(part, np.int64)) for part in parts))
 
 
 def dense_rows(X: Reals) -> DenseRows:
@@ -87,12 +109,16 @@ def _place_of(rows, size, chains, chain, j):
     return lambda rows, size, chains, chain, j: j * chains + chain
 
 
-def row_dot(rows, i, x):
-    """aᵢᵀx; x may be padded."""
+def row_dot(rows, i, first, count, x):
+    """aᵢᵀx of so many columns from `first` on, of sparse rows of all; x may be padded."""
 
 
-def row_add(rows, i, weight, total):
-    """total += weight·aᵢ; total may be padded."""
+def row_add(rows, i, first, count, weight, total):
+    """total += weight·aᵢ of so many columns from `first` on, of sparse rows of all; total may be padded."""
+
+
+def window_add(rows, i, first, count, weight, total):
+    """total += weight·aᵢ of so many columns from `first` on, of dense and of sparse rows."""
 
 
 def row_prefetch(rows, i):
@@ -100,19 +126,19 @@ def row_prefetch(rows, i):
 
 
 @overload(row_dot, jit_options={**QUICK, "forceinline": True})
-def _row_dot(rows, i, x):
+def _row_dot(rows, i, first, count, x):
     if is_a(rows, DenseRows):
 
-        def dense(rows, i, x):
-            flat, dim = rows.flat, rows.dim
+        def dense(rows, i, first, count, x):
+            flat, begin = rows.flat, i * rows.dim + first
             total = x.dtype.type(0)
-            for j in range(dim):
-                total += peek(flat, i * dim + j) * x[j]
+            for j in range(count):
+                total += peek(flat, begin + j) * x[j]
             return total
 
         return dense
 
-    return lambda rows, i, x: _sparse_dot(rows.data, rows.columns, rows.begin[i], rows.begin[i + 1], x)
+    return lambda rows, i, first, count, x: _sparse_dot(rows.data, rows.columns, rows.begin[i], rows.begin[i + 1], x)
 
 
 @njit(**{**STRICT, "forceinline": True})
@@ -140,17 +166,17 @@ def _sparse_dot(data, columns, begin, end, x):
 
 
 @overload(row_add, jit_options={**QUICK, "forceinline": True})
-def _row_add(rows, i, weight, total):
+def _row_add(rows, i, first, count, weight, total):
     if is_a(rows, DenseRows):
 
-        def dense(rows, i, weight, total):
-            flat, dim = rows.flat, rows.dim
-            for j in range(dim):
-                total[j] += weight * peek(flat, i * dim + j)
+        def dense(rows, i, first, count, weight, total):
+            flat, begin = rows.flat, i * rows.dim + first
+            for j in range(count):
+                total[j] += weight * peek(flat, begin + j)
 
         return dense
 
-    def sparse(rows, i, weight, total):
+    def sparse(rows, i, first, count, weight, total):
         data, columns = rows.data, rows.columns
         if len(data) == 1:
             same = weight * data[0]
@@ -159,6 +185,21 @@ def _row_add(rows, i, weight, total):
         else:
             for k in range(rows.begin[i], rows.begin[i + 1]):
                 total[columns[k]] += weight * data[k]
+
+    return sparse
+
+
+@overload(window_add, jit_options={**QUICK, "forceinline": True})
+def _window_add(rows, i, first, count, weight, total):
+    if is_a(rows, DenseRows):
+        return lambda rows, i, first, count, weight, total: row_add(rows, i, first, count, weight, total)
+
+    def sparse(rows, i, first, count, weight, total):
+        data, columns = rows.data, rows.columns
+        for k in range(rows.begin[i], rows.begin[i + 1]):
+            j = np.int64(columns[k]) - first
+            if 0 <= j < count:
+                total[j] += weight * (data[0] if len(data) == 1 else data[k])
 
     return sparse
 
@@ -202,22 +243,28 @@ def _pair_dots(rows, i, a, b):
             return first, second
 
         return dense
-    return lambda rows, i, a, b: (row_dot(rows, i, a), row_dot(rows, i, b))
+
+    def sparse(rows, i, a, b):
+        data, columns, begin, end = rows.data, rows.columns, rows.begin[i], rows.begin[i + 1]
+        return _sparse_dot(data, columns, begin, end, a), _sparse_dot(data, columns, begin, end, b)
+
+    return sparse
 
 
-def some_predictors(rows, picked, x, t):
-    """t[b] = aᵀx of row picked[b]; x may be padded with zeros."""
+def some_predictors(rows, picked, first, columns, x, t):
+    """t[b] = aᵀx of row picked[b], of so many columns from `first` on; x may be padded with zeros."""
 
 
 @overload(some_predictors, jit_options=QUICK)
-def _some_predictors(rows, picked, x, t):
+def _some_predictors(rows, picked, first, columns, x, t):
     if is_a(rows, DenseRows):
 
-        def dense(rows, picked, x, t):
+        def dense(rows, picked, first, columns, x, t):
             flat, dim, count = rows.flat, rows.dim, len(picked)
             for k in range(0, count - 3, 4):
                 a, b, c, d = picked[k] * dim, picked[k + 1] * dim, picked[k + 2] * dim, picked[k + 3] * dim
-                length = len(x) if larger(larger(a, b), larger(c, d)) + len(x) <= flat.size else dim
+                a, b, c, d = a + first, b + first, c + first, d + first
+                length = len(x) if larger(larger(a, b), larger(c, d)) + len(x) <= flat.size else columns
                 ta = tb = tc = td = x.dtype.type(0)
                 for j in range(length):
                     ta += peek(flat, a + j) * x[j]
@@ -226,42 +273,45 @@ def _some_predictors(rows, picked, x, t):
                     td += peek(flat, d + j) * x[j]
                 t[k], t[k + 1], t[k + 2], t[k + 3] = ta, tb, tc, td
             for k in range(count // 4 * 4, count):
-                t[k] = row_dot(rows, picked[k], x)
+                t[k] = row_dot(rows, picked[k], first, columns, x)
 
         return dense
 
-    def sparse(rows, picked, x, t):
+    def sparse(rows, picked, first, columns, x, t):
         for k in range(len(picked)):
-            t[k] = row_dot(rows, picked[k], x)
+            t[k] = row_dot(rows, picked[k], first, columns, x)
 
     return sparse
 
 
-def some_sum(rows, picked, s, total):
-    """total += Σ s[b]·(row picked[b]), in the precision of the total; beyond the row's end that is of no use."""
+def some_sum(rows, picked, first, columns, s, total):
+    """total += Σ s[b]·(row picked[b]), of so many columns from `first` on (of sparse rows all), in the precision of the
+    total; what is added beyond their end is of no use.
+    """
 
 
 @overload(some_sum, jit_options=QUICK)
-def _some_sum(rows, picked, s, total):
+def _some_sum(rows, picked, first, columns, s, total):
     if is_a(rows, DenseRows):
 
-        def dense(rows, picked, s, total):
+        def dense(rows, picked, first, columns, s, total):
             flat, dim, count, kind = rows.flat, rows.dim, len(picked), total.dtype.type
             for k in range(0, count - 3, 4):
                 a, b, c, d = picked[k] * dim, picked[k + 1] * dim, picked[k + 2] * dim, picked[k + 3] * dim
-                length = len(total) if larger(larger(a, b), larger(c, d)) + len(total) <= flat.size else dim
+                a, b, c, d = a + first, b + first, c + first, d + first
+                length = len(total) if larger(larger(a, b), larger(c, d)) + len(total) <= flat.size else columns
                 sa, sb, sc, sd = kind(s[k]), kind(s[k + 1]), kind(s[k + 2]), kind(s[k + 3])
                 for j in range(length):
                     two = sa * peek(flat, a + j) + sb * peek(flat, b + j)
                     total[j] += two + (sc * peek(flat, c + j) + sd * peek(flat, d + j))
             for k in range(count // 4 * 4, count):
-                row_add(rows, picked[k], kind(s[k]), total)
+                row_add(rows, picked[k], first, columns, kind(s[k]), total)
 
         return dense
 
-    def sparse(rows, picked, s, total):
+    def sparse(rows, picked, first, columns, s, total):
         for k in range(len(picked)):
-            row_add(rows, picked[k], total.dtype.type(s[k]), total)
+            row_add(rows, picked[k], first, columns, total.dtype.type(s[k]), total)
 
     return sparse
 
@@ -269,13 +319,14 @@ def _some_sum(rows, picked, s, total):
 # Tiles.
 
 
-def tile_predictors(rows, states, chains, begin, length, low, high, t, line, lines):
-    """t[line, i − low] = aᵢᵀx for the rows of a tile, x being so many coordinates of a state from `begin` on, which may
-    be padded with zeros; of several states, one or two for sparse rows, each `lines` further on.
+def tile_predictors(rows, first, count, states, chains, begin, length, low, high, t, line, lines):
+    """t[line, i − low] = aᵢᵀx for the rows of a tile, of so many columns from `first` on (of sparse rows all), x being
+    so many coordinates of a state from `begin` on, which may be padded with zeros; of several states, one or two for
+    sparse rows, each `lines` further on.
     """
 
 
-def tile_sum(rows, s, line, lines, low, high, tile, sums, chains, begin, length):
+def tile_sum(rows, first, count, s, line, lines, low, high, tile, sums, chains, begin, length):
     """Σ s[line, i − low]·aᵢ over the rows of a tile is added to so many coordinates of a sum from `begin` on; what is
     added beyond the row's end is of no use.
 
@@ -291,27 +342,28 @@ def _prefetch_tile(flat, begin, count):
 
 
 @njit(**PLAIN)
-def _fours(flat, dim, low, high, pad):
-    """The last row of a tile up to which rows may be read four by four, and `pad` numbers from each."""
+def _fours(flat, dim, low, high, reach):
+    """The last row of a tile up to which rows may be read four by four, and of each as many numbers as `reach`."""
     end = low + (high - low) // 4 * 4
-    while end > low and (end - 1) * dim + pad > flat.size:
+    while end > low and (end - 1) * dim + reach > flat.size:
         end -= 4
     return end
 
 
 @overload(tile_predictors, jit_options=QUICK)
-def _tile_predictors(rows, states, chains, begin, length, low, high, t, line, lines):
+def _tile_predictors(rows, first, count, states, chains, begin, length, low, high, t, line, lines):
     if is_a(rows, DenseRows):
 
-        def dense(rows, states, chains, begin, length, low, high, t, line, lines):
+        def dense(rows, first, count, states, chains, begin, length, low, high, t, line, lines):
             flat, dim, size = rows.flat, rows.dim, len(states) // chains
-            end = _fours(flat, dim, low, high, length)
+            end = _fours(flat, dim, low, high, first + length)
             for chain in range(chains):
                 x = states[chain * size + begin : chain * size + begin + length]
                 out = t[chain * lines + line]
                 for i in range(low, end, 4):
                     _prefetch_tile(flat, (low + TILE + (i - low) // 2) * dim, 2 * dim)
-                    a, b, c, d = i * dim, (i + 1) * dim, (i + 2) * dim, (i + 3) * dim
+                    a = i * dim + first
+                    b, c, d = a + dim, a + 2 * dim, a + 3 * dim
                     ta = tb = tc = td = x.dtype.type(0)
                     for j in range(length):
                         ta += peek(flat, a + j) * x[j]
@@ -320,17 +372,17 @@ def _tile_predictors(rows, states, chains, begin, length, low, high, t, line, li
                         td += peek(flat, d + j) * x[j]
                     out[i - low], out[i - low + 1], out[i - low + 2], out[i - low + 3] = ta, tb, tc, td
                 for i in range(end, high):
-                    out[i - low] = row_dot(rows, i, x)
+                    out[i - low] = row_dot(rows, i, first, count, x)
 
         return dense
 
-    def sparse(rows, states, chains, begin, length, low, high, t, line, lines):
+    def sparse(rows, first, count, states, chains, begin, length, low, high, t, line, lines):
         data, columns, starts = rows.data, rows.columns, rows.begin
-        x, first = states[begin * chains :], t[line]
+        x, out = states[begin * chains :], t[line]
         if chains == 1:
-            _sparse_dots(data, columns, starts[low : high + 1], x, first)
+            _sparse_dots(data, columns, starts[low : high + 1], x, out)
         else:
-            _twin_dots(data, columns, starts[low : high + 1], x, first, t[lines + line])
+            _twin_dots(data, columns, starts[low : high + 1], x, out, t[lines + line])
 
     return sparse
 
@@ -360,18 +412,19 @@ def _sparse_adds(data, columns, begin, s, total):
 
 
 @overload(tile_sum, jit_options=QUICK)
-def _tile_sum(rows, s, line, lines, low, high, tile, sums, chains, begin, length):
+def _tile_sum(rows, first, count, s, line, lines, low, high, tile, sums, chains, begin, length):
     if is_a(rows, DenseRows):
 
-        def dense(rows, s, line, lines, low, high, tile, sums, chains, begin, length):
+        def dense(rows, first, count, s, line, lines, low, high, tile, sums, chains, begin, length):
             flat, dim, size, kind = rows.flat, rows.dim, len(sums) // chains, tile.dtype.type
-            end = _fours(flat, dim, low, high, length)
+            end = _fours(flat, dim, low, high, first + length)
             for chain in range(chains):
                 total, slopes = sums[chain * size + begin : chain * size + begin + length], s[chain * lines + line]
-                tile[:] = 0
+                tile[:length] = 0
                 for i in range(low, end, 4):
                     _prefetch_tile(flat, (low + TILE + TILE // 2 + (i - low) // 2) * dim, 2 * dim)
-                    a, b, c, d, k = i * dim, (i + 1) * dim, (i + 2) * dim, (i + 3) * dim, i - low
+                    a, k = i * dim + first, i - low
+                    b, c, d = a + dim, a + 2 * dim, a + 3 * dim
                     sa, sb, sc, sd = kind(slopes[k]), kind(slopes[k + 1]), kind(slopes[k + 2]), kind(slopes[k + 3])
                     for j in range(length):
                         two = sa * peek(flat, a + j) + sb * peek(flat, b + j)
@@ -379,16 +432,16 @@ def _tile_sum(rows, s, line, lines, low, high, tile, sums, chains, begin, length
                 for j in range(length):
                     total[j] += np.float64(tile[j])
                 for i in range(end, high):
-                    row_add(rows, i, np.float64(slopes[i - low]), total)
+                    row_add(rows, i, first, count, np.float64(slopes[i - low]), total)
 
         return dense
 
-    def sparse(rows, s, line, lines, low, high, tile, sums, chains, begin, length):
-        total, first = sums[begin * chains :], s[line]
+    def sparse(rows, first, count, s, line, lines, low, high, tile, sums, chains, begin, length):
+        total, slopes = sums[begin * chains :], s[line]
         if chains == 1:
-            _sparse_adds(rows.data, rows.columns, rows.begin[low : high + 1], first, total)
+            _sparse_adds(rows.data, rows.columns, rows.begin[low : high + 1], slopes, total)
         else:
-            _twin_adds(rows.data, rows.columns, rows.begin[low : high + 1], first, s[lines + line], total)
+            _twin_adds(rows.data, rows.columns, rows.begin[low : high + 1], slopes, s[lines + line], total)
 
     return sparse
 

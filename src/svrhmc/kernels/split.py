@@ -30,9 +30,7 @@ class Rows(NamedTuple):
     values: Array
     together: int  # states of a group; the last may have fewer
     blocks: int  # of rows
-    predictors: int  # that have coefficients
-    columns: int  # coefficients of each
-    pad: int  # the same as they are laid for the pass
+    place: Integers  # of each coordinate in a state as it is laid for the pass
     width: int  # numbers of a state there
     aside: bool  # whether the states of a group lie side by side
 
@@ -126,7 +124,7 @@ def _pull_all(frame, gradients, spare, out):
 @njit(**PLAIN)
 def _pass(rows, us, totals, energy, valued):
     """Σ ℓ and Σ Jᵀs of all rows at each u, by one pass for each group of states."""
-    address, data, states, partial, values, together, blocks, predictors, columns, pad, width, aside = rows
+    address, data, states, partial, values, together, blocks, place, width, aside = rows
     chains, dim = us.shape
     for group in range(len(data)):
         first = group * together
@@ -135,7 +133,7 @@ def _pass(rows, us, totals, energy, valued):
         laid, sums = states[first * width :], partial[first * width * blocks :]
         worth = values[first * blocks :]
         for c in range(count):
-            _lay(us[first + c], predictors, columns, pad, laid[c if aside else c * width :], beside)
+            _lay(us[first + c], place, laid[c if aside else c * width :], beside)
         call_bound(address, data[group], 0, blocks, valued)
         for c in range(count):
             energy[first + c] = 0.0
@@ -144,27 +142,21 @@ def _pass(rows, us, totals, energy, valued):
             for block in range(blocks):
                 energy[first + c] += worth[block * count + c]
                 begin = block * size + (c if aside else c * width)
-                _take(sums[begin:], predictors, columns, pad, beside, totals[first + c])
+                _take(sums[begin:], place, beside, totals[first + c])
 
 
 @njit(**QUICK)
-def _lay(u, predictors, columns, pad, out, beside):
-    """A state as the pass reads it, each number so far beside the one before it; shared parameters last."""
-    for k in range(predictors):
-        for j in range(columns):
-            out[(k * pad + j) * beside] = u[k * columns + j]
-    for j in range(len(u) - predictors * columns):
-        out[(predictors * pad + j) * beside] = u[predictors * columns + j]
+def _lay(u, place, out, beside):
+    """A state as the pass reads it, each number so far beside the one before it."""
+    for j in range(len(u)):
+        out[place[j] * beside] = u[j]
 
 
 @njit(**QUICK)
-def _take(sums, predictors, columns, pad, beside, total):
+def _take(sums, place, beside, total):
     """Add to a total what lies so."""
-    for k in range(predictors):
-        for j in range(columns):
-            total[k * columns + j] += sums[(k * pad + j) * beside]
-    for j in range(len(total) - predictors * columns):
-        total[predictors * columns + j] += sums[(predictors * pad + j) * beside]
+    for j in range(len(total)):
+        total[j] += sums[place[j] * beside]
 
 
 @njit(**QUICK)

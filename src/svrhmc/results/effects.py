@@ -413,7 +413,7 @@ def level_averages(
     if baseline.loss.identity_link:
         return np.asarray(baseline.loss.mean(shifts) * w.sum()).reshape(*shifts.shape[:2], -1)
     at = Predictions(baseline, x, 0, None, groups)
-    if baseline.loss.blocks == 1:
+    if baseline.loss.blocks == 1 and not any(baseline.loss.widths):
         along = shifts.reshape(*shifts.shape[:2], -1)[..., 0]  # what rows share no level changes
         if (averages := _interpolated(at, along, w)) is not None:
             return averages
@@ -460,6 +460,9 @@ def _by_columns(
     """The same without a design, where every column is a number; those of the intercept, and others that are constant,
     are left out.
     """
+    if any(form.loss.widths):
+        why = "by columns alone nothing says which columns of several predictors are the same"
+        raise requirement("the posterior", "one of `fit` with a formula for each predictor", "one of arrays", why)
     x, blocks, width = draws_of.reported, form.loss.blocks, posterior.model.columns
     inner = draws_of.inner if posterior.group_effects is None else posterior.inner(len(x))
     first = int(posterior.units is not None and posterior.units.intercept)

@@ -51,6 +51,10 @@ def document_of(posterior: Fitted) -> Document:
     if model is None:
         raise no_rows("to predict from")
     loss = model.loss
+    if any(loss.widths):
+        why = "predict() has them, and save() keeps all of it"
+        allowed = "one whose first predictor alone has columns, to be exported"
+        raise requirement("the posterior", allowed, "one with a predictor of another parameter too", why)
     intercept = units is not None and units.intercept
     names, expressions = _columns(posterior, design, intercept)
     mean, factor, remainder, draws = _law(posterior)

@@ -124,7 +124,7 @@ def _standard_steps(posterior: Fitted) -> dict[str, float]:
     units, design = posterior.units, posterior.design
     if units is None or design is None:
         return {}
-    width, first = len(units.centre) + int(units.intercept), int(units.intercept)
+    width, first = units.columns + int(units.intercept), int(units.intercept)
     return {
         name: float(units.scale[j % width - first])
         for j, name in enumerate(posterior.names[: units.blocks * width])
@@ -178,5 +178,5 @@ def slopes_of(rows: Sequence[Coefficient], posterior: Fitted) -> list[Coefficien
     units = posterior.units
     if units is None:
         return list(rows)
-    width, first = len(units.centre) + int(units.intercept), int(units.intercept)
+    width, first = units.columns + int(units.intercept), int(units.intercept)
     return [row for j, row in enumerate(rows[: units.blocks * width]) if j % width >= first]

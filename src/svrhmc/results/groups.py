@@ -375,7 +375,7 @@ def contrasts_of(
     """Differences of the levels of a category or of a grouping factor, or of the cells of several categories."""
     level_ends(level)
     kept, design = posterior.group_effects, posterior.design
-    choices = {} if design is None else design.choices
+    choices = {} if design is None else design.own_choices
     if not isinstance(name, str):
         compared, draws = _cell_names(name, choices), whole("draws", draws, 2)
         name = ":".join(compared)
@@ -457,7 +457,7 @@ def _of_category(
                 break
             place += len(term.names)
         assert units is not None
-        count, width = len(term.names), len(units.centre) + int(design.intercept)
+        count, width = len(term.names), units.columns + int(design.intercept)
         for block in range(loss.blocks):
             values[:, len(known) - count :, block] = flat[:, block * width + place :][:, :count]
         return known, values, classes, "Differences of coefficients, on the scale of the linear predictor."

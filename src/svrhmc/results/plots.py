@@ -34,12 +34,12 @@ def steps_of(posterior: Fitted, places: Sequence[int], widths: Array) -> tuple[A
     units, design = posterior.units, posterior.design
     if units is None or widths.max() <= _ALIKE * widths.min():
         return np.ones(len(places)), ""
-    own = units.scale if units.step is None else units.step
+    own = (units.scale if units.step is None else units.step)[: units.columns]
     steps = own if design is None else design.typical_changes(own)
     every = np.concatenate(
         [np.tile(np.append(np.ones(int(units.intercept)), steps), units.blocks), np.ones(units.shared)]
     )
-    two = bool((steps != units.scale).any())
+    two = bool((steps != units.scale[: units.columns]).any())
     return every[list(places)], "for one standard deviation of a number" + (
         ", or from the baseline of a category" * two
     )

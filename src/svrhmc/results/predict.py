@@ -245,7 +245,7 @@ class SmoothRows:
 @part
 @dataclass(frozen=True)
 class Model:
-    """What a prediction needs of a target: its loss, and how many columns a row has."""
+    """What a prediction needs of a target: its loss, and how many columns the first predictor has."""
 
     loss: Loss
     columns: int
@@ -258,7 +258,7 @@ class Model:
 
     def at(self, X: Input, offset: npt.ArrayLike | None, units: Units | None = None) -> RowsForm:
         """New rows in the place of those of the target; refuses others than it has."""
-        columns = self.columns if units is None else len(units.centre)
+        columns = self.columns + sum(self.loss.widths) if units is None else len(units.centre)
         if columns or np.ndim(X) != 2 or not len(X) or np.shape(X)[1]:  # an intercept alone needs no columns
             given = make_rows(X).dim
             if given != columns:

@@ -472,7 +472,8 @@ def _prior(posterior: Fitted, rows: Sequence[Coefficient]) -> str:
 
 def _again(posterior: Fitted, command: str, python: str) -> str:
     design, seed = posterior.design, posterior.trace.seed
-    formula = design.formula if design is not None else "…"
+    formulas = ("…",) if design is None else design.formulas
+    formula = formulas[0] if len(formulas) == 1 else list(formulas)
     given = [f"{word}={name!r}" for word in _COLUMNS if design is not None and (name := getattr(design, word))]
     if design is not None and design.dropped:
         given.append("missing='drop'")

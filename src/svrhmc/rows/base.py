@@ -349,7 +349,7 @@ class DenseRows(Rows):
             passes.predict(one, np.zeros(self.dim))
             passes.combine(one, np.ones(1))
             if self.one_pass(loss):
-                state = np.zeros((1, loss.blocks * self.dim + loss.shared))
+                state = np.zeros((1, loss.windows(self.dim)[-1].coefficients.stop))
                 passes.RowsPass(one, loss, labels.chosen(slice(1)))(state, valued=False)
 
     def _compiled(self) -> ModuleType | None:

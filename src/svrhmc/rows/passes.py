@@ -51,20 +51,20 @@ class CompiledRows(Protocol):
 class RowsPass:
     """Σᵢ wᵢℓ(tᵢ, yᵢ) and its gradient at many states in one pass over the rows, tᵢ = offset + Jᵢx; of compiled losses.
 
-    rows: as one predictor sees them. labels: with an offset (n,), of the first predictor, or (n, m) of all of them.
+    rows: with the columns of all predictors. labels: with an offset (n,), of the first predictor, or (n, m) of all.
     kind: the precision of products, those of rows in float64 unless it is given, and of all that one predictor has.
     Threads share the rows, or the states where these are many; neither changes a digit, nor do other states.
     """
 
     def __init__(self, rows: CompiledRows, loss: Loss, labels: RowLabels, kind: npt.DTypeLike = np.float64) -> None:
         self.kind, self.number = np.dtype(kind), np.dtype(np.float64 if loss.tail else kind)
-        self.k, self.q, self.m, self.columns = loss.blocks, loss.shared, loss.blocks + loss.shared, rows.dim
+        windows = loss.windows(rows.dim)
+        self.m, self.layout = len(windows), rows.compiled.layout(windows, rows.dim, kind)
         y, offset, weights = labels
         added = np.zeros((0, 0)) if offset is None else offset.reshape(len(offset), -1)
         self.rows, self.dense = rows.compiled, rows.storage == "dense"
-        self.pad = self.rows.width(self.columns, kind)
         self.size, self.together = _block_rows(rows), _TOGETHER[rows.storage]
-        self.blocks, self.width = -(-rows.n // self.size), self.k * self.pad + self.q
+        self.blocks, self.width = -(-rows.n // self.size), int(self.layout.begin[-1])
         self.record, self.y = loss.record(self.number.type), fixed(y.astype(self.number, copy=False))
         self.added = fixed(added.astype(self.number, copy=False))
         self.weights = None if weights is None else fixed(weights.astype(self.number, copy=False))
@@ -120,9 +120,8 @@ class RowsPass:
 
 
 class PassRoom:
-    """Some states as compiled code reads them, and for each block of rows what these give at them.
-
-    Blocks of coefficients are padded as rows are; states of sparse rows lie side by side.
+    """Some states as compiled code reads them (`kernels.layout.Layout`; those of sparse rows side by side), and for
+    each block of rows what these give at them.
     """
 
     def __init__(self, by: RowsPass, count: int, states: Array, sums: Array, values: Array) -> None:
@@ -136,29 +135,19 @@ class PassRoom:
         by = self._by
         while len(self.shares) < count:
             t, s = (np.empty((self.count * lines, TILE), by.number) for lines in (2 * by.m + ROOM, by.m))
-            data = by.rows, by.record, by.y, by.added, by.weights, self.states, self.count, by.size
-            arguments = compiled.Summing(*data, np.empty(by.pad, by.kind), t, s, self.sums, self.values)
+            data = by.rows, by.layout, by.record, by.y, by.added, by.weights, self.states, self.count, by.size
+            tile = np.empty(np.diff(by.layout.begin).max(), by.kind)
+            arguments = compiled.Summing(*data, tile, t, s, self.sums, self.values)
             self.shares.append(Bound(compiled.pass_blocks, arguments))
 
     def fill(self, states: Array) -> None:
         """With states (count, dim)."""
-        by = self._by
-        if by.pad == by.columns:
-            self._laid(self.states)[:] = states
-            return
-        edge, laid = by.k * by.columns, self.states.reshape(self.count, -1)
-        blocks = laid[:, : by.k * by.pad].reshape(self.count, by.k, -1)
-        blocks[:, :, : by.columns] = states[:, :edge].reshape(self.count, by.k, -1)
-        laid[:, by.k * by.pad :] = states[:, edge:]
+        self._laid(self.states)[:, self._by.layout.place] = states
 
     def joined(self) -> tuple[Array, Array]:
         """Values and sums of all blocks, in their order."""
-        by, values, total = self._by, self.values.sum(axis=0), self._laid(self.sums.sum(axis=0))
-        if by.pad == by.columns:
-            return values, np.ascontiguousarray(total)
-        edge = by.k * by.pad
-        blocks = total[:, :edge].reshape(self.count, by.k, -1)[:, :, : by.columns].reshape(self.count, -1)
-        return values, np.concatenate([blocks, total[:, edge:]], axis=1)
+        total = self._laid(self.sums.sum(axis=0))
+        return self.values.sum(axis=0), np.ascontiguousarray(total[:, self._by.layout.place])
 
     def _laid(self, flat: Array) -> Array:
         """As (count, width)."""

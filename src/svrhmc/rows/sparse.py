@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,7 @@ from svrhmc.core.arrays import Array, Indices, digest, tally
 from svrhmc.core.deadline import SPARSE, looked, piece
 from svrhmc.core.errors import real_array
 from svrhmc.rows.base import DenseRows, Norms, Rows
-from svrhmc.rows.csr import CsrMatrix, checked_csr
+from svrhmc.rows.csr import CsrMatrix, Matrix, checked_csr
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
@@ -150,3 +151,16 @@ def is_sparse(X: object) -> TypeIs[CsrMatrix]:
     from scipy.sparse import issparse
 
     return bool(issparse(X))
+
+
+def beside(parts: Sequence[Matrix]) -> Matrix:
+    """Matrices side by side; sparse where one of them is."""
+    if len(parts) == 1:
+        return parts[0]
+    if any(hasattr(part, "format") for part in parts):
+        from scipy.sparse import csr_matrix, hstack
+
+        joined: CsrMatrix = csr_matrix(hstack([csr_matrix(part) for part in parts], format="csr"))
+        return joined
+    dense: Any = parts
+    return np.ascontiguousarray(np.concatenate(dense, axis=1))

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from svrhmc.checkpoint import Journal
-from svrhmc.core.arrays import Array
+from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.deadline import Budget
 from svrhmc.core.errors import optional, requirement, text
 from svrhmc.core.randomness import Purpose, Stream
@@ -57,6 +57,10 @@ class Units:
     standard deviation, or the difference of its two values where it has but two (None in old files). Where shared
     parameters are `lifted`, they stand in the place of the intercept, with the other sign, and take the centres up:
     c = c̃ + Σⱼ mⱼβⱼ, as thresholds of aᵀβ do.
+
+    Where shared parameters have predictors of their own, columns and steps of these follow those of the first one, and
+    `further` has for each of them how many columns it has and whether there is an intercept; 0 and 0 where all rows
+    share it.
     """
 
     centre: Array
@@ -67,6 +71,7 @@ class Units:
     response: float
     step: Array | None = None
     lifted: bool = False
+    further: Indices | None = None
 
     def require_sound(self) -> None:
         """Refuse what no columns have."""
@@ -76,6 +81,14 @@ class Units:
             raise requirement("units", "one centre and one scale for each column", f"shapes {self.centre.shape}")
         if not (np.isfinite(self.centre).all() and np.isfinite(self.scale).all() and (self.scale > 0).all()):
             raise requirement("units", "of finite centres and positive scales", "others")
+        if self.further is not None and (
+            self.further.ndim != 2
+            or self.further.shape[1] != 2
+            or self.further.min() < 0
+            or self.further[:, 0].sum() > len(self.centre)
+            or np.maximum(self.further.sum(axis=1), 1).sum() != self.shared
+        ):
+            raise requirement("units", "columns of further predictors, as many as there are", self.further.tolist())
         if self.blocks < 1 or self.shared < 0 or not np.isfinite(self.response):
             raise requirement("units", "of at least one block and a finite response", f"{self.blocks}, {self.shared}")
 
@@ -85,22 +98,42 @@ class Units:
         return self.blocks * self._width + self.shared
 
     @property
+    def columns(self) -> int:
+        """Those of the first predictor, without the intercept."""
+        return len(self.centre) - (0 if self.further is None else int(self.further[:, 0].sum()))
+
+    @property
     def _width(self) -> int:
-        return len(self.centre) + int(self.intercept)
+        return self.columns + int(self.intercept)
+
+    @property
+    def _pieces(self) -> list[_Piece]:
+        """The predictors that have columns or an intercept."""
+        own = slice(0, self.columns)
+        pieces = [_Piece(block * self._width, self.intercept, own) for block in range(self.blocks)]
+        place, column = self.blocks * self._width, self.columns
+        for count, one in [] if self.further is None else self.further.tolist():
+            if count or one:
+                pieces.append(_Piece(place, bool(one), slice(column, column + count)))
+            place, column = place + max(1, count + one), column + count
+        return pieces
 
     @property
     def factors(self) -> Array:
         """The diagonal of A."""
-        first = np.ones(int(self.intercept))
-        return np.concatenate([np.tile(np.concatenate([first, 1 / self.scale]), self.blocks), np.ones(self.shared)])
+        factors = np.ones(self.dim)
+        for piece in self._pieces:
+            factors[piece.slopes] = 1 / self.scale[piece.columns]
+        return factors
 
     def leaning(self) -> Iterator[tuple[int, Array]]:
         """The rows of A that are not its diagonal alone, those of intercepts or thresholds, with their places."""
-        for place in range(0, self.blocks * self._width, self._width) if self.intercept else ():
-            row = np.zeros(self.dim)
-            row[place] = 1.0
-            row[place + 1 : place + self._width] = -self.centre / self.scale
-            yield place, row
+        for piece in self._pieces:
+            if piece.intercept:
+                row = np.zeros(self.dim)
+                row[piece.place] = 1.0
+                row[piece.slopes] = -self.centre[piece.columns] / self.scale[piece.columns]
+                yield piece.place, row
         for place in range(self.blocks * self._width, self.dim) if self.lifted else ():
             row = np.zeros(self.dim)
             row[place], row[: self._width] = 1.0, self.centre / self.scale
@@ -125,20 +158,28 @@ class Units:
         return self._map(x, self.scale, self.centre)
 
     def rows(self, X: Any) -> Any:
-        """Rows of the columns as they came, in the variables of the model: standardised, after a column of ones."""
+        """Rows of the columns as they came, in the variables of the model: standardised, those of each predictor after
+        a column of ones.
+        """
+        pieces = self._pieces[self.blocks - 1 :]
         if hasattr(X, "format"):  # SciPy's, which no centre is taken from
             from scipy.sparse import csr_matrix, diags, hstack
 
             scaled = csr_matrix(X @ diags(1 / self.scale))
             ones = csr_matrix(np.ones((scaled.shape[0], 1)))
-            return csr_matrix(hstack([ones, scaled])) if self.intercept else scaled
+            parts = [part for piece in pieces for part in ([ones] * piece.intercept + [scaled[:, piece.columns]])]
+            return csr_matrix(hstack(parts)) if len(parts) > 1 else scaled
         X = np.asarray(X)
-        out = np.empty((len(X), self._width), X.dtype if X.dtype == np.float32 else np.float64)
-        first = int(self.intercept)
-        out[:, :first] = 1.0
-        for begin in range(0, len(X), _BLOCK):
-            some = slice(begin, begin + _BLOCK)
-            out[some, first:] = (X[some] - self.centre) / self.scale
+        width = sum(piece.slopes.stop - piece.place for piece in pieces)
+        out = np.empty((len(X), width), X.dtype if X.dtype == np.float32 else np.float64)
+        end = 0
+        for piece in pieces:
+            first, own = end + int(piece.intercept), piece.columns
+            out[:, end:first] = 1.0
+            end = first + own.stop - own.start
+            for begin in range(0, len(X), _BLOCK):
+                some = slice(begin, begin + _BLOCK)
+                out[some, first:end] = (X[some, own] - self.centre[own]) / self.scale[own]
         return out
 
     def rows_by_column(self, X: Any) -> Any:
@@ -156,16 +197,29 @@ class Units:
 
     def _map(self, x: Array, factor: Array, lean: Array) -> Array:
         """Slopes times their factor, and Σⱼ leanⱼxⱼ added to the intercept of their block, or taken from thresholds."""
-        out, first = np.array(x, np.float64), int(self.intercept)
-        for block in range(self.blocks):
-            begin = block * self._width
-            some = slice(begin + first, begin + self._width)
-            if self.intercept:
-                out[..., begin] = x[..., begin] + (np.asarray(x)[..., some] * lean).sum(axis=-1)
-            out[..., some] = x[..., some] * factor
+        out = np.array(x, np.float64)
+        for piece in self._pieces:
+            some, own = piece.slopes, piece.columns
+            if piece.intercept:
+                out[..., piece.place] = x[..., piece.place] + (np.asarray(x)[..., some] * lean[own]).sum(axis=-1)
+            out[..., some] = x[..., some] * factor[own]
         if self.lifted:
             out[..., self.blocks * self._width :] -= (np.asarray(x)[..., : self._width] * lean).sum(axis=-1)[..., None]
         return out
+
+
+class _Piece(NamedTuple):
+    """A predictor: where its coefficients begin in x, whether the first is an intercept, and its columns."""
+
+    place: int
+    intercept: bool
+    columns: slice
+
+    @property
+    def slopes(self) -> slice:
+        """The places of its coefficients but the intercept."""
+        begin = self.place + int(self.intercept)
+        return slice(begin, begin + self.columns.stop - self.columns.start)
 
 
 class ReportedCoordinates:

@@ -24,6 +24,7 @@ class FitArguments:
     file: Path | None
     target: str
     formula: str
+    further: tuple[str, ...]  # formulas of other parameters
     family: str
     weights: str
     offset: str
@@ -70,11 +71,13 @@ class FitArguments:
         for option, values in (("--na", self.reading.na), ("--text", self.reading.as_text)):
             for value in values:
                 words += [option, value]
+        words += [word for one in self.further for word in ("--formula", one)]
         return shlex.join([*words, "--out", str(self.out)])
 
     def python(self, formula: str) -> str:
         """The same in Python, for a table that is at hand."""
-        words = [repr(formula), "table", *([repr(self.family)] if self.family else [])]
+        formulas = repr([formula, *self.further] if self.further else formula)
+        words = [formulas, "table", *([repr(self.family)] if self.family else [])]
         words += [f"{option.removeprefix('--')}={name!r}" for option, name in self.columns.items()]
         words += [f"missing={self.missing!r}"] if self.missing != DEFAULTS["missing"] else []
         defaults = {name: value for name, value in usual_settings().items() if name != "seed"}

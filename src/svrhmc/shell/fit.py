@@ -18,7 +18,7 @@ from rich.table import Table
 
 from svrhmc.checkpoint import remove_checkpoint
 from svrhmc.core import processes
-from svrhmc.core.errors import CheckpointError, CheckpointInUseError, DataError, VerdictWarning, one_of
+from svrhmc.core.errors import CheckpointError, CheckpointInUseError, DataError, VerdictWarning, one_of, requirement
 from svrhmc.core.progress import Progress, stage
 from svrhmc.fitting.labels import Response, response_of
 from svrhmc.fitting.regression import fit, posterior_of, regression, require_settings
@@ -53,8 +53,12 @@ def fit_command(
     ] = None,
     target: Annotated[str, typer.Option(help="The column to be explained.")] = "",
     formula: Annotated[
-        str, typer.Option(help="Such as 'age * plan + s(income) + (1 | region)'; else all other columns.")
-    ] = "",
+        list[str] | None,
+        typer.Option(
+            help="Such as 'age * plan + s(income) + (1 | region)'; else all other columns. Again for other "
+            "parameters: 'sigma ~ age'."
+        ),
+    ] = None,
     family: Annotated[
         str,
         typer.Option(
@@ -114,7 +118,7 @@ def fit_command(
     reading = Reading(delimiter, encoding, tuple(na or ()), decimal, tuple(text or ()))
     folder = out if out is not None else Path(f"{_stem(Path(_EXAMPLE) if file is None else file)}-fit")
     arguments = FitArguments(
-        file, target, formula, family, weights, offset, exposure, trials,
+        file, target, *_formulas(formula or []), family, weights, offset, exposure, trials,
         missing, folder, draws, tolerance, seed, budget, reading,
     )  # fmt: skip
     shown: Progress = True if progress else False if as_json or quiet else None
@@ -124,6 +128,14 @@ def fit_command(
             _fit(arguments, example, loo, shown, as_json, quiet)
     else:
         _fit(arguments, file, loo, shown, as_json, quiet)
+
+
+def _formulas(given: list[str]) -> tuple[str, tuple[str, ...]]:
+    """That of the target, and those of other parameters, which say what they are of."""
+    first, *further = given or [""]
+    if odd := [one for one in further if "~" not in one]:
+        raise requirement("--formula", "'parameter ~ terms' where it is given again", repr(odd[0]))
+    return first, tuple(further)
 
 
 def _fit(arguments: FitArguments, file: Path, loo: bool | None, progress: Progress, as_json: bool, quiet: bool) -> None:
@@ -208,7 +220,7 @@ def _fitted(arguments: FitArguments, data: Read, formula: str, settings: dict[st
         model = regression(data.X, response.coded(column), response.loss, names=data.names, classes=classes)
         return posterior_of(model, **settings)
     return fit(
-        formula,
+        [formula, *arguments.further],
         data.table,
         family,
         weights=arguments.weights or None,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,6 +19,7 @@ from svrhmc.core.arrays import Array, Indices, Values
 from svrhmc.core.errors import DataError, requirement
 from svrhmc.priors.groups import Group, Smooth
 from svrhmc.rows.csr import CsrMatrix, Matrix
+from svrhmc.rows.sparse import beside
 from svrhmc.tables import formula as grammar
 from svrhmc.tables import smooths as smoothing
 from svrhmc.tables.columns import CATEGORY, NUMBER, Column, Columns, Level, columns_of, names_of
@@ -53,7 +55,8 @@ class Design:
     """formula, response and terms; whether there is an intercept; the classes of the response, the last of two being
     the one whose probability is modelled; the columns that offsets, exposures and trials come from; how many rows were
     left out because of missing values; why this family, where none was named; what a user should know of how labels
-    were taken (`notes`); what varies by groups (`groups`); and the smooths (`smooths`).
+    were taken (`notes`); what varies by groups (`groups`); the smooths (`smooths`); and the designs of parameters that
+    have predictors of their own (`further`), whose columns follow those of the terms.
     """
 
     formula: str
@@ -71,6 +74,7 @@ class Design:
     group_terms: Indices | None = field(default=None, repr=False)  # as `svrhmc.tables.groups` writes them
     smooth_terms: Indices | None = field(default=None, repr=False)  # as `svrhmc.tables.smooths` writes them
     notes: tuple[str, ...] = ()
+    further_terms: tuple[str, ...] = ()  # of each further predictor formula, name, terms, and "1" with an intercept
     transforms: ClassVar[Mapping[str, Callable[..., object]]] = {}
 
     def require_sound(self) -> None:
@@ -78,6 +82,8 @@ class Design:
         from_text(self.terms)
         from_numbers(self.group_terms)
         smoothing.from_numbers(self.smooth_terms)
+        for design in self.further:
+            from_text(design.terms)
 
     def with_transforms(self, transforms: Mapping[str, Callable[..., object]]) -> Design:
         """The same with functions that its formula calls by name, which no file holds."""
@@ -94,6 +100,26 @@ class Design:
     def names(self) -> tuple[str, ...]:
         """Of the columns, without the intercept."""
         return tuple(name for term in self.made_of for name in term.names)
+
+    @cached_property
+    def further(self) -> tuple[Design, ...]:
+        """The designs of parameters that have predictors of their own; the response of each is its name."""
+        parts = zip(*(self.further_terms[k::4] for k in range(4)), strict=True)
+        return tuple(
+            Design(formula, name, terms, one == "1").with_transforms(self.transforms)
+            for formula, name, terms, one in parts
+        )
+
+    @property
+    def formulas(self) -> tuple[str, ...]:
+        """Those that `fit` was given: of the response, and of further predictors."""
+        others = [design.formula for design in self.further]
+        return (self.formula.removesuffix("".join(f"; {one}" for one in others)), *others)
+
+    @property
+    def _designs(self) -> tuple[Design, ...]:
+        """This one, and then the further ones."""
+        return (self, *self.further)
 
     @cached_property
     def groups(self) -> tuple[GroupDesign, ...]:
@@ -113,7 +139,9 @@ class Design:
     @property
     def coefficient_variables(self) -> tuple[str, ...]:
         """The columns of a table that the coefficients need."""
-        return tuple(dict.fromkeys(name for term in self.made_of for name in term.variables))
+        return tuple(
+            dict.fromkeys(name for design in self._designs for term in design.made_of for name in term.variables)
+        )
 
     @property
     def group_variables(self) -> tuple[str, ...]:
@@ -123,11 +151,16 @@ class Design:
     @property
     def baselines(self) -> tuple[str, ...]:
         """The levels that the columns of their categories are compared with."""
-        return tuple(term.baseline for term in self.made_of if term.baseline)
+        return tuple(term.baseline for design in self._designs for term in design.made_of if term.baseline)
 
     @property
     def choices(self) -> dict[str, tuple[Level, ...]]:
         """The levels of the variables that are categories, the baseline first."""
+        return {name: levels for design in self._designs for name, levels in design.own_choices.items()}
+
+    @property
+    def own_choices(self) -> dict[str, tuple[Level, ...]]:
+        """The same of the first formula alone."""
         return {name: levels for term in self.made_of for name, levels in term.choices.items()}
 
     @property
@@ -158,7 +191,8 @@ class Design:
         to the predictor of every row.
         """
         varies = any(name in term.variables for group in self.groups for term in group.terms)
-        return not varies and [term.kind for term in self.made_of if name in term.variables] == ["category"]
+        kinds = [[term.kind for term in design.made_of if name in term.variables] for design in self._designs]
+        return not varies and all(own in ([], ["category"]) for own in kinds)
 
     @cached_property
     def plain_columns(self) -> frozenset[str]:
@@ -225,7 +259,10 @@ class Design:
         return None
 
     def matrix(self, columns: Columns) -> Matrix:
-        """Dense, or sparse where most columns are levels."""
+        """Dense, or sparse where most columns are levels; with those of further predictors."""
+        return beside([design._own_matrix(columns) for design in self._designs])
+
+    def _own_matrix(self, columns: Columns) -> Matrix:
         coded = sum(len(term.names) for term in self.made_of if term.kind == "category")
         others = sum(len(term.names) for term in self.made_of if term.kind != "category")
         if coded > max(_SPARSE, _SHARE * others):
@@ -299,8 +336,11 @@ def designed(
     drop: bool = False,
     transforms: Mapping[str, Callable[..., object]] | None = None,
     learned: Design | None = None,
+    further: Mapping[str, str] = MappingProxyType({}),
 ) -> Designed:
     """The rows of a regression.
+
+    further: formulas of parameters that have predictors of their own, by their names.
 
     extra: further columns that are wanted, such as weights. drop: whether rows with missing values are left out; else
     they are refused, with their numbers by column. transforms: functions that the formula calls, by name, beside those
@@ -311,8 +351,10 @@ def designed(
     (('age', 'plan[b]'), ('plan[a]',))
     """
     given = require_transforms(transforms)
-    made = parsed(formula, names_of(table))
-    columns = columns_of(table, dict.fromkeys([*wanted(made), *extra]))
+    available = names_of(table)
+    made = parsed(formula, available)
+    others = parsed_further(further, made, available)
+    columns = columns_of(table, dict.fromkeys([*wanted(made, others.values()), *extra]))
     gaps, kept = columns.gaps(), np.ones(columns.n, bool)
     if gaps and not drop:
         raise missing_values(gaps)
@@ -326,7 +368,16 @@ def designed(
         rows = Rows(some.series(), some.n, given, {})
         return rows.state, encoded(terms, constant, rows, some.n)[1]
 
-    design = design_of(formula, made, columns, given, encode) if learned is None else learned.with_transforms(given)
+    if learned is None:
+        design = design_of(formula, made, columns, given, encode)
+        stored: list[str] = []
+        for name, one in others.items():
+            terms = to_text(_terms(one.terms, columns, one.intercept, encode))
+            stored += [further[name], name, terms, str(int(one.intercept))]
+        joined = "; ".join([formula, *further.values()])
+        design = replace(design, formula=joined, further_terms=tuple(stored)).with_transforms(given)
+    else:
+        design = learned.with_transforms(given)
     X = design.matrix(columns)
     groups: list[Group | Smooth] = [group.made(columns) for group in design.groups]
     groups += [smooth.made(columns) for smooth in design.smooths]
@@ -376,9 +427,28 @@ def design_of(formula: str, made: Parsed, columns: Columns, transforms: Transfor
     return design
 
 
-def wanted(made: Parsed) -> list[str]:
-    """The columns that a formula needs."""
-    return list(dict.fromkeys([*made.response.variables, *made.variables]))
+def parsed_further(further: Mapping[str, str], made: Parsed, available: Sequence[str]) -> dict[str, Parsed]:
+    """Formulas of parameters beside that of the response, by name."""
+    return {name: _parsed_parameter(text, made, available) for name, text in further.items()}
+
+
+def _parsed_parameter(text: str, made: Parsed, available: Sequence[str]) -> Parsed:
+    """The formula of a parameter, which has no groups, no smooths, and nothing of the response in it."""
+    other = parsed(text, [name for name in available if name not in made.response.variables])
+    if other.groups or other.smooths:
+        why = "effects of groups and smooths stand in the first formula, that of the response, alone"
+        raise unusable(text, why)
+    if both := set(other.variables) & set(made.response.variables):
+        raise unusable(text, f"the response {min(both)!r} stands in it")
+    if not (other.terms or other.intercept):
+        raise unusable(text, "it has no term and no intercept: leave it out, and all rows share the parameter")
+    return other
+
+
+def wanted(made: Parsed, others: Iterable[Parsed] = ()) -> list[str]:
+    """The columns that a formula needs, and those of others."""
+    more = [name for other in others for name in other.variables]
+    return list(dict.fromkeys([*made.response.variables, *made.variables, *more]))
 
 
 def _require_separate(

@@ -18,7 +18,7 @@ by `svrhmc.tables.expressions`. Nothing is evaluated.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -189,6 +189,68 @@ def parsed(formula: str, available: Sequence[str]) -> Parsed:
             f"the formula must read 'response ~ terms', such as 'y ~ age + C(plan)'; got {_short(formula)}."
         )
     return _Parser(str(formula), available).formula()
+
+
+class Formulas(NamedTuple):
+    """The formula of a response, and those of parameters by their names, each with its name before ~."""
+
+    main: str
+    further: Mapping[str, str]
+
+    def __str__(self) -> str:
+        return "; ".join([self.main, *self.further.values()])
+
+
+def formulas_of(given: object) -> Formulas:
+    """One formula, a list of them, or a dictionary of them by what they are for.
+
+    The first of a list is that of the response. In a dictionary it is the one that stands under its response, or under
+    "mu"; the others may leave out what stands before ~.
+
+    >>> formulas_of({"y": "y ~ x + (1 | g)", "sigma": "~ z"})
+    Formulas(main='y ~ x + (1 | g)', further={'sigma': 'sigma ~ z'})
+    >>> formulas_of(["y ~ x", "sigma ~ z"]).further
+    {'sigma': 'sigma ~ z'}
+    """
+    if isinstance(given, str):
+        return Formulas(given, {})
+    if isinstance(given, Mapping):
+        pairs = [(str(name), text) for name, text in given.items()]
+    elif isinstance(given, Sequence):
+        pairs = [("", text) for text in given]
+    else:
+        raise DataError(f"the formula must be a text, a list of them or a dictionary; got {type(given).__name__}.")
+    if not pairs or not all(isinstance(text, str) for _, text in pairs):
+        raise DataError("formulas must be texts, the first one that of the response, such as 'y ~ x'; got others.")
+    sides = [(name, *_sides(name, text)) for name, text in pairs]
+    full = [place for place, (name, left, _) in enumerate(sides) if left and name in ("", left, _MEAN)]
+    at_response = [place for place in full if not isinstance(given, Mapping) or sides[place][0] == _MEAN] or full or [0]
+    place = at_response[0]
+    name, left, right = sides.pop(place)
+    further: dict[str, str] = {}
+    for other, own, terms in sides:
+        key = own or other
+        if other and own and own != other:
+            raise DataError(f"the formula of {other!r} says that it is of {own!r}: write {other!r}: '~ {terms}'.")
+        if not key:
+            raise DataError(f"the formula '~ {terms}' must say what it is of, such as 'sigma ~ {terms}'.")
+        if key in further:
+            raise DataError(f"{key!r} has two formulas: take one of them out.")
+        further[key] = f"{key} ~ {terms}"
+    if name not in ("", left, _MEAN) and left:
+        raise DataError(f"the formula of {name!r} says that it is of {left!r}: take one name for the response.")
+    return Formulas(f"{left or quoted(name)} ~ {right}" if name or left else right, further)
+
+
+_MEAN = "mu"  # under which others have the formula of the response
+
+
+def _sides(name: str, text: str) -> tuple[str, str]:
+    """What stands before ~ and after it, without spaces around it."""
+    left, tilde, right = text.partition("~")
+    if not tilde and not name:
+        raise DataError(f"a formula reads 'response ~ terms' or 'parameter ~ terms'; got {_short(text)}.")
+    return (left.strip(), right.strip()) if tilde else ("", text.strip())
 
 
 def terms_of(text: str) -> tuple[tuple[Term, ...], bool]:

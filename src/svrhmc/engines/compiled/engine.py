@@ -43,7 +43,6 @@ from svrhmc.engines.base import (
     quiet,
 )
 from svrhmc.families.base import Loss
-from svrhmc.families.primitives import Fields
 from svrhmc.gradients import NEVER, Memory, Recipe
 from svrhmc.kernels import frames, layout, loop, passes, priors
 from svrhmc.kernels.layout import ROOM, Models, Noise
@@ -269,19 +268,13 @@ def apart(shape: int | tuple[int, ...], kind: np.dtype[np.generic] | type[np.gen
 
 
 def row_width(model: Models, dim: int) -> int:
-    """To how many numbers a pass reads a row."""
-    return int(model.width) if isinstance(model, layout.Model) else dim
+    """To how many numbers a pass reads a row, at most."""
+    return int(np.diff(model.layout.begin).max()) if isinstance(model, layout.Model) else dim
 
 
 def state_width(model: Models, dim: int) -> int:
-    """Numbers of a state whose blocks are each as long as that; one block for most losses."""
-    k, q = predictors_of(getattr(model, "loss", None))
-    return k * row_width(model, dim) + q
-
-
-def predictors_of(loss: Fields) -> tuple[int, int]:
-    """(k, q) of a record."""
-    return int(getattr(loss, "blocks", 1)), int(getattr(loss, "shared", 0))
+    """Numbers of a state as a pass reads it."""
+    return int(model.layout.begin[-1]) if isinstance(model, layout.Model) else dim
 
 
 def entry_kind(model: Models) -> np.dtype[np.floating]:
@@ -362,7 +355,7 @@ def plain_model(form: RowsForm) -> layout.Model:
     rows = form.rows.seen_once
     model = layout.Model(
         rows=rows.compiled,
-        width=rows.compiled.width(rows.dim, kind),
+        layout=rows.compiled.layout(form.loss.windows(rows.dim), rows.dim, kind),
         y=fixed(form.y.astype(number)),
         prior=fixed(form.prior_precision),
         prior_force=fixed(form.prior_precision * form.prior_mean),
@@ -410,7 +403,7 @@ def longer(model: Models) -> layout.Model:
 
 def row_shape(model: Models) -> tuple[int, ...]:
     """Of what is kept of a row: the numbers of its predictors, (m,); of a quadratic ()."""
-    return (sum(predictors_of(model.loss)),) if isinstance(model, layout.Model) else ()
+    return (len(model.layout.first),) if isinstance(model, layout.Model) else ()
 
 
 def row_lines(model: Models) -> tuple[int, ...]:

@@ -152,7 +152,7 @@ class Trajectories:
         passes = [room.shares[0] for room in self._rooms]
         data, (states, sums, values) = np.array([share.data for share in passes]), flat
         self._rows = split.Rows(
-            passes[0].address, data, states, sums, values, rows.together, rows.blocks, rows.k, rows.columns, rows.pad,
+            passes[0].address, data, states, sums, values, rows.together, rows.blocks, rows.layout.place,
             rows.width, not rows.dense,
         )  # fmt: skip
         shapes = 5 * [(count, dim)] + 3 * [(count,)] + [(dim,)]

@@ -25,7 +25,7 @@ from svrhmc.core.jax import Tree
 from svrhmc.engines.jax import gpu
 from svrhmc.engines.jax.maps import Arrays, Map
 from svrhmc.engines.jax.operations import EXACT, Batch, Operations, Source
-from svrhmc.families.base import Formulas, Record
+from svrhmc.families.base import Formulas, Record, Window
 from svrhmc.families.primitives import array_primitives
 from svrhmc.models.placement import OnDevice, Place, cut_over
 from svrhmc.priors.terms import HALF_POWER, HALF_STUDENT, LAPLACE, STUDENT
@@ -84,13 +84,12 @@ def _has_blocks(record: type[Record]) -> bool:
 class Design:
     """Rows aᵢ of a design matrix, dense ("X") or sparse ("columns" and "values" of as many entries in every row).
 
-    x has `blocks` times the columns of the matrix, `width`, and then `shared` parameters that are predictors of every
-    row by themselves: m = blocks + shared. dtype: of the matrix.
+    width: the columns of the matrix. windows: those that each of the m predictors sees, with its coefficients in x; as
+    if it saw all, where the coefficients of others are 0. dtype: of the matrix.
     """
 
     width: int
-    blocks: int
-    shared: int
+    windows: tuple[Window, ...]
     sparse: bool
     dtype: np.dtype[np.floating]
 
@@ -100,41 +99,71 @@ class Design:
         rows: Tree = form.rows.seen_once
         sparse = rows.storage == "sparse"
         arrays = dict(zip(("columns", "values"), padded(rows.X), strict=True)) if sparse else {"X": rows.X}
-        return Design(rows.dim, form.loss.blocks, form.loss.shared, sparse, rows.X.dtype), arrays
+        return Design(rows.dim, form.loss.windows(rows.dim), sparse, rows.X.dtype), arrays
 
     @property
     def predictors(self) -> int:
         """m: how many predictors see a row."""
-        return self.blocks + self.shared
+        return len(self.windows)
+
+    @property
+    def seeing(self) -> list[int]:
+        """The predictors that see columns; the others are parameters that all rows share."""
+        return [c for c, window in enumerate(self.windows) if not window.shared]
+
+    @property
+    def shared(self) -> list[int]:
+        """The predictors that are parameters which all rows share."""
+        return [c for c, window in enumerate(self.windows) if window.shared]
 
     def predict(self, rows: Arrays, x: jax.Array) -> jax.Array:
         """aᵢᵀx at one state: (rows, m)."""
-        edge = self.blocks * self.width
-        coefficients = x[:edge].reshape(self.blocks, self.width)
+        seeing, shared = self.seeing, self.shared
+        coefficients = jnp.stack([self._padded(x[window.coefficients], window) for window in self._of(seeing)])
         if self.sparse:
             t = jnp.einsum("ie,iek->ik", rows["values"].astype(jnp.float64), coefficients.T[rows["columns"]])
         else:  # in this order, as else XLA transposes what it gives for all chains
             t = jnp.einsum("kd,id->ki", coefficients.astype(self.dtype), rows["X"], precision=EXACT).T
             t = t.astype(jnp.float64)
-        return jnp.concatenate([t, jnp.broadcast_to(x[edge:], (len(t), self.shared))], axis=1)
+        own = _chosen(x, [window.place for window in self._of(shared)])
+        both = jnp.concatenate([t, jnp.broadcast_to(own, (len(t), len(shared)))], axis=1)
+        return _chosen(both, np.argsort(seeing + shared).tolist())
 
     def combine(self, rows: Arrays, slopes: jax.Array) -> jax.Array:
         """Σᵢ sᵢaᵢ: (rows, m) → (dim,)."""
-        by_block = slopes[:, : self.blocks].T
+        seeing, shared = self.seeing, self.shared
+        by_block = _chosen(slopes, seeing).T
         if self.sparse:
             values = rows["values"].astype(jnp.float64) * by_block[:, :, None]
-            columns, total = rows["columns"].ravel(), jnp.zeros((self.blocks, self.width))
-            total = total.at[:, columns].add(values.reshape(self.blocks, -1))
+            columns, total = rows["columns"].ravel(), jnp.zeros((len(by_block), self.width))
+            total = total.at[:, columns].add(values.reshape(len(by_block), -1))
         else:
             total = self._combine_dense(rows["X"], by_block.astype(self.dtype))
-        return jnp.concatenate([total.ravel(), slopes[:, self.blocks :].sum(axis=0)])
+        sums = _chosen(slopes, shared).sum(axis=0)
+        parts = {c: total[k, self.windows[c].columns] for k, c in enumerate(seeing)}
+        parts |= {c: sums[k : k + 1] for k, c in enumerate(shared)}
+        return jnp.concatenate([parts[c] for c in range(self.predictors)])
+
+    def _of(self, predictors: list[int]) -> list[Window]:
+        return [self.windows[c] for c in predictors]
+
+    def _padded(self, part: jax.Array, window: Window) -> jax.Array:
+        """The coefficients of a predictor as if it saw all columns."""
+        return jnp.pad(part, (window.first, self.width - window.first - window.width))
 
     def _combine_dense(self, X: jax.Array, slopes: jax.Array) -> jax.Array:
         """Group by group of rows, whose sums are added in float64, and what is left."""
         whole = len(X) // _GROUP * _GROUP
-        groups = slopes[:, :whole].reshape(self.blocks, -1, _GROUP), X[:whole].reshape(-1, _GROUP, self.width)
+        groups = slopes[:, :whole].reshape(len(slopes), -1, _GROUP), X[:whole].reshape(-1, _GROUP, self.width)
         total = jnp.einsum("kgi,gid->gkd", *groups, precision=EXACT).sum(axis=0, dtype=jnp.float64)
         return total + jnp.matmul(slopes[:, whole:], X[whole:], precision=EXACT)
+
+
+def _chosen(array: jax.Array, places: list[int]) -> jax.Array:
+    """Some places of the last axis; of a run of them, a slice."""
+    run = places == list(range(places[0], places[0] + len(places))) if places else True
+    low = places[0] if places else 0
+    return array[..., low : low + len(places)] if run else array[..., np.array(places)]
 
 
 def padded(matrix: CsrMatrix) -> tuple[Integers, Reals]:
@@ -158,6 +187,7 @@ class RowOperations(Operations):
 
     n: int
     record: type[Record]
+    sizes: tuple[int, int]  # predictors of all columns, and further ones
     design: Design
     map: Map
     removed: int
@@ -180,7 +210,8 @@ class RowOperations(Operations):
         shared = {"numbers": np.array(form.loss.numbers, np.float64), **map_arrays, **prior_arrays(form)}
         row = {name: jax.ShapeDtypeStruct(array.shape[1:], array.dtype) for name, array in data.items()}
         place = OnDevice(n, row, n)
-        return Source(RowOperations(n, form.loss.kernel, design, variables, order, place), shared, data)
+        sizes = form.loss.blocks, m - form.loss.blocks
+        return Source(RowOperations(n, form.loss.kernel, sizes, design, variables, order, place), shared, data)
 
     def cut(self, mesh: Mesh, data: Tree) -> tuple[Operations, jax.Array]:
         """In sections, each of which is summed at once."""
@@ -208,7 +239,7 @@ class RowOperations(Operations):
 
     def loss(self, numbers: jax.Array) -> Record:
         """The family's record with its numbers."""
-        sizes = (self.design.blocks, self.design.shared) if _has_blocks(self.record) else ()
+        sizes = self.sizes if _has_blocks(self.record) else ()
         return self.record(*(numbers[k] for k in range(len(numbers))), *sizes)
 
     def _slopes(self, rows: Arrays, numbers: jax.Array, u: jax.Array) -> jax.Array:
