@@ -12,7 +12,7 @@ from svrhmc.density import gaussian_scales
 from svrhmc.density.gaussian_scales import GaussianScales, refusal
 from svrhmc.exact import marginal
 from svrhmc.posterior import usual_settings
-from svrhmc.sampling import groups
+from svrhmc.sampling import scales
 from svrhmc.sampling.correction import error_of_mean
 from svrhmc.sampling.drawing import Drawing
 from svrhmc.sampling.run import find_answer
@@ -270,7 +270,7 @@ def test_a_run_cut_short_goes_on_to_the_same_draws(model, answer, after, tmp_pat
     monkeypatch.setattr(Drawing, "_record", counted)
     with pytest.raises(KeyboardInterrupt):
         answer_of(model, 200, seed=5, threads=1, checkpoint=tmp_path / "cut")
-    monkeypatch.setattr(groups, "find_scales", lambda *_: pytest.fail("the scales were searched for again"))
+    monkeypatch.setattr(scales, "find_scales", lambda *_: pytest.fail("the scales were searched for again"))
     again = answer_of(model, 200, seed=5, threads=1, checkpoint=tmp_path / "cut")
     assert (again.trace.draws == answer.trace.draws).all()
     assert (again.group_effects.draws == answer.group_effects.draws).all()

@@ -23,6 +23,7 @@ from svrhmc.shell.app import app
 from svrhmc.tables.columns import columns_of
 from svrhmc.tables.design import Design, designed
 from svrhmc.tables.formula import parsed
+from svrhmc.targets import glm
 from svrhmc.targets.priors import LKJ, Exponential, HalfNormal, Normal
 
 COLUMNS = ["y", "x", "z", "a", "b", "g", "my school", "plan"]
@@ -409,10 +410,11 @@ def test_correlations_of_one_column_have_no_prior():
 
 
 def test_an_effect_of_each_row_needs_another_law_than_that_of_the_noise(reached):
-    with pytest.raises(
-        DataError, match=r"'id' has a level for each of the 60 rows.*cannot be told from that of the noise"
-    ):
+    why = r"levels of \(1 \| id\) must be fewer.*one for each of 60 rows.*cannot be told from that of the noise"
+    with pytest.raises(ValueError, match=why):
         svrhmc.fit("y ~ x + (1 | id)", table())
+    with pytest.raises(ValueError, match="one for each of 5 rows"):
+        glm(np.ones((5, 1)), np.arange(5.0), "gaussian", groups=[Group(np.arange(5))])
     assert reached("y ~ x + (1 | id)", noise_variance=1.0)["groups"][0].count == 60
     assert reached("events ~ x + (1 | id)", family="poisson")["groups"][0].count == 60
     assert reached("y ~ x + (0 + x | id)")["groups"][0].count == 60

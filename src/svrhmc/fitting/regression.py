@@ -41,7 +41,7 @@ from svrhmc.fitting.standardise import (
     typical_of,
 )
 from svrhmc.posterior import Posterior, usual_settings
-from svrhmc.priors.groups import INTERCEPT_COLUMN, EffectTerm
+from svrhmc.priors.groups import EffectTerm
 from svrhmc.priors.terms import LKJ, Prior
 from svrhmc.results.advice import ARRAYS, Advice, of_formula, warn_of_verdict
 from svrhmc.results.effects import KEPT, FittedRows
@@ -435,7 +435,9 @@ def regression(
         X = real_array("X", X, ("n", "columns")) if np.shape(X)[1:] != (0,) else np.empty(np.shape(X))
     n, columns = X.shape
     known_family = family_of(family)
-    groups = require_groups(groups, n, known_family)
+    if noise_variance is not None:
+        known_family = known_family.with_noise(noise_variance)
+    groups = require_groups(groups, n, known_family, weights is not None)
     intercept = intercept and known_family.has_intercept
     thresholds = not known_family.has_intercept  # shared parameters in the place of an intercept
     if n and thresholds and not (columns or groups):
@@ -444,9 +446,6 @@ def regression(
         raise DataError("effects of groups stand beside an intercept or a column: leave out the 0, or add a column.")
     if not (n and (columns or intercept or (thresholds and groups))):
         raise requirement("X", "an array with rows, and with columns where there is no intercept", f"shape {X.shape}")
-    if noise_variance is not None:
-        known_family = known_family.with_noise(noise_variance)
-    _require_groups(groups, n, known_family, weights)
     groups, prior = with_priors(groups, prior)
     loss, label, own_classes = known_family.coded(y)
     labels = own_classes if classes is None else classes
@@ -491,18 +490,6 @@ def regression(
         **grouped,
     )
     return _regression(target, units, names, labels, priors, shared, prior)
-
-
-def _require_groups(groups: Sequence[EffectTerm], n: int, loss: Loss, weights: npt.ArrayLike | None) -> None:
-    """Refuse a Gaussian effect of each row beside Gaussian noise of unknown size."""
-    for group in groups:
-        gaussian = loss.mixture and weights is None and group.by_level
-        if gaussian and INTERCEPT_COLUMN in (group.column_names or ()) and (group.row_counts() <= 1).all():
-            raise DataError(
-                f"{group.name!r} has a level for each of the {n:,} rows, and the standard deviation of the effects of "
-                f"({group.label}) cannot be told from that of the noise: leave them out, give noise_variance=…, or "
-                "take another family."
-            )
 
 
 def _regression(
