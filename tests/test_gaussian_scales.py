@@ -32,7 +32,7 @@ def single(levels, columns=None, name="g", lkj=1.0):
 DESIGNS = {
     "single": [single(6)],
     "two levels": [single(2)],
-    "one row a level": [Group(np.arange(N), name="g")],
+    "one row a level but one": [Group(np.minimum(np.arange(N), N - 2), name="g")],
     "nested": [Group(INNER, name="a:b"), Group(INNER // 3, name="a")],
     "crossed": [single(7), single(5, name="h"), single(3, name="k")],
     "slopes": [single(5, SLOPE, lkj=2.0)],

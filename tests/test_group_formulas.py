@@ -520,7 +520,7 @@ def test_levels_that_an_estimator_refuses():
         svrhmc.BayesianRegression(groups=["school"]).fit(X.assign(school=[None, *X["school"][1:]]), y)
     model = svrhmc.BayesianRegression(groups=["school"], new_groups="refuse", **QUICK).fit(X, y)
     model.predict(NEW[:1])
-    with pytest.raises(DataError, match="'elsewhere' in row 1"):
+    with pytest.raises(DataError, match=r"levels of 'school' were not fitted \('elsewhere'\): give new_groups='draw'"):
         model.predict(NEW)
 
 
