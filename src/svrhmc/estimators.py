@@ -59,13 +59,12 @@ from svrhmc.priors.groups import Group
 from svrhmc.priors.terms import LKJ, Prior
 from svrhmc.results.advice import ARRAYS
 from svrhmc.results.posterior import Posterior
-from svrhmc.results.predict import NEW_GROUPS, Grouping, Predictions, predictions_at, thinned
+from svrhmc.results.predict import NEW_GROUPS, Grouping, Predictions, predictions_at, thinned, unseen_levels
 from svrhmc.sampling.run import require_draws
 from svrhmc.tables.columns import Columns, columns_of
 from svrhmc.tables.design import told
 from svrhmc.tables.formula import Factor, GroupTerm, Term, quoted
 from svrhmc.tables.groups import GroupDesign, group_designs
-from svrhmc.tables.terms import UnknownLevelError
 
 try:
     from joblib import effective_n_jobs
@@ -264,7 +263,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         index = group.index(columns)
         unseen = np.flatnonzero(index < 0)
         if len(unseen) and self.new_groups == "refuse":
-            raise UnknownLevelError(group.name, columns[group.name].values, int(unseen[0]), group.levels[0])
+            raise unseen_levels(group.name, group.names_at(columns, unseen))
         if len(unseen):
             names = np.unique(group.names_at(columns, unseen), return_inverse=True)[1]
             index[unseen] = len(group.level_names) + names

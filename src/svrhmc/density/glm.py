@@ -117,7 +117,7 @@ def glm(
     shift = None if offset is None else _offset(offset, rows.n)
     count = _weights(weights, observed.counts, rows.n)
     labels, given = Labels(observed.y, shift, count), rows.n
-    groups = require_groups(groups, rows.n, loss)
+    groups = require_groups(groups, rows.n, loss, weights is not None)
     if count is not None and not count.all():
         some = np.flatnonzero(count)
         rows, labels, groups = rows.choose(some), labels.chosen(some), [group.chosen(some) for group in groups]

@@ -482,8 +482,11 @@ def least_squares(gram: MatrixLike, force: Array) -> Array:
     return np.asarray(solution, np.float64)
 
 
-def require_groups(groups: object, n: int, loss: Loss) -> list[EffectTerm]:
-    """Refuse groups that do not fit the rows or the family, and two of one name."""
+def require_groups(groups: object, n: int, loss: Loss, weighted: bool) -> list[EffectTerm]:
+    """Refuse groups that do not fit the rows or the family, and two of one name.
+
+    weighted: whether rows have weights, by which Gaussian noise differs from an effect of each row.
+    """
     if not isinstance(groups, Sequence) or not all(isinstance(group, EffectTerm) for group in groups):
         raise requirement("groups", "a list of svrhmc.targets.Group or Smooth", repr(groups)[:60])
     names = Counter(name for group in groups for name in group.parameter_names())
@@ -493,7 +496,7 @@ def require_groups(groups: object, n: int, loss: Loss) -> list[EffectTerm]:
     for group in groups:
         if group.n != n:
             raise requirement(f"index of ({group.label})", f"{n} levels, one for each row", group.n)
-        group.require_columns()
+        group.require_columns(loss.mixture and not weighted)
         if group.count < 2:
             why = "the standard deviation of a single effect cannot be learnt; leave the term out"
             raise requirement(f"levels of ({group.label})", "at least 2", group.count, why)

@@ -42,13 +42,18 @@ class MarginalMH(ExactSampler):
     least like e^{−c|s|} and t(s) like a power, so that ω is bounded, and chains forget their start at a geometric rate
     from everywhere (Mengersen & Tweedie 1996): no tail is seldom entered and seldom left.
 
+    How large ω becomes in a tail is a matter of ν. With few levels, or a scale near 0, g(A s) fits the tails of φ less
+    well than its middle: the largest of 20,000 ω, beside their mean, was 9 to 17 for ν = 20 and 2 for ν = 5
+    (sleepstudy, (Days | Subject)), 32 to 83 and 7 to 16 (radon, (basement | county)), and a chain stands still for
+    about as many draws. Where φ is Gaussian, ν = 5 costs 7% of the effective draws of two scales, 11% of those of four.
+
     Proposals depend on no state: those of a block of steps are evaluated together, by threads chain by chain.
     """
 
     kind = "marginal"
     defined, in_numpy = True, "always"
     method = "marginal-mh"
-    freedom: float = 20.0
+    freedom: float = 5.0
 
     def __post_init__(self) -> None:
         settle(self, freedom=positive("freedom", self.freedom))

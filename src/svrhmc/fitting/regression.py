@@ -44,7 +44,7 @@ from svrhmc.fitting.standardise import (
 )
 from svrhmc.fitting.update import ALL_ROWS, Carried
 from svrhmc.posterior import Posterior, usual_settings
-from svrhmc.priors.groups import INTERCEPT_COLUMN, EffectTerm
+from svrhmc.priors.groups import EffectTerm
 from svrhmc.priors.terms import LKJ, Prior
 from svrhmc.results.advice import ARRAYS, Advice, of_formula, warn_of_verdict
 from svrhmc.results.effects import KEPT, FittedRows
@@ -475,7 +475,9 @@ def regression(
     n, columns = X.shape[0], X.shape[1] - sum(len(one.names) for one in further)
     carried = Carried(prior) if isinstance(prior, Posterior) else None
     known_family = family_of(family) if carried is None else carried.require_family(family, noise_variance)
-    groups = require_groups(groups, n, known_family)
+    if noise_variance is not None and carried is None:
+        known_family = known_family.with_noise(noise_variance)
+    groups = require_groups(groups, n, known_family, weights is not None)
     intercept = intercept and known_family.has_intercept
     thresholds = not known_family.has_intercept  # shared parameters in the place of an intercept
     if n and thresholds and not (columns or groups):
@@ -484,9 +486,6 @@ def regression(
         raise DataError("effects of groups stand beside an intercept or a column: leave out the 0, or add a column.")
     if not (n and (columns or intercept or (thresholds and groups))):
         raise requirement("X", "an array with rows, and with columns where there is no intercept", f"shape {X.shape}")
-    if noise_variance is not None and carried is None:
-        known_family = known_family.with_noise(noise_variance)
-    _require_groups(groups, n, known_family, weights)
     weak = None if isinstance(prior, Posterior) else prior  # what priors of single coordinates are made of
     groups, weak = with_priors(groups, weak)
     loss, label, own_classes = known_family.coded(y)
@@ -568,18 +567,6 @@ def further_of(loss: Loss, design: Design) -> tuple[Further, ...]:
         else Further(parameter)
         for parameter in loss.parameters
     )
-
-
-def _require_groups(groups: Sequence[EffectTerm], n: int, loss: Loss, weights: npt.ArrayLike | None) -> None:
-    """Refuse a Gaussian effect of each row beside Gaussian noise of unknown size."""
-    for group in groups:
-        gaussian = loss.mixture and weights is None and group.by_level
-        if gaussian and INTERCEPT_COLUMN in (group.column_names or ()) and (group.row_counts() <= 1).all():
-            raise DataError(
-                f"{group.name!r} has a level for each of the {n:,} rows, and the standard deviation of the effects of "
-                f"({group.label}) cannot be told from that of the noise: leave them out, give noise_variance=…, or "
-                "take another family."
-            )
 
 
 def _regression(

@@ -459,7 +459,7 @@ def _groups_at(
     for k, index, z, name in zip(kept.groups, indices, columns, names, strict=True):
         unseen = index < 0
         if unseen.any() and new == "refuse":
-            raise _unseen(kept.names[k], dict.fromkeys(name))
+            raise unseen_levels(kept.names[k], name)
         effects = term_effects(kept, k, draws)
         if not unseen.any() or new == "average":
             out.append(TermRows(index, z, effects))
@@ -548,8 +548,9 @@ def _steps(names: Sequence[str], high: int) -> Indices:
     return np.array([(high << 32) + step_of[name] for name in names], np.int64)
 
 
-def _unseen(factor: str, names: Iterable[str]) -> DataError:
-    some = list(names)
+def unseen_levels(factor: str, names: Iterable[str]) -> DataError:
+    """The error where some levels of a factor were not fitted."""
+    some = list(dict.fromkeys(names))
     listed = ", ".join(map(repr, some[:5])) + (f" and {len(some) - 5:,} more" if len(some) > 5 else "")
     return DataError(
         f"some levels of {factor!r} were not fitted ({listed}): give new_groups='draw' to draw their effects as those "

@@ -122,9 +122,8 @@ def under_wider_priors(terms: Sequence[Term], stated: Array) -> tuple[str, ...]:
         mean, sd, wider = tau.mean(axis=0), tau.std(axis=0), (weights * tau).sum(axis=0) / weights.sum(axis=0)
         for name, before, after, spread in zip(term.group.parameter_names(), mean, wider, sd, strict=False):
             if abs(after - before) > _WIDER * spread:
-                few = f", as there are {term.count:,} levels" if term.group.by_level else ""
                 sentences.append(
-                    f"The prior of {name} counts{few}: under one twice as wide its mean "
+                    f"The prior of {name} counts{term.group.few()}: under one twice as wide its mean "
                     f"would be about {after:.3g} instead of {before:.3g}."
                 )
     return tuple(sentences)

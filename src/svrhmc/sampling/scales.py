@@ -11,15 +11,19 @@ the two that is taken for which log ω, the logarithm of the weights, varies les
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from contextlib import AbstractContextManager
+from dataclasses import fields
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from svrhmc.core.arrays import Array
+from svrhmc.core.machine import one_blas_thread
 from svrhmc.core.randomness import Purpose, Stream
-from svrhmc.density.gaussian_scales import GaussianScales
+from svrhmc.density.gaussian_scales import GaussianScales, refusal
 from svrhmc.density.mixed import MixedModel
 from svrhmc.exact.marginal import MarginalMH, ScaleVariables, log_weights, student
+from svrhmc.sampling.approach import PILOT_SEED, Approach, Variables
 from svrhmc.whitening.groups import Bend
 
 _ROUNDS = (64, 192)  # proposals by which variables are found, one after another
@@ -32,6 +36,57 @@ _FAR = 25.0  # from the start that a mode is looked for
 _NEAR = 1e-3  # of a log density, by which the last step of the search may raise it
 _SPREAD = 1.0
 _LEAST_PRECISION = 0.05  # of a quadratic fitted in variables of a spread of about 1
+
+
+class DensityOfScales(Approach):
+    """The scales by their own density, in which all else is integrated out, and all else by its Gaussian law."""
+
+    method, sampler = MarginalMH.method, MarginalMH
+    why = (
+        "exact: the scales by their own density, in which effects and coefficients are integrated out, and these by "
+        "their Gaussian law given the scales."
+    )
+    scanned = "the density of the scales"
+    burn_in, expected = 10, 0.7
+
+    @staticmethod
+    def refusal(model: MixedModel) -> str | None:
+        return refusal(model)
+
+    @property
+    def first_decided(self) -> int:
+        """That of the scales, as effects are drawn anew whether or not a proposal is accepted."""
+        return self.model.reported_dim - self.model.theta_dim
+
+    def threads(self) -> AbstractContextManager[Any]:
+        """One for linear algebra: the threads of chains would wait for more."""
+        return one_blas_thread()
+
+    def theta(self, space: ScaleVariables, z: Array) -> Array:
+        return space.out_joint(z)[1]
+
+    def log_density_along(self, space: ScaleVariables, centre: Array, place: int, steps: Array) -> Array:
+        return np.asarray(space.along(centre, place, steps), np.float64)
+
+    def variables(self) -> Variables:
+        """Those of the scales, found or as the journal has them; states of chains are (w, θ)."""
+        model, request = self.model, self.request
+        density = GaussianScales(model)
+        record, dim = self.journal.get("scales"), density.dim
+        if record is None:
+            first, seed = self.first_theta(), request.seed + PILOT_SEED
+            space, start, mode, sds = find_scales(model, density, first, seed, len(request.chains))
+            arrays = {field.name: getattr(space.bend, field.name) for field in fields(Bend)}
+            arrays |= {"mixing": space.mixing, "start": start, "mode": mode, "sds": sds}
+            self.journal.put("scales", {"ledger": self.budget.ledger()}, arrays)
+        else:
+            self.budget.restore(record)
+            bend = Bend(*(record.array(field.name, (dim,)) for field in fields(Bend)))
+            space = ScaleVariables(model, density, bend, record.array("mixing", (dim, dim)))
+            start, mode = record.array("start", (len(request.chains), model.dim)), record.array("mode", (dim,))
+            sds = record.array("sds", (dim,))
+        w, displace = displacement(density, mode, sds)
+        return Variables(space, start, mode[: model.theta_dim], w, sds[: model.theta_dim], MarginalMH(), displace)
 
 
 class Scales(NamedTuple):

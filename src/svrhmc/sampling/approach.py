@@ -1,0 +1,86 @@
+"""How a mixed model can be sampled: in which variables, by which sampler, and what tells where its scales are."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from svrhmc.checkpoint import Journal
+from svrhmc.core.arrays import Array
+from svrhmc.core.deadline import Budget
+from svrhmc.density.mixed import MixedModel
+from svrhmc.exact.base import Runnable
+from svrhmc.sampling.answer import Request
+
+PILOT_SEED = 1 << 52  # added to the seed, for what is drawn before the draws that are kept
+_BELOW_PRIOR = 1.1  # in log τ
+
+
+class Variables(NamedTuple):
+    """The variables, states of the chains in them, and Laplace's approximation: θ, w, standard deviations of θ, and w
+    less its mean given θ, from standard normal numbers.
+    """
+
+    space: Any
+    start: Array
+    theta: Array
+    w: Array
+    sds: Array
+    sampler: Runnable
+    displace: Callable[[Array], Array]
+
+
+class Approach(ABC):
+    """One way to sample a `MixedModel`.
+
+    method, sampler: its name, and the class of its sampler. why: a sentence for the result. scanned: what the density
+    is called along which scales are scanned. burn_in: draws that are not kept, by which a step is judged. expected:
+    effective draws of a draw.
+    """
+
+    method: ClassVar[str]
+    sampler: ClassVar[type[Runnable]]
+    why: ClassVar[str]
+    scanned: ClassVar[str]
+    burn_in: ClassVar[int]
+    expected: ClassVar[float]
+
+    def __init__(self, model: MixedModel, request: Request, journal: Journal, budget: Budget) -> None:
+        self.model, self.request, self.journal, self.budget = model, request, journal, budget
+
+    @staticmethod
+    @abstractmethod
+    def refusal(model: MixedModel) -> str | None:
+        """Why it cannot sample a model; None where it can."""
+
+    @abstractmethod
+    def variables(self) -> Variables:
+        """As the journal has them, or found anew."""
+
+    @abstractmethod
+    def theta(self, space: Any, z: Array) -> Array:
+        """θ of states."""
+
+    @abstractmethod
+    def log_density_along(self, space: Any, centre: Array, place: int, steps: Array) -> Array:
+        """The log density of θ at steps of one coordinate from a centre."""
+
+    @property
+    def first_decided(self) -> int:
+        """The first of the reported numbers that a refused proposal leaves where they are."""
+        return 0
+
+    def threads(self) -> AbstractContextManager[Any]:
+        """What holds for the threads of linear algebra meanwhile."""
+        return nullcontext()
+
+    def first_theta(self) -> Array:
+        """A third of the scale that the prior allows, and no correlation."""
+        theta = np.zeros(self.model.theta_dim)
+        for term in self.model.terms:
+            theta[term.theta][: term.width] = term.covariance.heavy.location - _BELOW_PRIOR
+        return theta
