@@ -161,7 +161,7 @@ def fit(
             available = names_of(table[0] if table else {})
             made = parsed(formulas.main, available)
             others = parsed_further(formulas.further, made, available).values()
-            table = stacked(table, [*wanted(made, others), *columns])
+            table = stacked(table, [*wanted(made, others), *columns], made.response.open_columns)
             special |= {word: _repeated(value, tables) for word, value in special.items()}
         carried = Carried(prior) if isinstance(prior, Posterior) else None
         learned = None if carried is None else carried.design_for(formulas.main)
@@ -510,7 +510,7 @@ def regression(
             raise DataError(f"{name!r} has a control sign in it, which no file of results can hold: rename it.")
     all_names = (*names, *(f"{one.parameter.name}: {name}" for one in further for name in one.names))
     require_size(X, all_names)
-    require_size(observed.y[:, None], ["y"], "the response")
+    require_size(loss.centre(observed.y)[:, None], ["y"], "the response")
     require_size(shift[:, None], (), "the offset")
     typical, size = loss.overall(observed.y, count, shift)
     centred = intercept or not loss.has_intercept

@@ -38,6 +38,7 @@ from svrhmc.tables.terms import (
     from_text,
     levels_without_column,
     new_rows,
+    plainly,
     remembered,
     require_few,
     require_finite,
@@ -354,7 +355,8 @@ def designed(
     available = names_of(table)
     made = parsed(formula, available)
     others = parsed_further(further, made, available)
-    columns = columns_of(table, dict.fromkeys([*wanted(made, others.values()), *extra]))
+    names = dict.fromkeys([*wanted(made, others.values()), *extra])
+    columns = columns_of(table, names, open_columns=made.response.open_columns)
     gaps, kept = columns.gaps(), np.ones(columns.n, bool)
     if gaps and not drop:
         raise missing_values(gaps)
@@ -508,6 +510,10 @@ def response_of(
     remembers of the table that was fitted; None for that table."""
     if response.expression is None:
         return columns[response.text]
+    if response.survival:
+        with plainly(response.text):
+            labels = response.expression.compute(Rows(columns.series(), columns.n, transforms, {}))
+        return Column(NUMBER, np.asarray(labels), None)
     levels = {name: columns[name].levels for name in response.variables}
     if state is None:
         values = computed(response, Rows(columns.series(), columns.n, transforms, {}))

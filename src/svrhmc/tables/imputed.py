@@ -18,15 +18,15 @@ from svrhmc.tables.columns import Column, Columns, columns_of
 _NAMED = 4  # columns that an error names
 
 
-def stacked(tables: Sequence[object], names: Collection[str]) -> Columns:
-    """These columns of all tables, which have as many rows each and miss nothing.
+def stacked(tables: Sequence[object], names: Collection[str], open_columns: Collection[str] = ()) -> Columns:
+    """These columns of all tables, which have as many rows each and miss nothing; open_columns: as of `columns_of`.
 
     >>> stacked([{"age": [31.0, 48.0]}, {"age": [31.0, 52.0]}], ["age"])["age"].values
     array([31., 48., 31., 52.])
     """
     if len(tables) < 2:
         raise requirement("a list of imputed tables", "2 tables or more", len(tables), "give a single table by itself")
-    parts = [columns_of(table, names, f"table {k} of {len(tables)}") for k, table in enumerate(tables, 1)]
+    parts = [columns_of(table, names, f"table {k} of {len(tables)}", open_columns) for k, table in enumerate(tables, 1)]
     for k, part in enumerate(parts, 1):
         if part.n != parts[0].n:
             why = "they are imputations of one table, row by row"
