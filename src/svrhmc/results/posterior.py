@@ -272,8 +272,10 @@ class Posterior(Fitted):
         return contrasts_of(self, name, levels, against, level, draws)
 
     def to_frame(self, level: float = 0.9) -> pandas.DataFrame:
-        """A pandas data frame by the names of the coefficients: mean, sd, ends of the interval, ess and r_hat."""
-        return Summary(summary.names_of(self), summary.columns_of(self, level)).to_frame()
+        """A pandas data frame by the names of the coefficients: mean, sd, ends of the interval, ratios where the family
+        has them, ess and r_hat.
+        """
+        return summary.table_of(self, level).to_frame()
 
     def ratios(self, level: float = 0.9) -> Summary:
         """e to the power of each coefficient, its median and interval: odds ratios for yes or no and for classes,
@@ -292,11 +294,13 @@ class Posterior(Fitted):
         """The draws as a pandas data frame, with the columns chain and draw and one for each coefficient."""
         return summary.draws_of(self)
 
-    def summary(self, level: float = 0.9) -> Summary:
-        """A table of the coefficients with their standard errors, and in sentences what was fitted, how, under which
-        prior, and how far to trust it. Print it, or take `to_frame()`.
+    def summary(self, level: float = 0.9, *, mcse: bool = False) -> Summary:
+        """A table of the coefficients, with odds ratios and the like where the family has them, and in sentences what
+        was fitted, how, under which prior, and how far to trust it. Print it, or take `to_frame()`.
+
+        level: of the intervals. mcse: whether with the standard errors of means and sds, which sampling leaves open.
         """
-        return summary.summary_of(self, level)
+        return summary.summary_of(self, level, truth("mcse", mcse))
 
     def __repr__(self) -> str:
         return summary.one_line(self)

@@ -6,7 +6,6 @@ Every text that comes from the data (names, levels, formulas, commands) goes thr
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from html import escape
 from importlib.resources import files
@@ -19,23 +18,28 @@ from svrhmc.core.arrays import Array, ratio
 from svrhmc.core.errors import requirement
 from svrhmc.core.storage import write_text
 from svrhmc.core.version import VERSION
-from svrhmc.families import FAMILIES
-from svrhmc.families.base import Loss
 from svrhmc.results.base import Fitted
 from svrhmc.results.checks import LOOKED_FOR, check
 from svrhmc.results.effects import SLOPE, Effects, effects_of, fitted_rows
 from svrhmc.results.figures import chains_figure, curve_figure, fit_figure, forest_figure, marginal_figure
+from svrhmc.results.findings import clear, findings, response_of, scale, slopes_of
 from svrhmc.results.groups import GroupLevels, levels_of, variances_of
 from svrhmc.results.plots import steps_of
 from svrhmc.results.smooths import curves_of
-from svrhmc.results.summary import Coefficient, coefficients, entangled, number, scale_notes, smooth_notes
+from svrhmc.results.summary import (
+    Coefficient,
+    coefficients,
+    entangled,
+    number,
+    ratio_name,
+    scale_notes,
+    smooth_notes,
+)
 from svrhmc.sampling.certificate import SOUND
 
 _LEVEL = 0.9
 _FOREST, _TABLE, _MARGINALS, _TRACES = 30, 500, 12, 4  # how many coefficients a report shows, in each of its parts
-_SHOWN = 6  # findings in sentences
 _LONG = 12  # rows from which on a table is folded
-_UNREADABLE = 0.01  # coefficients below are said for a standard deviation of their column
 _KINDS = {"Groups": "groups", "Smooths": "smooths"}
 _POINTS = 200  # of the curve of a smooth
 _LEVELS = 30  # of a category up to which its effects are found
@@ -72,91 +76,6 @@ def report(
 
 
 # In words
-
-
-def response_of(posterior: Fitted) -> str:
-    """The name of the response."""
-    return posterior.design.response if posterior.design is not None and posterior.design.response else "the response"
-
-
-def scale(posterior: Fitted) -> str:
-    """What one more of a column adds its coefficient to."""
-    loss = _loss(posterior)
-    return "the linear predictor" if loss is None else _worded(posterior, loss.modelled)
-
-
-def _loss(posterior: Fitted) -> Loss | None:
-    """With its own link, where the model is there."""
-    if posterior.model is not None:
-        loss: Loss = posterior.model.loss
-        return loss
-    return FAMILIES[posterior.family]() if posterior.family in FAMILIES else None
-
-
-def _worded(posterior: Fitted, words: str) -> str:
-    classes: tuple[str, ...] = () if posterior.design is None else posterior.design.classes
-    response = response_of(posterior)
-    event = f"{response} = {classes[-1]}" if len(classes) == 2 else response
-    return words.format(event=event, response=response, first=classes[0] if classes else "the first")
-
-
-def findings(rows: Sequence[Coefficient], posterior: Fitted) -> list[str]:
-    """What the coefficients that are clearly away from 0 say, a sentence for each, the clearest first."""
-    loss = _loss(posterior)
-    multiplied = _worded(posterior, loss.multiplied) if loss is not None else ""
-    steps = _standard_steps(posterior)
-    return [_finding(row, steps.get(row.name), multiplied, scale(posterior)) for row in _away(rows, posterior)[:_SHOWN]]
-
-
-def _finding(row: Coefficient, step: float | None, multiplied: str, predictor: str) -> str:
-    """step: one standard deviation, of a number; None of a category or of what is made of several columns."""
-    group, _, column = row.name.rpartition(": ")
-    change = 1.0
-    if step is None:
-        subject = f"{column}, all else being equal,"
-    else:
-        small = max(abs(row.lower), abs(row.upper)) < _UNREADABLE and step > 1
-        change = step if small else 1.0
-        subject = (
-            f"Each further {_short(step)} of {column} (one standard deviation)" if small else f"Each further {column}"
-        )
-    mean, *ends = (value * change for value in (row.mean, row.lower, row.upper))
-    if multiplied:
-        middle, lower, upper = (_short(math.exp(min(value, 700.0))) for value in (mean, *ends))
-        said = f"{subject} multiplies {multiplied} by {middle} ({lower} to {upper})."
-    else:
-        low, high = sorted(map(abs, ends))
-        said = (
-            f"{subject} goes with {'an increase' if mean > 0 else 'a decrease'} of {predictor} by {_short(abs(mean))} "
-            f"({_short(low)} to {_short(high)})."
-        )
-    return f"{group}: {said}" if group else said
-
-
-def _standard_steps(posterior: Fitted) -> dict[str, float]:
-    """One standard deviation of each column of the table that is a number in the formula as it stands, by the name of
-    its coefficients.
-    """
-    units, design = posterior.units, posterior.design
-    if units is None or design is None:
-        return {}
-    plain = {term.names[0] for term in design.made_of if term.names == term.variables}
-    width, first = len(units.centre) + int(units.intercept), int(units.intercept)
-    return {
-        name: float(units.scale[j % width - first])
-        for j, name in enumerate(posterior.names[: units.blocks * width])
-        if j % width >= first and name.rpartition(": ")[2] in plain
-    }
-
-
-def _short(value: float) -> str:
-    """Two digits after a leading one, without exponents where they can be had.
-
-    >>> _short(1.6234), _short(0.0123), _short(1234.5)
-    ('1.62', '0.0123', '1,230')
-    """
-    rounded = float(f"{value:.3g}")
-    return f"{rounded:,.0f}" if 1000 <= abs(rounded) < 1e9 else f"{rounded:g}"
 
 
 def verdict(posterior: Fitted) -> str:
@@ -197,33 +116,6 @@ def misfit(posterior: Fitted) -> str:
     if posterior.misfits:
         return f"The model does not fit the data. {' '.join(posterior.misfits)}"
     return f"No failure of the model to fit was found in {posterior.checked_rows:,} rows ({LOOKED_FOR})."
-
-
-def clear(rows: Sequence[Coefficient], posterior: Fitted) -> str:
-    """How many coefficients are away from 0; `findings` says what they are."""
-    slopes, away = slopes_of(rows, posterior), _away(rows, posterior)
-    if not slopes:
-        return "There are no coefficients but the intercept."
-    if not away:
-        return f"None of the {len(slopes)} coefficients is clearly away from 0: all 90% intervals contain it."
-    verb, whose = ("are", "their 90% intervals leave") if len(away) > 1 else ("is", "its 90% interval leaves")
-    first = f" The {_SHOWN} clearest:" if len(away) > _SHOWN else ""
-    return f"{len(away)} of {len(slopes)} coefficients {verb} clearly away from 0 ({whose} it out).{first}"
-
-
-def _away(rows: Sequence[Coefficient], posterior: Fitted) -> list[Coefficient]:
-    """Those whose intervals leave out 0, the clearest first."""
-    away = [row for row in slopes_of(rows, posterior) if row.lower > 0 or row.upper < 0]
-    return sorted(away, key=lambda row: -row.distance)
-
-
-def slopes_of(rows: Sequence[Coefficient], posterior: Fitted) -> list[Coefficient]:
-    """Without intercepts and parameters that rows share."""
-    units = posterior.units
-    if units is None:
-        return list(rows)
-    width, first = len(units.centre) + int(units.intercept), int(units.intercept)
-    return [row for j, row in enumerate(rows[: units.blocks * width]) if j % width >= first]
 
 
 # The page
@@ -323,10 +215,12 @@ def _coefficients(posterior: Fitted, rows: Sequence[Coefficient]) -> str:
             f"<figure>{figure}<figcaption>Mean and 90% interval of the change of {escape(predictor)}, {unit}.{few}"
             "</figcaption></figure>"
         )
-    head = ("", "mean", "sd", "5%", "95%", "P(> 0)", "mode", "ess", "R-hat")
+    ratio = ratio_name(posterior)
+    head = ("", "mean", "sd", "5%", "95%", *([f"{ratio} (90%)"] if ratio else []), "P(> 0)", "mode", "ess", "R-hat")
     body = [
-        (row.name, *(number(v) for v in (row.mean, row.sd, row.lower, row.upper)), _chance(row.positive),
-         number(row.mode), f"{row.ess:,.0f}", f"{row.r_hat:.3f}")
+        (row.name, *(number(v) for v in (row.mean, row.sd, row.lower, row.upper)),
+         *([row.ratio_in_words()] if ratio else []), _chance(row.positive), number(row.mode), f"{row.ess:,.0f}",
+         f"{row.r_hat:.3f}")
         for row in rows[:_TABLE]
     ]  # fmt: skip
     inside.append(_table("Coefficients in the units of the data", head, body, len(rows)))
