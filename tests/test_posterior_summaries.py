@@ -9,8 +9,8 @@ from scipy.special import ndtri
 import svrhmc
 from svrhmc import sample, targets
 from svrhmc.core.summaries import Summary, shown_rows
-from svrhmc.results.findings import short
 from svrhmc.results.probability import moved, probability
+from svrhmc.results.summary import short
 
 
 def gaussian(scale=1.0, shift=0.0, **settings):

@@ -10,7 +10,7 @@ import pytest
 
 import svrhmc
 from svrhmc.reporting import coefficients, coefficients_csv
-from svrhmc.results import checks, figures, findings, summary
+from svrhmc.results import checks, figures, summary
 from svrhmc.results import report as written
 from svrhmc.results.checks import Check
 from svrhmc.results.figures import Axis
@@ -242,8 +242,8 @@ def test_what_is_unusual_is_said(posterior):
     assert "The prior</h2>" not in written.page(replace(posterior, prior=None))
     rows = coefficients(posterior)
     nothing = [row._replace(lower=-1.0, upper=1.0) for row in rows]
-    assert findings.clear(nothing, posterior).startswith("None of the 2 coefficients is clearly away from 0")
-    assert findings.clear(rows[:1], posterior) == "There are no coefficients but the intercept."
+    assert summary.clear(nothing, posterior).startswith("None of the 2 coefficients is clearly away from 0")
+    assert summary.clear(rows[:1], posterior) == "There are no coefficients but the intercept."
 
 
 def test_what_repeats_a_fit_has_its_exposure_and_its_missing_rows():
@@ -256,15 +256,15 @@ def test_what_repeats_a_fit_has_its_exposure_and_its_missing_rows():
 
 def test_findings_are_those_of_the_posterior_in_sentences(posterior):
     rows = coefficients(posterior)
-    sentences = findings.findings(rows, posterior)
+    sentences = summary.findings(rows, posterior)
     dose = next(row for row in rows if row.name == "dose")
-    ends = f"({findings.short(dose.lower)} to {findings.short(dose.upper)})"
-    assert f"Each further dose goes with an increase of y by {findings.short(dose.mean)} {ends}." in sentences
-    assert not findings.findings([row._replace(lower=-1.0, upper=1.0) for row in rows], posterior)
+    ends = f"({summary.short(dose.lower)} to {summary.short(dose.upper)})"
+    assert f"Each further dose goes with an increase of y by {summary.short(dose.mean)} {ends}." in sentences
+    assert not summary.findings([row._replace(lower=-1.0, upper=1.0) for row in rows], posterior)
     row = dose._replace(name="x", mean=np.log(1.6), lower=np.log(1.5), upper=np.log(1.7))
-    assert findings.finding(row, 2.0, "the odds", "") == "Each further x multiplies the odds by 1.6 (1.5 to 1.7)."
+    assert summary.finding(row, 2.0, "the odds", "") == "Each further x multiplies the odds by 1.6 (1.5 to 1.7)."
     fine = row._replace(mean=-2e-3, lower=-3e-3, upper=-1e-3)
-    told = findings.finding(fine, 100.0, "", "y")
+    told = summary.finding(fine, 100.0, "", "y")
     assert told == "Each further 100 of x (one standard deviation) goes with a decrease of y by 0.2 (0.1 to 0.3)."
 
 

@@ -22,17 +22,21 @@ from svrhmc.results.base import Fitted
 from svrhmc.results.checks import LOOKED_FOR, check
 from svrhmc.results.effects import SLOPE, Effects, effects_of, fitted_rows
 from svrhmc.results.figures import chains_figure, curve_figure, fit_figure, forest_figure, marginal_figure
-from svrhmc.results.findings import clear, findings, response_of, scale, slopes_of
 from svrhmc.results.groups import GroupLevels, levels_of, variances_of
 from svrhmc.results.plots import steps_of
 from svrhmc.results.smooths import curves_of
 from svrhmc.results.summary import (
     Coefficient,
+    clear,
     coefficients,
     entangled,
+    findings,
     number,
     ratio_name,
+    response_of,
+    scale,
     scale_notes,
+    slopes_of,
     smooth_notes,
 )
 from svrhmc.sampling.certificate import SOUND

@@ -17,6 +17,7 @@ from svrhmc.core.progress import stage
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.density.shrunk import ShrunkModel
 from svrhmc.diagnostics import spread
+from svrhmc.exact.base import Runnable
 from svrhmc.exact.gibbs import HorseshoeGibbs, generator, start
 from svrhmc.sampling.answer import Answer, Cost, Request
 from svrhmc.sampling.budget import Budget
@@ -60,6 +61,9 @@ class ReportedCoefficients:
 class ShrinkageSearch:
     """From a request to an answer, for a `ShrunkModel`."""
 
+    why, invariant, starts = _WHY, _INVARIANT, "starts whose scales were drawn from their prior"
+    one_mode: str | None = None  # why there is one mode, where that is known
+
     def __init__(self, request: Request, journal: Journal, budget: Budget) -> None:
         self.request, self.journal, self.budget = request, journal, budget
         assert isinstance(request.target, ShrunkModel)
@@ -102,7 +106,7 @@ class ShrinkageSearch:
         """Of how many draws one is kept with its local scales: 1 unless they would take more than 1 GB."""
         return max(1, round(self.request.draws / _EXPECTED * self.model.dim / _MOST_STATES))
 
-    def _answer(self, sampler: HorseshoeGibbs, drawing: Drawing, drawn: Drawn) -> Answer:
+    def _answer(self, sampler: Runnable, drawing: Drawing, drawn: Drawn) -> Answer:
         request, own, chains, x = self.request, slice(0, self.model.reported_dim), len(self.request.chains), drawn.x
         with stage("checking the scales", request.progress):
             r_hat = agreement(x)
@@ -126,7 +130,7 @@ class ShrinkageSearch:
         )
         return Answer(
             mean=mean, sd=sd, raw=Location(mean, sd), corrected=errors, laplace=Location(mean, sd), trace=trace,
-            method=sampler.method, sampler=sampler, why=_WHY, certificate=self._judged(doubt, errors),
+            method=sampler.method, sampler=sampler, why=self.why, certificate=self._judged(doubt, errors),
             ess=drawn.effective[own], r_hat=r_hat[own], complete=drawn.complete, parameters=None,
             shrinkage=self._shrinkage(drawn.z, x),
         )  # fmt: skip
@@ -136,8 +140,8 @@ class ShrinkageSearch:
         bias = Bias(zero, errors.mean_error / errors.sd, zero, errors.sd_error / errors.sd)
         if doubt:
             return unmeasured(self.request.tolerance, bias, doubt)
-        certificate = Certificate("exact", self.request.tolerance, bias, None, "exact", _INVARIANT)
-        return certificate.knowing(None, 1, "starts whose scales were drawn from their prior")
+        certificate = Certificate("exact", self.request.tolerance, bias, None, "exact", self.invariant)
+        return certificate.knowing(self.one_mode, 1, self.starts)
 
     def _shrinkage(self, states: Array, x: Array) -> Shrinkage:
         flat = states.reshape(-1, states.shape[-1])

@@ -23,11 +23,10 @@ from svrhmc.core.progress import Progress, stage
 from svrhmc.fitting.labels import Response, response_of
 from svrhmc.fitting.regression import fit, posterior_of, regression, require_settings
 from svrhmc.reporting import Coefficient, coefficients
-from svrhmc.results.findings import scale
 from svrhmc.results.loo import Loo
 from svrhmc.results.posterior import Posterior
 from svrhmc.results.report import misfit, verdict
-from svrhmc.results.summary import entangled, number, ratio_name, scale_notes, unit_notes
+from svrhmc.results.summary import entangled, number, ratio_name, scale, scale_notes, unit_notes
 from svrhmc.shell import outputs
 from svrhmc.shell.arguments import DEFAULTS, FitArguments, formula_of, require_columns
 from svrhmc.shell.errors import interrupted, say, show
