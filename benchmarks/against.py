@@ -1,9 +1,10 @@
 """Another version of the source beside this one: the same rows, measured in turn, as ratios.
 
-    python benchmarks/against.py OTHER/src [--rounds 5] [--only step,pass]
+    python benchmarks/against.py OTHER/src [--rounds 5] [--only step,pass] [--processor]
 
 Each round starts a process for each of the two, which times every row several times; what is compared is the best time
-of all rounds, and the median. First calls are measured in processes of their own, with nothing in the cache.
+of all rounds, and the median. First calls are measured in processes of their own, with nothing in the cache. On a
+machine that others use as well, `--processor` compares seconds of processor, of all threads together.
 """
 
 import argparse
@@ -99,14 +100,20 @@ print(json.dumps(time.perf_counter() - began))
 FIRSTS = {"first sample: 500 × 8": (500, 8), "first sample: 100,000 × 20": (100_000, 20)}
 
 
-def child(only):
+def processor_seconds(run):
+    began = time.process_time()
+    run()
+    return time.process_time() - began
+
+
+def child(only, processor):
     """Times of every row in this process."""
-    found = {}
-    for name, measure in rows().items():
+    times = {}
+    for name, run in rows().items():
         if any(name.startswith(word) for word in only):
-            measure()
-            found[name] = [measure() for _ in range(3)]
-    print(json.dumps(found))
+            run()
+            times[name] = [processor_seconds(run) if processor else run() for _ in range(3)]
+    print(json.dumps(times))
 
 
 def ask(source, arguments, **environment):
@@ -122,18 +129,20 @@ def main():
     parser.add_argument("other", type=Path, nargs="?")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", default="step,pass,chains,exact,sample,first")
+    parser.add_argument("--processor", action="store_true", help="seconds of processor, not of the clock")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     only = chosen.only.split(",")
     if chosen.child:
-        return child(only)
+        return child(only, chosen.processor)
     sources = {"before": chosen.other.resolve(), "after": HERE.parent / "src"}
     times = {which: {} for which in sources}
     for number in range(chosen.rounds):
         print(f"round {number + 1} of {chosen.rounds}, {time.strftime('%X')}", file=sys.stderr, flush=True)
         for which in list(sources)[:: -1 if number % 2 else 1]:
-            found = ask(sources[which], [__file__, "--child", "--only", chosen.only])
-            for name, seconds in found.items():
+            arguments = ["--child", "--only", chosen.only, *["--processor"][: chosen.processor]]
+            measured = ask(sources[which], [__file__, *arguments])
+            for name, seconds in measured.items():
                 times[which].setdefault(name, []).extend(seconds)
             for name, (n, dim) in FIRSTS.items():
                 if "first" in only and number < 3:

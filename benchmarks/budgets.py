@@ -21,8 +21,8 @@ import scipy.sparse
 
 import svrhmc
 from svrhmc import sample, targets
+from svrhmc.core.deadline import Budget
 from svrhmc.sampling import run
-from svrhmc.sampling.budget import Budget
 
 
 def dense(n, dim, family="bernoulli", **settings):

@@ -14,10 +14,10 @@ import time
 import numpy as np
 
 import svrhmc
+from svrhmc.core.deadline import Budget
 from svrhmc.diagnostics import ess
 from svrhmc.exact import SplitHMC, SubsampledMH
 from svrhmc.exact.subsampled import region
-from svrhmc.sampling.budget import Budget
 from svrhmc.sampling.choice import Chooser
 from svrhmc.sampling.gaussianity import Gaussianity
 from svrhmc.sampling.gradients import FreshGradients

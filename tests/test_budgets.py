@@ -11,7 +11,7 @@ import scipy.sparse
 import svrhmc
 from svrhmc import Sampler, sample, targets
 from svrhmc.core import deadline as deadlines
-from svrhmc.core.deadline import BudgetSpent, Deadline, look, looked, looking, piece
+from svrhmc.core.deadline import Budget, BudgetSpent, look, looked, looking, piece
 from svrhmc.core.errors import BudgetError
 from svrhmc.density.generalised import GeneralisedLinear
 from svrhmc.dynamics import UBU
@@ -24,7 +24,6 @@ from svrhmc.results.posterior import Posterior
 from svrhmc.rows import sparse as stored
 from svrhmc.sampling import drawing, run, search
 from svrhmc.sampling.bias import Pairs
-from svrhmc.sampling.budget import Budget
 from svrhmc.sampling.gradients import FreshGradients
 from svrhmc.sampling.search import Search
 
@@ -83,7 +82,7 @@ def component_gradients(n=40, calls=None):
 
 def test_a_deadline_counts_seconds_but_for_those_apart_and_passes():
     clock = Clock()
-    deadline = Deadline(10, 5.0, 3.0, clock)
+    deadline = Budget(10, 5.0, 3.0, clock=clock)
     clock.now, deadline.evaluations = 2.0, 10.0
     assert deadline.used() == (2.0, 1.0)
     assert deadline.left() == (3.0, 2.0)
@@ -107,13 +106,13 @@ def test_a_deadline_counts_seconds_but_for_those_apart_and_passes():
     assert deadline.passed()
     with pytest.raises(BudgetSpent):
         deadline.look()
-    assert Deadline(10).unlimited
+    assert Budget(10).unlimited
     assert not deadline.unlimited
 
 
 def test_only_what_a_deadline_binds_looks_at_it():
     clock = Clock()
-    deadline = Deadline(1, 1.0, math.inf, clock)
+    deadline = Budget(1, 1.0, math.inf, clock=clock)
     clock.now = 2.0
     look()
     seen = []
@@ -121,7 +120,7 @@ def test_only_what_a_deadline_binds_looks_at_it():
         with pytest.raises(BudgetSpent):
             look()
         there = looking()
-        with Deadline(1).binding():  # one without limits binds nothing
+        with Budget(1).binding():  # one without limits binds nothing
             look()
         thread = threading.Thread(target=lambda: seen.append(look()))  # another thread has a deadline of its own,
         thread.start()
@@ -140,7 +139,7 @@ def test_a_long_piece_is_begun_only_where_it_is_expected_to_end_in_time(monkeypa
         return 1e-9
 
     monkeypatch.setattr(deadlines, "trial", trial)
-    deadline = Deadline(1, 5.0, math.inf, clock)
+    deadline = Budget(1, 5.0, math.inf, clock=clock)
     with deadline.piece(1e7):  # too short to ask
         assert trials == []
     with deadline.piece(4.9e9):  # 4.9 seconds
@@ -152,7 +151,7 @@ def test_a_long_piece_is_begun_only_where_it_is_expected_to_end_in_time(monkeypa
     clock.now = 5.0
     with pytest.raises(BudgetSpent), deadline.piece(1.0):  # nothing is begun after the end
         pytest.fail("begun")
-    with Deadline(1, math.inf, 5.0, clock).piece(1e30), piece(1e30):  # without a budget in seconds, or without any
+    with Budget(1, math.inf, 5.0, clock=clock).piece(1e30), piece(1e30):  # without a budget in seconds, or without any
         assert len(trials) == 2
 
 
@@ -193,7 +192,7 @@ def test_a_sparse_hessian_is_found_some_columns_at_a_time_and_the_same(monkeypat
     monkeypatch.setattr(stored, "_BLOCK_PRODUCTS", 100)
     assert (target.hessian(np.zeros(30)) == whole).all()
     clock, calls = Clock(), []
-    deadline = Deadline(1, 5.0, math.inf, clock)
+    deadline = Budget(1, 5.0, math.inf, clock=clock)
 
     def late_look(each):
         for one in looked(each):
@@ -215,8 +214,8 @@ def test_estimates_by_a_users_own_function_stop_between_two_states(clock):
         clock.now += 1.0 if len(rows) == 1 else 0.0  # where the noise of single rows is measured
         return plain._gradients(x, rows)
 
-    found = sample(targets.custom(400, 2, told), budget_seconds=5.0)
-    assert found.method == "laplace"
+    posterior = sample(targets.custom(400, 2, told), budget_seconds=5.0)
+    assert posterior.method == "laplace"
     assert calls.count(1) <= 7  # five seconds, and two calls apart; all 64 states would be 256
 
 
@@ -324,12 +323,12 @@ def is_laplace(found, target, chains=4):
 def test_before_any_draw_the_laplace_approximation_is_given(owner, name, most, clock, monkeypatch):
     target = regression()
     calls = late(monkeypatch, clock, owner, name)
-    found = sample(target, budget_seconds=5.0)
-    assert is_laplace(found, target)
+    posterior = sample(target, budget_seconds=5.0)
+    assert is_laplace(posterior, target)
     assert len(calls) <= most
-    draws = found.trace.draws.reshape(-1, 2)  # independent draws of N(mean, H⁻¹): |z| < 4.5
-    assert np.abs((draws.mean(axis=0) - found.mean) / found.sd).max() < 4.5 / math.sqrt(len(draws))
-    assert np.abs(draws.std(axis=0) / found.sd - 1).max() < 4.5 / math.sqrt(2 * len(draws))
+    draws = posterior.trace.draws.reshape(-1, 2)  # independent draws of N(mean, H⁻¹): |z| < 4.5
+    assert np.abs((draws.mean(axis=0) - posterior.mean) / posterior.sd).max() < 4.5 / math.sqrt(len(draws))
+    assert np.abs(draws.std(axis=0) / posterior.sd - 1).max() < 4.5 / math.sqrt(2 * len(draws))
 
 
 def test_chains_are_never_fewer_than_asked_for(clock, monkeypatch):
@@ -342,11 +341,11 @@ def test_chains_are_never_fewer_than_asked_for(clock, monkeypatch):
 def test_draws_that_were_made_are_given(owner, clock, monkeypatch):
     method = "split-hmc" if owner is ReferenceChains else Sampler(UBU(0.3, 1.0, 1.0), Full())
     calls = late(monkeypatch, clock, owner, "extend", after=12)
-    found = sample(regression(), 10**6, method=method, budget_seconds=5.0)
+    posterior = sample(regression(), 10**6, method=method, budget_seconds=5.0)
     assert len(calls) == 12  # the last is thrown away
-    assert found.trace.draws.shape[1] >= 4
-    assert not found.complete
-    assert np.isfinite(found.errors).all()
+    assert posterior.trace.draws.shape[1] >= 4
+    assert not posterior.complete
+    assert np.isfinite(posterior.errors).all()
 
 
 def test_a_piece_that_was_held_up_does_not_end_the_draws(clock, monkeypatch):
@@ -358,10 +357,10 @@ def test_a_piece_that_was_held_up_does_not_end_the_draws(clock, monkeypatch):
         return plain(self, count, *rest)
 
     monkeypatch.setattr(ReferenceChains, "extend", extend)
-    found = sample(regression(), 10**6, method="split-hmc", budget_seconds=5.0)
-    assert found.method == "split-hmc"
-    assert found.trace.draws.shape[1] > 100  # 4 s are left after it, and a draw takes a millisecond
-    assert found.seconds <= 5.0
+    posterior = sample(regression(), 10**6, method="split-hmc", budget_seconds=5.0)
+    assert posterior.method == "split-hmc"
+    assert posterior.trace.draws.shape[1] > 100  # 4 s are left after it, and a draw takes a millisecond
+    assert posterior.seconds <= 5.0
 
 
 @pytest.mark.parametrize("owner", [ReferenceChains, CompiledChains])
@@ -376,9 +375,9 @@ def test_a_budget_that_ends_the_draws_is_used_up(owner, each, clock, monkeypatch
 
     monkeypatch.setattr(owner, "extend", extend)
     method = "split-hmc" if owner is ReferenceChains else Sampler(UBU(0.3, 1.0, 1.0), Full())
-    found = sample(regression(), 10**6, method=method, budget_seconds=40.0)
-    assert not found.complete
-    assert 0.8 * 40 <= found.seconds <= 40
+    posterior = sample(regression(), 10**6, method=method, budget_seconds=40.0)
+    assert not posterior.complete
+    assert 0.8 * 40 <= posterior.seconds <= 40
 
 
 @pytest.fixture
@@ -401,18 +400,18 @@ def slow_draws(clock, monkeypatch):
 @pytest.mark.usefixtures("slow_draws")
 def test_what_follows_the_draws_is_paid_for_once_it_was_measured():
     method = Sampler(UBU(0.3, 1.0, 1.0), Full())
-    found = sample(regression(), 10**6, method=method, budget_seconds=40.0, certificate=False)
-    assert 0.7 * 40 <= found.seconds <= 40
-    assert np.isfinite(found.errors).all()
+    posterior = sample(regression(), 10**6, method=method, budget_seconds=40.0, certificate=False)
+    assert 0.7 * 40 <= posterior.seconds <= 40
+    assert np.isfinite(posterior.errors).all()
 
 
 @pytest.mark.usefixtures("slow_draws")
 def test_first_steps_leave_as_many_for_the_draws():
     """A step so short that it takes far more of them to settle than the budget pays for."""
     method = Sampler(UBU(0.001, 1.0, 1.0), Full())
-    found = sample(regression(), 10**6, method=method, budget_seconds=40.0, certificate=False)
-    assert found.trace.draws.shape[1] > 1000  # of 4000 steps
-    assert 0.7 * 40 <= found.seconds <= 40
+    posterior = sample(regression(), 10**6, method=method, budget_seconds=40.0, certificate=False)
+    assert posterior.trace.draws.shape[1] > 1000  # of 4000 steps
+    assert 0.7 * 40 <= posterior.seconds <= 40
 
 
 @pytest.mark.usefixtures("slow_draws")
@@ -465,9 +464,9 @@ def test_the_shell_says_in_one_line_that_a_budget_is_too_small(clock, monkeypatc
     lines = ["age,churn", *(f"{a},{b}" for a, b in zip(table["age"], table["churn"], strict=True))]
     (tmp_path / "t.csv").write_text("\n".join(lines))
     asked = ["fit", str(tmp_path / "t.csv"), "--target", "churn", "--budget", "5", "--out", str(tmp_path / "o")]
-    found = CliRunner().invoke(app, asked)
-    assert found.exit_code == 1
-    assert "error: budget_seconds=5 ends before the mode" in found.stderr
+    result = CliRunner().invoke(app, asked)
+    assert result.exit_code == 1
+    assert "error: budget_seconds=5 ends before the mode" in result.stderr
     assert len(calls) == 1
 
 
@@ -481,21 +480,21 @@ def test_gradients_at_the_draws_may_be_missing(clock, monkeypatch):
         return plain(self, gradient, states, seed, first)
 
     monkeypatch.setattr(FreshGradients, "at", at)
-    found = sample(regression(200), 200, method="anchored", budget_seconds=5.0)
+    posterior = sample(regression(200), 200, method="anchored", budget_seconds=5.0)
     assert len(armed) == 1
-    assert found.certificate.verdict == "undecided"
-    assert "the budget ended before the gradients at the draws were found" in str(found.certificate)
-    assert (found.mean == found.raw.mean).all()
-    assert np.isfinite(found.errors).all()
+    assert posterior.certificate.verdict == "undecided"
+    assert "the budget ended before the gradients at the draws were found" in str(posterior.certificate)
+    assert (posterior.mean == posterior.raw.mean).all()
+    assert np.isfinite(posterior.errors).all()
 
 
 def test_pairs_of_chains_stop_between_two_steps(clock, monkeypatch):
     moves = late(monkeypatch, clock, Pairs, "_move")
-    found = sample(regression(200), 200, method="anchored", budget_seconds=5.0)
+    posterior = sample(regression(200), 200, method="anchored", budget_seconds=5.0)
     assert len(moves) == 3  # one step of a pair
-    assert found.certificate.verdict == "undecided"
-    assert "the budget ended before the bias was measured" in str(found.certificate)
-    assert found.complete
+    assert posterior.certificate.verdict == "undecided"
+    assert "the budget ended before the bias was measured" in str(posterior.certificate)
+    assert posterior.complete
 
 
 def test_draws_from_a_known_law_are_as_many_as_the_budget_pays_for(clock, monkeypatch):
@@ -509,11 +508,11 @@ def test_draws_from_a_known_law_are_as_many_as_the_budget_pays_for(clock, monkey
         return plain(self, stream, count)
 
     monkeypatch.setattr(law, "draw", draw)
-    found = sample(target, 4000, budget_seconds=5.0)
-    assert found.trace.draws.shape == (4, 256, 2)  # 4 + 16 + 64 + 256 draws take 3.4 s, and 1000 more 10 s
-    assert not found.complete
-    assert found.certificate.verdict == "exact"
-    assert found.seconds <= 5.0
+    posterior = sample(target, 4000, budget_seconds=5.0)
+    assert posterior.trace.draws.shape == (4, 256, 2)  # 4 + 16 + 64 + 256 draws take 3.4 s, and 1000 more 10 s
+    assert not posterior.complete
+    assert posterior.certificate.verdict == "exact"
+    assert posterior.seconds <= 5.0
     whole = sample(target, 4000)
     assert whole.complete
     assert (sample(target, 4000, budget_seconds=1e6).trace.draws == whole.trace.draws).all()
@@ -524,10 +523,10 @@ def test_draws_from_a_known_law_are_as_many_as_the_budget_pays_for(clock, monkey
 def test_a_budget_in_passes_is_never_exceeded_by_more_than_a_step(method, budget):
     """A step of all chains is the piece that is not divided; only that of subsampled chains has a random length."""
     target = regression(100)
-    found = sample(target, 10**6, method=method, budget_passes=budget)
+    posterior = sample(target, 10**6, method=method, budget_passes=budget)
     step = 4.0 if isinstance(method, SubsampledMH) else 0.0
-    assert found.passes <= budget + step
-    assert not found.complete
+    assert posterior.passes <= budget + step
+    assert not posterior.complete
 
 
 def test_a_budget_in_passes_counts_the_search_for_a_mode():
@@ -541,15 +540,15 @@ def test_a_budget_in_passes_counts_the_search_for_a_mode():
 
 def test_what_a_budget_left_goes_through_a_file_and_a_checkpoint(tmp_path):
     target = regression()
-    found = sample(target, 100, budget_passes=20, checkpoint=tmp_path / "run")
-    assert is_laplace(found, target)
+    posterior = sample(target, 100, budget_passes=20, checkpoint=tmp_path / "run")
+    assert is_laplace(posterior, target)
     again = sample(target, 100, budget_passes=20, checkpoint=tmp_path / "run")
-    assert (again.trace.draws == found.trace.draws).all()
-    assert again.passes == found.passes
-    found.save(tmp_path / "posterior.npz")
+    assert (again.trace.draws == posterior.trace.draws).all()
+    assert again.passes == posterior.passes
+    posterior.save(tmp_path / "posterior.npz")
     kept = Posterior.load(tmp_path / "posterior.npz")
     assert kept.method == "laplace"
-    assert (kept.mean == found.mean).all()
+    assert (kept.mean == posterior.mean).all()
     assert np.isinf(kept.errors[0]).all()
 
 
@@ -569,7 +568,7 @@ def test_tuning_has_a_bound_of_its_own(monkeypatch):
         return plain(self, sampler, seed, name)
 
     monkeypatch.setattr(Search, "_drawing", told)
-    found = sample(regression(), 40)
-    assert found.method == "split-hmc"
+    posterior = sample(regression(), 40)
+    assert posterior.method == "split-hmc"
     assert len(steps) < 12
     assert 0.05 <= steps[-1] < 0.05 / 0.75

@@ -13,6 +13,7 @@ from conftest import LIMIT
 from svrhmc import Sampler, targets
 from svrhmc import dynamics as every_dynamics
 from svrhmc.checkpoint import InMemory
+from svrhmc.core.deadline import Budget
 from svrhmc.diagnostics import standard_error
 from svrhmc.dynamics import (
     BAOAB,
@@ -31,7 +32,6 @@ from svrhmc.dynamics import (
 from svrhmc.gradients import SAGA, SVRG, ControlVariate, Full, Minibatch
 from svrhmc.rows.forms import FunctionsForm
 from svrhmc.sampling.bias import Pairs, plan_of, settling_steps
-from svrhmc.sampling.budget import Budget
 from svrhmc.sampling.certificate import Bias, Certificate, Chance, Measured, judge, judge_invariant, unmeasured
 from svrhmc.sampling.correction import Correction, correction, stein_bias
 from svrhmc.sampling.doubts import agreement, effective_draws, heavy_tail, longest_stay, tail_draws, unsettled

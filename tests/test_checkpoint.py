@@ -52,7 +52,9 @@ def stopped(often, tmp_path):
     return folder
 
 
-@pytest.mark.ordinary(lambda make, gradient: make is dense or gradient == gradients.SVRG(4, 7))
+@pytest.mark.ordinary(
+    lambda make, gradient, engine: make is dense or (gradient == gradients.SVRG(4, 7) and engine == "reference")
+)
 @pytest.mark.parametrize("engine", every_engine())
 @pytest.mark.parametrize("make", [dense, sparse_rows, lambda: whitened(dense())], ids=["dense", "sparse", "whitened"])
 @pytest.mark.parametrize("gradient", [gradients.SVRG(4, 7), gradients.SAGA(4), gradients.Minibatch(4)], ids=str)
@@ -289,13 +291,13 @@ def test_a_record_is_whole_or_not_there(tmp_path):
     path = tmp_path / "record"
     arrays = {"a": np.arange(6.0).reshape(2, 3), "b": np.ones(3, np.float32), "c": np.arange(2), "e": np.zeros((4, 0))}
     write_record(path, {"x": 0.1, "y": None, "z": ["é", 2**70]}, arrays)
-    found = read_record(path)
-    assert found.said == {"x": 0.1, "y": None, "z": ["é", 2**70]}
-    assert all((found.arrays[name] == array).all() for name, array in arrays.items())
-    assert {name: array.dtype for name, array in found.arrays.items()} == {n: a.dtype for n, a in arrays.items()}
+    record = read_record(path)
+    assert record.settings == {"x": 0.1, "y": None, "z": ["é", 2**70]}
+    assert all((record.arrays[name] == array).all() for name, array in arrays.items())
+    assert {name: array.dtype for name, array in record.arrays.items()} == {n: a.dtype for n, a in arrays.items()}
     with pytest.raises(TypeError, match="not kept in files"):
         write_record(path, {}, {"o": np.array([object()])})
-    assert read_record(path).said["x"] == 0.1
+    assert read_record(path).settings["x"] == 0.1
     assert [each.name for each in tmp_path.iterdir()] == ["record"]
     whole = path.read_bytes()
     for size in range(len(whole)):
@@ -435,8 +437,8 @@ def test_other_threads_of_linear_algebra_change_no_bit(tmp_path):
     def go(folder, threads, stop):
         settings = {**os.environ, "OPENBLAS_NUM_THREADS": str(threads), "PYTHONPATH": str(HERE)}
         command = [sys.executable, "-c", code, str(folder), stop]
-        told = subprocess.run(command, env=settings, capture_output=True, text=True, check=False)
-        assert told.returncode == 0, told.stderr
+        result = subprocess.run(command, env=settings, capture_output=True, text=True, check=False)
+        assert result.returncode == 0, result.stderr
 
     go(tmp_path / "whole", 1, "never")
     go(tmp_path / "cut", 1, "half")

@@ -12,11 +12,11 @@ import scipy.sparse
 
 from quadrature import line_moments, moments_of_one_coordinate
 from svrhmc import Sampler, sample, targets
+from svrhmc.core.deadline import Budget
 from svrhmc.dynamics import Anchored
 from svrhmc.gradients import Minibatch
 from svrhmc.sampling import gradients as gradients_module
 from svrhmc.sampling import search
-from svrhmc.sampling.budget import Budget
 from svrhmc.sampling.gaussianity import Gaussianity
 from svrhmc.sampling.gradients import FreshGradients
 from svrhmc.whitening import whitened
@@ -73,15 +73,17 @@ def test_a_column_of_five_ones_is_not_missed():
     target = with_a_rare_column()
     scores = []
     for seed in range(20):
-        found = sample(target, 400, seed=seed)
-        assert found.certificate.verdict in DECIDED
-        assert abs(found.mean[3] - mean) < 0.02 * sd + 4 * found.errors[0][3]
-        assert abs(found.sd[3] - sd) < 0.02 * sd + 4 * found.errors[1][3]
-        scores.append([(found.mean[3] - mean) / found.errors[0][3], (found.sd[3] - sd) / found.errors[1][3]])
+        posterior = sample(target, 400, seed=seed)
+        assert posterior.certificate.verdict in DECIDED
+        assert abs(posterior.mean[3] - mean) < 0.02 * sd + 4 * posterior.errors[0][3]
+        assert abs(posterior.sd[3] - sd) < 0.02 * sd + 4 * posterior.errors[1][3]
+        scores.append(
+            [(posterior.mean[3] - mean) / posterior.errors[0][3], (posterior.sd[3] - sd) / posterior.errors[1][3]]
+        )
     rms = np.sqrt(np.square(scores).mean(axis=0))
     assert (rms > 0.5).all()
     assert (rms < 1.5).all()
-    assert abs(found.laplace.mean[3] - mean) > 0.2 * sd  # what a correction that missed the rows would report
+    assert abs(posterior.laplace.mean[3] - mean) > 0.2 * sd  # what a correction that missed the rows would report
 
 
 def test_a_correction_whose_rows_miss_what_matters_is_left_out(monkeypatch):
@@ -90,9 +92,9 @@ def test_a_correction_whose_rows_miss_what_matters_is_left_out(monkeypatch):
     target = with_a_rare_column(150_000)
     monkeypatch.setattr(gradients_module, "_FULL_SECONDS", 0.0)
     sampler = Sampler(Anchored(0.5), Minibatch(400, importance=True))
-    found = sample(target, method=sampler)
-    assert (found.certificate.verdict, found.certificate.corrects) == ("certified", True)
-    assert abs(found.mean[3] - mean) < 0.02 * sd + 4 * found.errors[0][3]
+    posterior = sample(target, method=sampler)
+    assert (posterior.certificate.verdict, posterior.certificate.corrects) == ("certified", True)
+    assert abs(posterior.mean[3] - mean) < 0.02 * sd + 4 * posterior.errors[0][3]
     monkeypatch.setattr(FreshGradients, "batches", lambda self, size: Minibatch(size))
     monkeypatch.setattr(FreshGradients, "row_noise", 1e-3)
     missed = sample(target, method=sampler)
@@ -213,10 +215,10 @@ def test_budgets_in_seconds_are_kept(kind):
         X = rng.normal(size=(300_000, 2))
     target = targets.logistic(X, rng.random(X.shape[0]) < 0.3)
     sample(target, 10)  # compiled, and the mode is known
-    found = sample(target, 10**6, budget_seconds=2.0)
-    assert not found.complete
-    assert 0.1 < found.seconds < 8.0
-    assert found.ess.min() > 20
+    posterior = sample(target, 10**6, budget_seconds=2.0)
+    assert not posterior.complete
+    assert 0.1 < posterior.seconds < 8.0
+    assert posterior.ess.min() > 20
 
 
 @pytest.mark.untraced
@@ -226,21 +228,21 @@ def test_many_columns_and_draws_do_not_make_an_exact_run_doubtful():
     X = rng.normal(size=(1500, 80))
     target = targets.logistic(X, X[:, 0] + rng.logistic(size=1500) > 0)
     for seed in range(2):
-        found = sample(target, 6000, seed=seed)
-        assert found.certificate.verdict == "exact", str(found)
-        assert "was undecided" not in found.why
+        posterior = sample(target, 6000, seed=seed)
+        assert posterior.certificate.verdict == "exact", str(posterior)
+        assert "was undecided" not in posterior.why
 
 
 @pytest.mark.untraced
 def test_of_several_attempts_the_best_is_given_with_what_all_of_them_took():
     X = np.ones((30, 1))
     target = targets.logistic(X, np.arange(30) < 3, prior_precision=0.01)
-    found = sample(target, 200, method="anchored", tolerance=1e-6)
-    assert found.certificate.verdict != "certified"
-    assert found.sampler.dynamics.step_size == 1 / 16
-    one = sample(target, 200, method=found.sampler, tolerance=1e-6)
-    assert found.passes > 1.5 * one.passes
-    assert found.seconds == pytest.approx(sum(found.steps.values()), rel=0.2)
+    posterior = sample(target, 200, method="anchored", tolerance=1e-6)
+    assert posterior.certificate.verdict != "certified"
+    assert posterior.sampler.dynamics.step_size == 1 / 16
+    one = sample(target, 200, method=posterior.sampler, tolerance=1e-6)
+    assert posterior.passes > 1.5 * one.passes
+    assert posterior.seconds == pytest.approx(sum(posterior.steps.values()), rel=0.2)
 
 
 def two_modes(away):
@@ -262,17 +264,17 @@ def test_a_posterior_of_two_modes_is_not_certified_as_one():
     away = 2.0
     sd = math.sqrt(1 + 4 * 0.4 * 0.6 * away**2)
     for seed in (0, 1):
-        found = sample(two_modes(away), 100, seed=seed)
-        if found.certificate.verdict == "certified":
-            assert found.sd[0] == pytest.approx(sd, abs=0.02 * sd + 4 * found.errors[1][0])
+        posterior = sample(two_modes(away), 100, seed=seed)
+        if posterior.certificate.verdict == "certified":
+            assert posterior.sd[0] == pytest.approx(sd, abs=0.02 * sd + 4 * posterior.errors[1][0])
 
 
 def test_a_single_component_is_enough():
     target = targets.custom(1, 2, lambda x, rows: (np.asarray(x) - [1.0, 2.0])[None] * [1.0, 4.0])
-    found = sample(target, 100, tolerance=0.1)
-    assert found.certificate.verdict == "local"  # nothing says that f is convex
-    assert found.mean == pytest.approx([1.0, 2.0], abs=1e-6)
-    assert found.sd == pytest.approx([1.0, 0.5], rel=1e-6)
+    posterior = sample(target, 100, tolerance=0.1)
+    assert posterior.certificate.verdict == "local"  # nothing says that f is convex
+    assert posterior.mean == pytest.approx([1.0, 2.0], abs=1e-6)
+    assert posterior.sd == pytest.approx([1.0, 0.5], rel=1e-6)
 
 
 @pytest.mark.parametrize("method", ["anchored", None])

@@ -106,13 +106,13 @@ def test_a_factor_of_the_acceptance_of_split_hmc_changed_fails(factor, monkeypat
 
 @pytest.mark.untraced
 def test_compiled_trajectories_that_have_another_prior_fail(monkeypatch):
-    right = compiled_split.SplitKernel.known.func
+    right = compiled_split.SplitKernel.arrays.func
 
     def wrong(kernel):
         prior, *rest = right(kernel)
         return prior._replace(precision=fixed(1.5 * prior.precision + 0.5)), *rest
 
-    monkeypatch.setattr(compiled_split.SplitKernel, "known", property(wrong))
+    monkeypatch.setattr(compiled_split.SplitKernel, "arrays", property(wrong))
     assert worst_z(SplitHMC(1.1, 1), 2, draws=FEW) > 2 * LIMIT
 
 

@@ -12,9 +12,9 @@ from scipy.special import digamma, polygamma
 import svrhmc
 from conftest import LIMIT
 from quadrature import around_the_mode
+from svrhmc.core.deadline import Budget
 from svrhmc.exact import SplitHMC, SubsampledMH
 from svrhmc.sampling import search
-from svrhmc.sampling.budget import Budget
 from svrhmc.sampling.doubts import curvatures, is_narrow, least_tail_acceptance, rare_curvature, refusing_tail
 from svrhmc.sampling.gaussianity import Gaussianity
 from svrhmc.sampling.gradients import FreshGradients
@@ -135,11 +135,11 @@ def test_the_moments_of_the_ridge_are_known():
 @pytest.mark.untraced
 @pytest.mark.parametrize("seed", [10, 14])
 def test_a_bent_ridge_is_followed_to_its_end(ridge, seed):
-    found = svrhmc.sample(ridge, seed=seed)
-    assert found.certificate.verdict in NO_DOUBT
-    assert found.sampler.halvings > 0
-    assert "some steps are shorter" in found.why
-    assert np.abs(scores_on_ridge(found)).max() < LIMIT
+    posterior = svrhmc.sample(ridge, seed=seed)
+    assert posterior.certificate.verdict in NO_DOUBT
+    assert posterior.sampler.halvings > 0
+    assert "some steps are shorter" in posterior.why
+    assert np.abs(scores_on_ridge(posterior)).max() < LIMIT
 
 
 @pytest.mark.untraced
@@ -150,9 +150,9 @@ def test_an_end_of_a_ridge_that_no_chain_has_seen_is_missed_without_a_look_at_cu
     """The controls: chains agree, proposals are accepted in all tails that they know, and the sd of b is too small."""
     monkeypatch.setattr(search, left_out, 1 if left_out == "_NARROW" else lambda *_: False)
     monkeypatch.setattr(search, "_NARROW", 1)
-    found = svrhmc.sample(ridge, seed=seed)
-    assert found.certificate.verdict in NO_DOUBT
-    assert scores_on_ridge(found).min() < -LIMIT
+    posterior = svrhmc.sample(ridge, seed=seed)
+    assert posterior.certificate.verdict in NO_DOUBT
+    assert scores_on_ridge(posterior).min() < -LIMIT
 
 
 @pytest.mark.slow
@@ -202,36 +202,36 @@ def neck(power):
 @pytest.mark.slow
 def test_a_neck_too_narrow_for_any_step_is_doubted_or_sampled_well():
     """Its sd of a was 2.5% low on average, and called right for each of 16 seeds: acceptance is level where chains go."""
-    found = svrhmc.sample(neck(2.0), seed=1)
-    assert found.certificate.verdict == "undecided"
-    assert "curvature at the draws rises" in found.certificate.reason
+    posterior = svrhmc.sample(neck(2.0), seed=1)
+    assert posterior.certificate.verdict == "undecided"
+    assert "curvature at the draws rises" in posterior.certificate.reason
     assert svrhmc.sample(neck(0.5), seed=1).certificate.verdict in NO_DOUBT
 
 
 def test_steps_of_one_length_on_a_bent_ridge_are_doubted(ridge):
     """The control: they are as far off as 4 standard errors of the sd, and say that they are not to be trusted."""
-    found = svrhmc.sample(ridge, seed=2, method=SplitHMC())
-    assert found.certificate.verdict == "undecided"
-    assert "proposals in a tail of a coordinate are accepted" in found.certificate.reason
+    posterior = svrhmc.sample(ridge, seed=2, method=SplitHMC())
+    assert posterior.certificate.verdict == "undecided"
+    assert "proposals in a tail of a coordinate are accepted" in posterior.certificate.reason
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_nearly_gaussian_posteriors_are_not_doubted(seed):
-    found = svrhmc.sample(many_rows(), seed=seed, method="subsampled-mh")
-    assert (found.certificate.verdict, found.sampler) == ("exact", SubsampledMH())
+    posterior = svrhmc.sample(many_rows(), seed=seed, method="subsampled-mh")
+    assert (posterior.certificate.verdict, posterior.sampler) == ("exact", SubsampledMH())
     assert svrhmc.sample(many_rows(), seed=seed).sampler == SplitHMC()
 
 
 def test_subsampled_metropolis_by_name_has_correlated_proposals_where_tails_are_heavy():
-    found = svrhmc.sample(nearly_separated(0.6), seed=1, method="subsampled-mh")
-    assert found.sampler == SubsampledMH(correlation=0.7)
+    posterior = svrhmc.sample(nearly_separated(0.6), seed=1, method="subsampled-mh")
+    assert posterior.sampler == SubsampledMH(correlation=0.7)
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_independent_proposals_in_heavy_tails_are_doubted(seed):
-    found = svrhmc.sample(nearly_separated(), seed=seed, method=SubsampledMH())
-    assert found.sampler == SubsampledMH()
-    assert found.certificate.verdict == "undecided"
+    posterior = svrhmc.sample(nearly_separated(), seed=seed, method=SubsampledMH())
+    assert posterior.sampler == SubsampledMH()
+    assert posterior.certificate.verdict == "undecided"
 
 
 def walk(acceptance, draws=20_000, seed=0):
@@ -348,7 +348,7 @@ def test_a_budget_that_ends_before_narrow_parts_are_visited_is_a_doubt():
     """With shorter steps four times the draws asked for are made; the control has no budget."""
     target, sampler = bent_ridge(), SplitHMC(halvings=2)
     with pytest.warns(svrhmc.VerdictWarning):
-        found = svrhmc.sample(target, 500, method=sampler, budget_passes=60_000)
-    assert found.certificate.verdict == "undecided"
-    assert "a budget ended the draws before there were 2,000 effective ones" in str(found.certificate)
+        posterior = svrhmc.sample(target, 500, method=sampler, budget_passes=60_000)
+    assert posterior.certificate.verdict == "undecided"
+    assert "a budget ended the draws before there were 2,000 effective ones" in str(posterior.certificate)
     assert "a budget ended" not in str(svrhmc.sample(target, 500, method=sampler).certificate)

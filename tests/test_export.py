@@ -1,7 +1,12 @@
-"""A model outside of svrhmc: as JSON that a script reads, and as SQL that DuckDB runs."""
+"""A model outside of svrhmc: as JSON that a script reads, as SQL that DuckDB and PostgreSQL run, as a graph of ONNX."""
 
+import io
 import json
+import os
 import re
+import shutil
+import subprocess
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -11,15 +16,16 @@ import pytest
 import svrhmc
 from svrhmc.core.errors import DataError
 from svrhmc.fitting import regress
+from svrhmc.results.export import NODES, PREDICTED, WEIGHTS
 from svrhmc.results.probability import moved
 from svrhmc.tables.design import designed
 
-duckdb = pytest.importorskip("duckdb")
+duckdb, onnxruntime = pytest.importorskip("duckdb"), pytest.importorskip("onnxruntime")
 PAGE = Path(__file__).parents[1] / "docs" / "production.md"
 SCRIPT = next(
     code for code in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S) if "import json, math" in code
 )
-NAMES = ["predicted_linear", "predicted_linear_sd", "predicted_mean", "predicted_lower", "predicted_upper"]
+NAMES = list(PREDICTED)
 
 
 def table(n, seed=0):
@@ -84,8 +90,15 @@ def queried(posterior, rows, **more):
     return connection.execute(posterior.to_sql(**more)).df().sort_values("row")[NAMES].to_numpy()
 
 
+def inferred(posterior, rows, texts=("plan", "school"), **more):
+    session = onnxruntime.InferenceSession(posterior.to_onnx(**more))
+    names = [one.name for one in session.get_inputs()]
+    feed = {name: rows[name].to_numpy(object if name in texts else float) for name in names}
+    return np.column_stack(session.run(NAMES, feed))
+
+
 @pytest.mark.untraced
-def test_sql_on_many_rows_and_the_script_on_some_agree_with_the_design(fitted):
+def test_sql_and_onnx_on_many_rows_and_the_script_on_some_agree_with_the_design(fitted):
     posterior, centred = fitted
     rows = table(100_000, seed=2)
     low, high = table(400).x.min(), table(400).x.max()
@@ -94,6 +107,7 @@ def test_sql_on_many_rows_and_the_script_on_some_agree_with_the_design(fitted):
     answers = queried(posterior, rows)
     np.testing.assert_allclose(answers[:, 0], inside(posterior, rows, mean_only=True)[0], rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(answers[:1000, 1], inside(posterior, rows.head(1000))[1], rtol=1e-8)
+    np.testing.assert_allclose(inferred(posterior, rows), answers, rtol=1e-9, atol=1e-9)
     t, s = answers[:, :1], answers[:, 1:2]
     loss = posterior.model.loss
     grid = np.linspace(-9, 9, 145)
@@ -161,6 +175,7 @@ def test_missing_values_and_unseen_levels_have_no_prediction_but_unseen_groups_h
     assert np.isnan(answers[1:5]).all()
     assert np.isfinite(answers[[0, 5]]).all()
     assert answers[5, 1] > answers[0, 1]
+    np.testing.assert_allclose(inferred(posterior, odd), answers, rtol=1e-9)  # None is a missing text
     average = posterior.predict(odd.iloc[[5]], new_groups="average")
     assert abs(answers[5, 0] - average.mean[0]) < 0.2 * average.sd[0]
 
@@ -206,6 +221,13 @@ def test_what_no_other_language_computes_is_refused(formula):
         [one for term in made.design.made_of for one in term.portable()]
 
 
+def test_a_column_with_the_name_of_a_prediction_is_refused():
+    posterior = regress(np.arange(6.0)[:, None], np.arange(6.0) ** 1.5, names=["predicted_mean"], draws=200)
+    for write in (posterior.to_sql, posterior.to_onnx):
+        with pytest.raises(DataError, match="name of a prediction: rename it"):
+            write()
+
+
 def test_models_of_arrays_are_exported_and_several_probabilities_are_refused_in_sql():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 2))
@@ -216,8 +238,68 @@ def test_models_of_arrays_are_exported_and_several_probabilities_are_refused_in_
     assert len(json.loads(classes.export())["predictors"]) == 2
     with pytest.raises(DataError, match="several probabilities"):
         classes.to_sql()
+    with pytest.raises(DataError, match="several probabilities"):
+        classes.to_onnx()
     with pytest.raises(ValueError, match="dialect"):
         posterior.to_sql("oracle")
+
+
+@pytest.fixture(scope="module")
+def postgresql():
+    """A server of its own, which listens in its folder alone; gives a function that runs statements by psql."""
+    if shutil.which("initdb") is None:
+        pytest.skip("there is no PostgreSQL on this machine")
+    user = {"user": "nobody"} if os.geteuid() == 0 else {}  # the server refuses to run as root
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o777)
+        data = f"{folder}/data"
+
+        def control(*arguments):
+            subprocess.run(arguments, check=True, stdout=subprocess.DEVNULL, cwd=folder, **user)
+
+        control("initdb", "-D", data, "-U", "tester", "--auth=trust")
+        control("pg_ctl", "-D", data, "-o", f"-k {folder} -c listen_addresses=''", "-l", f"{folder}/log", "-w", "start")
+
+        def run(statements):
+            command = ["psql", "-h", folder, "-U", "tester", "postgres", "-q", "-v", "ON_ERROR_STOP=1", "--csv"]
+            return subprocess.run(command, input=statements, capture_output=True, text=True, check=True).stdout
+
+        try:
+            yield run
+        finally:
+            control("pg_ctl", "-D", data, "-m", "immediate", "stop")
+
+
+@pytest.mark.slow
+def test_postgresql_gives_the_numbers_of_duckdb(fitted, postgresql, tmp_path):
+    posterior, centred = fitted
+    rows = table(5000, seed=2).assign(row=np.arange(5000))
+    rows["x"] = rows.x.clip(table(400).x.min(), table(400).x.max())
+    rows["z"] -= 2000.0 * centred
+    for column in ("plan", "school"):
+        rows[column] = rows[column].astype(object)
+    rows.loc[1, "x"], rows.loc[2, "plan"], rows.loc[3, "plan"], rows.loc[4, "school"] = np.nan, None, "z", "new"
+    columns = ["x", "z", "e", "k", "plan", "school", "row"]
+    rows[columns].to_csv(tmp_path / "rows.csv", index=False)
+    kinds = ", ".join(
+        f"{name} {kind}" for name, kind in zip(columns, [*["float8"] * 3, "int", "text", "text", "int"], strict=True)
+    )
+    postgresql(
+        f"DROP TABLE IF EXISTS new_rows; CREATE TABLE new_rows ({kinds});\n\\copy new_rows FROM '{tmp_path}/rows.csv' WITH (FORMAT csv, HEADER)"
+    )
+    answers = pd.read_csv(io.StringIO(postgresql(posterior.to_sql("postgresql") + " ORDER BY row")))[NAMES].to_numpy()
+    np.testing.assert_allclose(answers, queried(posterior, rows.drop(columns="row")), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(("link", "mean"), [("exp", lambda t, s: np.exp(t + s**2 / 2)), ("logistic", None)])
+@pytest.mark.parametrize(("sd", "error"), [(0.01, 1e-12), (0.5, 1e-12), (2.0, 1e-7), (3.0, 2e-5), (4.0, 4e-4)])
+def test_the_quadrature_has_the_error_that_is_documented(link, mean, sd, error):
+    t = np.linspace(-30, 30, 61)
+    inverse = {"exp": np.exp, "logistic": lambda t: 1 / (1 + np.exp(-t))}[link]
+    fine = np.linspace(-12, 12, 24001)
+    density = np.exp(-(fine**2) / 2) * (fine[1] - fine[0]) / np.sqrt(2 * np.pi)
+    exact = mean(t, sd) if mean else inverse(t[:, None] + sd * fine) @ density
+    np.testing.assert_allclose(inverse(t[:, None] + sd * NODES) @ WEIGHTS, exact, rtol=error)
 
 
 @pytest.mark.parametrize("dialect", ["postgresql", "bigquery"])

@@ -8,9 +8,8 @@ import scipy.optimize
 import scipy.sparse
 
 from svrhmc import theory
-from svrhmc.density import mode
+from svrhmc.density import mode, recession
 from svrhmc.density import propriety as proper
-from svrhmc.density import recession as faced
 from svrhmc.targets import conjugate, families, glm, linear, logistic
 from svrhmc.targets.losses import Loss
 from svrhmc.targets.priors import Flat, Laplace, Normal, StudentT
@@ -248,7 +247,7 @@ def test_the_search_knows_what_it_has_shown():
     """A direction given back is allowed by every row; where overlap is claimed, no programme finds a direction."""
     rng = np.random.default_rng(5)
     for _ in range(40):
-        rows = faced.Faced.of(
+        rows = recession.FacedRows.of(
             rng.integers(-2, 3, (12, 3)).astype(float), families.bernoulli().faces(rng.choice([-1.0, 1.0], 12))
         )
         if rows.unseen().shape[1]:
@@ -332,14 +331,14 @@ def test_classes_of_any_kind():
         (pandas.Categorical(names[codes]), names), (np.array([-3, 5, 8])[codes], [-3, 5, 8]),
         (np.array([-3.0, 5.0, 8.0])[codes], [-3, 5, 8]), (names[codes].astype("S"), [b"ash", b"birch", b"cedar"]),
     ):  # fmt: skip
-        made = glm(X, y, "categorical")
-        assert made.classes.tolist() == list(classes)
-        assert made.identity() == want.identity()
+        target = glm(X, y, "categorical")
+        assert target.classes.tolist() == list(classes)
+        assert target.identity() == want.identity()
     assert glm(X, COIN, "categorical").classes.tolist() == [False, True]
     for family in ("bernoulli", families.bernoulli("probit")):
-        made = glm(X, np.where(COIN, "yes", "no"), family)
-        assert made.classes.tolist() == ["no", "yes"]
-        assert made.identity() == glm(X, COIN, family).identity()
+        target = glm(X, np.where(COIN, "yes", "no"), family)
+        assert target.classes.tolist() == ["no", "yes"]
+        assert target.identity() == glm(X, COIN, family).identity()
     assert glm(X, COIN).classes is None
 
 

@@ -567,17 +567,17 @@ def test_cells_of_two_categories_differ_by_their_coefficients(logit):
 def test_a_file_with_groups_is_not_read_by_a_version_that_would_leave_them_out(logit, tmp_path):
     path = tmp_path / "a.posterior"
     logit.save(path)
-    assert read_record(path).said["version"] == 2
+    assert read_record(path).settings["version"] == 2
     with pytest.raises(
         StorageError, match=r"version 2, .* reads versions up to 1\. Load it with that svrhmc, or a later"
     ):
         serialise.load(path, svrhmc.Posterior, "posterior", 1)
     assert np.array_equal(svrhmc.Posterior.load(path).group_effects.draws, logit.group_effects.draws)
     record = read_record(path)
-    write_record(path, {**record.said, "version": 1}, record.arrays)
+    write_record(path, {**record.settings, "version": 1}, record.arrays)
     assert svrhmc.Posterior.load(path).names == logit.names
     svrhmc.fit("flat ~ x", TABLE).save(path)
-    assert read_record(path).said["version"] == 1
+    assert read_record(path).settings["version"] == 1
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ import quadrature
 from conftest import LIMIT
 from group_faults import without_jacobian, without_outer_determinant
 from svrhmc import checkpoint, sample
+from svrhmc.core.deadline import Budget
 from svrhmc.core.errors import UndefinedDensityError
 from svrhmc.density import mixed
 from svrhmc.density.mixed import MixedModel
@@ -21,7 +22,6 @@ from svrhmc.engines.reference import ReferenceChains
 from svrhmc.posterior import usual_settings
 from svrhmc.priors.covariance import Covariance
 from svrhmc.sampling import groups, run
-from svrhmc.sampling.budget import Budget
 from svrhmc.sampling.correction import error_of_mean
 from svrhmc.sampling.drawing import Drawing
 from svrhmc.sampling.run import find_answer

@@ -11,7 +11,7 @@ from svrhmc.sampling.correction import correction
 from svrhmc.whitening import LowRankWhitening, whitened, whitening
 from svrhmc.whitening import at_mode as made_module
 from svrhmc.whitening.krylov import Krylov
-from svrhmc.whitening.products import _found
+from svrhmc.whitening.products import _whitened
 
 pytest.importorskip("jax")
 
@@ -36,7 +36,7 @@ def left(how, H):
 
 
 def made(H, rank=None):
-    return _found(np.zeros(len(H)), lambda u: H @ u, len(H) if rank is None else rank)
+    return _whitened(np.zeros(len(H)), lambda u: H @ u, len(H) if rank is None else rank)
 
 
 def test_what_stands_out_is_put_right_and_the_diagonal_alone_does_not_do_it():
@@ -223,12 +223,12 @@ def test_exact_draws_have_the_law_of_the_target_whatever_the_map():
 def test_sample_whitens_what_is_too_large_for_a_dense_hessian_by_products(monkeypatch):
     monkeypatch.setattr(made_module, "DENSE_DIM", DIM - 1)
     target, H, mean = odd_model()
-    found = sample(target, draws=400, chains=8, seed=2)
-    assert found.certificate.verdict == "local"
+    posterior = sample(target, draws=400, chains=8, seed=2)
+    assert posterior.certificate.verdict == "local"
     sd = np.sqrt(np.diag(np.linalg.inv(H)))
-    assert np.abs((found.mean - mean) / (found.corrected.mean_error + 1e-9 * sd)).max() < LIMIT
-    assert found.sd == pytest.approx(sd, rel=0.1)
-    assert found.sampler.leapfrogs <= 4
+    assert np.abs((posterior.mean - mean) / (posterior.corrected.mean_error + 1e-9 * sd)).max() < LIMIT
+    assert posterior.sd == pytest.approx(sd, rel=0.1)
+    assert posterior.sampler.leapfrogs <= 4
     diagonal = whitening(target, "diagonal")
     assert whitening(target, "low rank").leftover < 0.1 * diagonal.leftover
 
@@ -282,8 +282,8 @@ def test_a_logistic_regression_of_3000_columns_written_as_functions_is_that_of_r
     made, how = chains.extend(100), space.whitening
     _, known = correction(how.out(made.draws), how.displace(made.gradients), how.variances)
     model = targets.model(log_likelihood, lambda x: -0.5 * x @ x, (X, y), np.zeros(dim), batched=True)
-    found = sample(model, draws=100, seed=2)
-    assert found.certificate.verdict == "local"
-    assert (np.abs(found.mean - known.mean) / known.sd).max() < 0.05
-    assert found.sd == pytest.approx(known.sd, rel=0.05)
+    posterior = sample(model, draws=100, seed=2)
+    assert posterior.certificate.verdict == "local"
+    assert (np.abs(posterior.mean - known.mean) / known.sd).max() < 0.05
+    assert posterior.sd == pytest.approx(known.sd, rel=0.05)
     assert (np.abs(model.mode() - known.mean) / known.sd).max() > 0.05

@@ -135,24 +135,26 @@ def test_parameters_come_back_as_the_model_states_them(tmp_path):
         constrain=lambda params: {"mu": params["mu"], "sigma": jnp.exp(params["sigma"])},
     )
     assert target.names == ("mu", "sampled sigma")  # no number is read for another by its name
-    found = sample(target, draws=400)
-    sigma = found.parameters.by_name()["sigma"]
-    assert found.probability("sigma < 2") == (sigma < 2).mean() > 0
-    assert (found.draws_frame()["sigma"] == sigma.ravel()).all()
-    assert (found.to_frame()["mean"] == found.summary().mean).all()
-    assert f"sigma {found.summary().mean[1]:.4g}" in repr(found)
-    assert [tick.get_text() for tick in found.plot().axes[0].get_yticklabels()] == ["mu", "sigma"]
-    assert found.parameters.names == ("mu", "sigma")
-    assert sigma == pytest.approx(np.exp(found.trace.draws[:, :, 1]))
-    assert found.summary().names == ("mu", "sigma")
-    assert found.summary().mean[1] == pytest.approx(y.std(), rel=0.1)
-    assert found.summary().mean[0] == pytest.approx(found.mean[0], rel=1e-9)  # corrected, as that of the coordinate
-    assert (found.summary(mcse=True).columns["mcse_mean"] < 0.2 * found.parameters.draws.std((0, 1)) / 20).all()
-    assert "2 unconstrained coordinates" in str(found.summary())
-    found.save(tmp_path / "fit")
+    posterior = sample(target, draws=400)
+    sigma = posterior.parameters.by_name()["sigma"]
+    assert posterior.probability("sigma < 2") == (sigma < 2).mean() > 0
+    assert (posterior.draws_frame()["sigma"] == sigma.ravel()).all()
+    assert (posterior.to_frame()["mean"] == posterior.summary().mean).all()
+    assert f"sigma {posterior.summary().mean[1]:.4g}" in repr(posterior)
+    assert [tick.get_text() for tick in posterior.plot().axes[0].get_yticklabels()] == ["mu", "sigma"]
+    assert posterior.parameters.names == ("mu", "sigma")
+    assert sigma == pytest.approx(np.exp(posterior.trace.draws[:, :, 1]))
+    assert posterior.summary().names == ("mu", "sigma")
+    assert posterior.summary().mean[1] == pytest.approx(y.std(), rel=0.1)
+    assert posterior.summary().mean[0] == pytest.approx(
+        posterior.mean[0], rel=1e-9
+    )  # corrected, as that of the coordinate
+    assert (posterior.summary(mcse=True).columns["mcse_mean"] < 0.2 * posterior.parameters.draws.std((0, 1)) / 20).all()
+    assert "2 unconstrained coordinates" in str(posterior.summary())
+    posterior.save(tmp_path / "fit")
     again = svrhmc.Posterior.load(tmp_path / "fit")
-    assert (again.parameters.draws == found.parameters.draws).all()
-    assert (again.summary().mean == found.summary().mean).all()
+    assert (again.parameters.draws == posterior.parameters.draws).all()
+    assert (again.summary().mean == posterior.summary().mean).all()
     thinned = again.to_arviz(draws=40).posterior
     assert set(thinned) == {"mu", "sigma"}
     assert thinned["sigma"].size == 40
@@ -160,11 +162,11 @@ def test_parameters_come_back_as_the_model_states_them(tmp_path):
 
 
 def test_a_posterior_of_functions_travels_without_them():
-    found = sample(logistic(), draws=20)
-    again = pickle.loads(pickle.dumps(found))
-    assert (again.trace.draws == found.trace.draws).all()
-    assert again.names == found.names
-    assert str(again) == str(found)
+    posterior = sample(logistic(), draws=20)
+    again = pickle.loads(pickle.dumps(posterior))
+    assert (again.trace.draws == posterior.trace.draws).all()
+    assert again.names == posterior.names
+    assert str(again) == str(posterior)
 
 
 def double_well(dim, depth):
@@ -180,22 +182,22 @@ def double_well(dim, depth):
 @pytest.mark.parametrize("dim", [1, 20])
 def test_modes_that_no_trajectory_leaves_have_their_weights(dim):
     target = double_well(dim, 9.0)
-    found = sample(target, draws=400)
+    posterior = sample(target, draws=400)
     assert sorted(target.modes()[:, 0].round(6)) == [-3.0, 3.0]
-    assert found.certificate.verdict == "local"
-    assert (np.abs(found.modes.weight - 0.5) < 4.5 * found.modes.error).all()
-    assert abs(found.mean[0]) < 4.5 * found.errors[0][0]
+    assert posterior.certificate.verdict == "local"
+    assert (np.abs(posterior.modes.weight - 0.5) < 4.5 * posterior.modes.error).all()
+    assert abs(posterior.mean[0]) < 4.5 * posterior.errors[0][0]
 
 
 def test_modes_between_which_chains_move_are_no_trouble():
     """A shallow double well: f = ¼(x² − 1)² has its two modes, and every chain sees both."""
-    found = sample(double_well(1, 1.0), draws=2000, seed=3)
+    posterior = sample(double_well(1, 1.0), draws=2000, seed=3)
     x = np.linspace(-6, 6, 4001)
     density = np.exp(-0.25 * (x**2 - 1) ** 2)
     sd = np.sqrt((x**2 * density).sum() / density.sum())
-    assert found.certificate.verdict == "local"
-    assert abs(found.mean[0]) < 5 * found.errors[0][0]
-    assert found.sd[0] == pytest.approx(sd, abs=5 * found.errors[1][0])
+    assert posterior.certificate.verdict == "local"
+    assert abs(posterior.mean[0]) < 5 * posterior.errors[0][0]
+    assert posterior.sd[0] == pytest.approx(sd, abs=5 * posterior.errors[1][0])
 
 
 @pytest.mark.slow
@@ -205,8 +207,8 @@ def test_no_verdict_on_several_modes_is_wrong(seed):
     100 runs. Where weights are said to be known they are right: each of all labellings has the same.
     """
     for dim in (1, 20):
-        found = sample(double_well(dim, 9.0), draws=100, seed=seed)
-        assert (np.abs(found.modes.weight - 0.5) < 4.5 * found.modes.error).all()
+        posterior = sample(double_well(dim, 9.0), draws=100, seed=seed)
+        assert (np.abs(posterior.modes.weight - 0.5) < 4.5 * posterior.modes.error).all()
     y = np.random.default_rng(seed).normal(size=150) * 0.3 + np.repeat([-4.0, 0.0, 4.0], 50)
 
     def likelihood(params, row):
@@ -214,10 +216,12 @@ def test_no_verdict_on_several_modes_is_wrong(seed):
 
     mixture = targets.model(likelihood, lambda p: -0.5 * jnp.sum(p**2) / 25, y, np.array([-1.0, 0.1, 1.0]))
     for other in (seed, seed + 1000):
-        found = sample(mixture, draws=100, seed=other)
-        assert found.certificate.verdict in ("local", "undecided")
-        if found.modes.known:
-            assert (np.abs(found.modes.weight - 1 / len(found.modes.weight)) < 4.5 * found.modes.error).all()
+        posterior = sample(mixture, draws=100, seed=other)
+        assert posterior.certificate.verdict in ("local", "undecided")
+        if posterior.modes.known:
+            assert (
+                np.abs(posterior.modes.weight - 1 / len(posterior.modes.weight)) < 4.5 * posterior.modes.error
+            ).all()
 
 
 @pytest.mark.slow
@@ -233,10 +237,10 @@ def test_a_bent_ridge_is_local_or_undecided():
     long = sample(target, method=svrhmc.exact.SplitHMC(0.25, 6))
     assert long.certificate.verdict == "undecided"
     assert "stood at one point" in long.certificate.reason
-    found = sample(target)
-    assert found.certificate.verdict == "local"
-    assert (np.abs(found.mean - [1.0, 2.0]) < 4 * found.errors[0]).all()
-    assert (np.abs(found.sd - np.sqrt([1.0, 6.05])) < 4 * found.errors[1]).all()
+    posterior = sample(target)
+    assert posterior.certificate.verdict == "local"
+    assert (np.abs(posterior.mean - [1.0, 2.0]) < 4 * posterior.errors[0]).all()
+    assert (np.abs(posterior.sd - np.sqrt([1.0, 6.05])) < 4 * posterior.errors[1]).all()
 
 
 def test_a_saddle_is_left():
@@ -420,8 +424,8 @@ def test_a_step_that_is_too_long_diverges_with_advice():
 def test_whitened_functions_keep_their_law():
     """The exact sampler on the whitened model against the posterior of rows, moments by 20,000 draws."""
     model, rows = logistic(), by_rows()
-    known = sample(rows, draws=4000, seed=9)
+    posterior = sample(rows, draws=4000, seed=9)
     draws = svrhmc.exact.SplitHMC().run(model, 2500, seed=1).draws.reshape(-1, 3)
-    z = (draws.mean(axis=0) - known.mean) / (known.sd / np.sqrt(5000))
+    z = (draws.mean(axis=0) - posterior.mean) / (posterior.sd / np.sqrt(5000))
     assert np.abs(z).max() < 4.5
     assert whitened(model).identity_hessian

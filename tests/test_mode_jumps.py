@@ -184,17 +184,17 @@ def far_apart(dim=2):
 @pytest.mark.parametrize("dim", [1, 2, 20])
 def test_modes_of_unequal_widths_have_their_weights_and_moments(dim):
     mixture, order = far_apart(dim), [0, 2, 1]
-    found = sample(target_of(mixture, order), draws=400, seed=4)
-    assert found.certificate.verdict == "local"
-    assert found.modes.error.max() < 0.05
-    assert (np.abs(found.modes.weight - mixture.weights[order]) < LIMIT * found.modes.error).all()
+    posterior = sample(target_of(mixture, order), draws=400, seed=4)
+    assert posterior.certificate.verdict == "local"
+    assert posterior.modes.error.max() < 0.05
+    assert (np.abs(posterior.modes.weight - mixture.weights[order]) < LIMIT * posterior.modes.error).all()
     mean = mixture.weights @ mixture.means
     square = mixture.weights @ (mixture.means**2 + np.diagonal(mixture.covariances, axis1=1, axis2=2))
-    assert (np.abs(found.mean - mean) < LIMIT * found.errors[0]).all()
-    assert (np.abs(found.sd - np.sqrt(square - mean**2)) < LIMIT * found.errors[1]).all()
-    np.testing.assert_array_equal(found.modes.location, mixture.means[order])
-    assert found.modes.to_frame().shape == (3, 3 + dim)
-    assert "Modes: 3, with weights 0." in str(found.summary())
+    assert (np.abs(posterior.mean - mean) < LIMIT * posterior.errors[0]).all()
+    assert (np.abs(posterior.sd - np.sqrt(square - mean**2)) < LIMIT * posterior.errors[1]).all()
+    np.testing.assert_array_equal(posterior.modes.location, mixture.means[order])
+    assert posterior.modes.to_frame().shape == (3, 3 + dim)
+    assert "Modes: 3, with weights 0." in str(posterior.summary())
 
 
 class Interruption(Exception):  # noqa: N818 - no error
@@ -219,12 +219,12 @@ def test_a_seed_fixes_the_draws_whatever_threads_and_interruptions(tmp_path):
 
 
 def test_modes_are_kept_in_a_file(tmp_path):
-    found = sample(target_of(far_apart(1), [0, 1, 2]), draws=100, seed=1)
-    found.save(tmp_path / "fit.posterior")
+    posterior = sample(target_of(far_apart(1), [0, 1, 2]), draws=100, seed=1)
+    posterior.save(tmp_path / "fit.posterior")
     again = Posterior.load(tmp_path / "fit.posterior")
-    np.testing.assert_array_equal(again.modes.weight, found.modes.weight)
-    np.testing.assert_array_equal(again.modes.location, found.modes.location)
-    assert str(again.modes) == str(found.modes)
+    np.testing.assert_array_equal(again.modes.weight, posterior.modes.weight)
+    np.testing.assert_array_equal(again.modes.location, posterior.modes.location)
+    assert str(again.modes) == str(posterior.modes)
 
 
 def test_one_mode_has_no_table_of_modes():
@@ -270,21 +270,21 @@ def quadrature(target, low, high, count=4001):
 def test_a_spike_of_the_prior_does_not_hide_the_mode_of_the_data():
     """Where a chain begins at the spike it leaves it: the spike has next to no mass."""
     target = spiky(StudentT(5, 0.001))
-    found = sample(with_modes(target, [[0.00023], [1.633]]), draws=400, seed=2)
+    posterior = sample(with_modes(target, [[0.00023], [1.633]]), draws=400, seed=2)
     mean, sd = quadrature(target, -1.0, 4.0)
-    assert found.modes.weight[0] == pytest.approx(0, abs=1e-6)
-    assert abs(found.mean[0] - mean) < LIMIT * found.errors[0][0]
-    assert abs(found.sd[0] - sd) < LIMIT * found.errors[1][0]
+    assert posterior.modes.weight[0] == pytest.approx(0, abs=1e-6)
+    assert abs(posterior.mean[0] - mean) < LIMIT * posterior.errors[0][0]
+    assert abs(posterior.sd[0] - sd) < LIMIT * posterior.errors[1][0]
 
 
 @pytest.mark.untraced
 def test_a_spike_with_most_of_the_mass_leaves_the_rest_to_the_mode_of_the_data():
     target = spiky(StudentT(5, 0.001), rows=200)
-    found = sample(with_modes(target, [[0.00004], [1.2735]]), draws=1000, seed=2)
+    posterior = sample(with_modes(target, [[0.00004], [1.2735]]), draws=1000, seed=2)
     mean, sd = quadrature(target, -1.0, 4.0)
-    assert abs(found.modes.weight[0] - 0.975) < LIMIT * found.modes.error[0]
-    assert abs(found.mean[0] - mean) < LIMIT * found.errors[0][0]
-    assert abs(found.sd[0] - sd) < LIMIT * found.errors[1][0]
+    assert abs(posterior.modes.weight[0] - 0.975) < LIMIT * posterior.modes.error[0]
+    assert abs(posterior.mean[0] - mean) < LIMIT * posterior.errors[0][0]
+    assert abs(posterior.sd[0] - sd) < LIMIT * posterior.errors[1][0]
 
 
 def one_count(y, prior):

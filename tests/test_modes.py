@@ -13,7 +13,7 @@ import svrhmc
 from quadrature import moments_of_one_coordinate
 from simulated_data import events
 from svrhmc import sample, targets
-from svrhmc.core.deadline import Deadline
+from svrhmc.core.deadline import Budget
 from svrhmc.density import minima as search_of_minima
 from svrhmc.density.minima import minima, only_minimum
 from svrhmc.sampling.certificate import Bias, Certificate
@@ -99,8 +99,8 @@ def test_a_prior_far_from_the_data_gives_a_gaussian_two_modes_which_the_profile_
 
 def test_what_a_custom_target_declares():
     centres = np.array([[0.0], [2.0]])
-    known = targets.custom(2, 1, lambda x, rows: x - centres[rows], convexity=1.0)
-    assert known.one_mode == "its density is log-concave, by the convexity that was given"
+    target = targets.custom(2, 1, lambda x, rows: x - centres[rows], convexity=1.0)
+    assert target.one_mode == "its density is log-concave, by the convexity that was given"
     assert targets.custom(2, 1, lambda x, rows: x - centres[rows]).one_mode is None
     assert targets.gaussian(centres, [[1.0]]).one_mode == "it is Gaussian"
 
@@ -146,18 +146,18 @@ def test_a_verdict_where_other_modes_are_not_excluded(verdict):
 
 def test_sample_calls_what_may_have_other_modes_local():
     X, y = rows_of("student-t")
-    found = sample(glm(X, y, "student-t"), draws=200)
-    assert found.certificate.verdict == "local"
-    assert "1 mode found from" in str(found.certificate)
-    found = sample(glm(X, y > 0, prior=Flat()), draws=200)
-    assert found.certificate.verdict == "exact"
-    assert "the posterior has one mode, because its density is log-concave" in str(found.certificate)
+    posterior = sample(glm(X, y, "student-t"), draws=200)
+    assert posterior.certificate.verdict == "local"
+    assert "1 mode found from" in str(posterior.certificate)
+    posterior = sample(glm(X, y > 0, prior=Flat()), draws=200)
+    assert posterior.certificate.verdict == "exact"
+    assert "the posterior has one mode, because its density is log-concave" in str(posterior.certificate)
 
 
 def test_a_fit_of_a_family_with_a_shared_parameter_is_exact():
     X, y = rows_of("gamma")
-    found = svrhmc.fit("y ~ a + b", {"y": y, "a": X[:, 1], "b": X[:, 2]}, family="gamma", draws=200)
-    assert found.certificate.verdict == "exact"
+    posterior = svrhmc.fit("y ~ a + b", {"y": y, "a": X[:, 1], "b": X[:, 2]}, family="gamma", draws=200)
+    assert posterior.certificate.verdict == "exact"
 
 
 class Mixture:
@@ -219,10 +219,10 @@ def test_two_modes_twelve_apart_are_found_and_half_the_mass_is_never_called_exac
         return log_sum(np.array([np.log(2.0), 0.0]) - 0.5 * ((x - np.array([-6.0, 6.0])) / np.array([0.5, 1.0])) ** 2)
 
     target = targets.model(lambda x, row: log_likelihood(x, row) + 0.0 * row, lambda x: 0.0, np.zeros(1), np.zeros(1))
-    found = target.modes()
-    assert len(found) == 2
-    assert has(found, [-6.0], 0.5)
-    assert has(found, [6.0], 1.0)
+    modes = target.modes()
+    assert len(modes) == 2
+    assert has(modes, [-6.0], 0.5)
+    assert has(modes, [6.0], 1.0)
     assert target.mode_starts.endswith("points at up to 30 times the spread of each")
     posterior = sample(target, draws=100)
     assert posterior.certificate.verdict in ("local", "undecided")
@@ -239,9 +239,9 @@ def test_unequal_modes_are_found_wherever_they_lie(dim):
     way /= np.linalg.norm(way, axis=1, keepdims=True)
     means = np.concatenate([np.zeros((1, dim)), np.cumsum(way * [[3.0], [8.0], [10.0]], axis=0)])
     sds = [0.5, 1.0, 0.6, 0.5]
-    found = Mixture([0.5, 0.25, 0.2, 0.05], means, sds, 2e5).modes()
-    assert [has(found, mean, sd) for mean, sd in zip(means, sds, strict=True)] == [True] * 4
-    assert len(found) == 4
+    modes = Mixture([0.5, 0.25, 0.2, 0.05], means, sds, 2e5).modes()
+    assert [has(modes, mean, sd) for mean, sd in zip(means, sds, strict=True)] == [True] * 4
+    assert len(modes) == 4
 
 
 @pytest.mark.parametrize("distance", [1.0, 9.0])
@@ -261,7 +261,7 @@ def test_points_lie_in_the_ball_that_a_narrow_mode_rules_as_often_as_derived():
     target = Mixture([1.0], [[0.0] * d], [1.0])
     search = search_of_minima._Search(target)
     first = search.minimum(np.full(d, 1e-9))
-    points = search_of_minima._Others(search, first, np.ones(d), 2e4)._points_around(first, np.eye(d))
+    points = search_of_minima._OtherMinima(search, first, np.ones(d), 2e4)._points_around(first, np.eye(d))
     radii = np.linspace(0.0, 12.0, 100_001)
     integral = np.trapezoid(radii ** (d - 1) * (points.c + radii**2) ** (-d / 2), radii)
     m = 0.75 * len(points.x) * narrow**d / (d * integral)
@@ -280,27 +280,27 @@ def test_the_number_of_points_is_decided_by_the_declared_cost():
     counts = []
     for nanoseconds in (1e9, 1e6, 1e4):
         search.passes = 0.0
-        others = search_of_minima._Others(search, first, np.ones(5), nanoseconds)
+        others = search_of_minima._OtherMinima(search, first, np.ones(5), nanoseconds)
         counts.append(len(others._points_around(first, np.eye(5)).x))
         assert search.passes == counts[-1]
     assert counts == [64, 256, 32768]
 
 
 def test_a_budget_of_passes_makes_points_fewer_and_still_finds_the_other_mode():
-    target, deadline = Mixture([0.5, 0.5], [[0.0] * 3, [7.0, 0.0, 0.0]], [1.0, 1.0]), Deadline(1, passes=20_000)
+    target, deadline = Mixture([0.5, 0.5], [[0.0] * 3, [7.0, 0.0, 0.0]], [1.0, 1.0]), Budget(1, passes=20_000)
     with deadline.binding():
-        found = minima(target, np.zeros(3))
-    assert len(found.points) == 2
-    assert found.passes < 5_000
+        minima_found = minima(target, np.zeros(3))
+    assert len(minima_found.points) == 2
+    assert minima_found.passes < 5_000
 
 
 def test_the_main_mode_is_the_heaviest_and_not_the_highest():
     target = Mixture([0.05, 0.95], [[0.0, 0.0], [4.0, 0.0]], [0.02, 1.0])
     high, wide = target.potentials(np.array([[0.0, 0.0], [4.0, 0.0]]))
     assert high < wide - 4
-    found = target.modes()
-    assert found[0] == pytest.approx([4.0, 0.0], abs=0.01)
-    assert has(found, [0.0, 0.0], 0.02)
+    modes = target.modes()
+    assert modes[0] == pytest.approx([4.0, 0.0], abs=0.01)
+    assert has(modes, [0.0, 0.0], 0.02)
     light = Mixture([1e-5, 1.0], [[0.0, 0.0], [9.0, 0.0]], [1.0, 1.0])
     assert len(light.modes()) == 1  # what weighs nothing is no place for a chain
 
@@ -319,10 +319,10 @@ def test_a_spiky_prior_does_not_hide_the_data():
     mean, sd = moments_of_one_coordinate(target, spiky(0.001, -1.0, 3.0))
     assert mean > 1
     for seed in range(3):
-        found = sample(target, draws=200, seed=seed)
-        assert found.certificate.verdict == "local"
-        assert abs(found.mean[0] - mean) < 4.5 * found.errors[0][0] + 1e-3 * sd
-        assert found.sd[0] == pytest.approx(sd, rel=0.02)
+        posterior = sample(target, draws=200, seed=seed)
+        assert posterior.certificate.verdict == "local"
+        assert abs(posterior.mean[0] - mean) < 4.5 * posterior.errors[0][0] + 1e-3 * sd
+        assert posterior.sd[0] == pytest.approx(sd, rel=0.02)
 
 
 def test_a_shoulder_beside_a_spike_is_a_place_for_chains():
@@ -346,10 +346,10 @@ def test_coefficients_leave_the_spike_one_by_one():
     slope = 60.0 * (points - 0.45) + 2 * points / (0.01**2 + points**2)
     inside, outside = points[np.flatnonzero(np.diff(np.sign(slope)) > 0)]
     expected = np.stack(np.meshgrid(*[[inside, outside]] * 3), axis=-1).reshape(-1, 3)
-    found = target.modes()
-    assert len(found) == 8
-    assert all(has(found, mode, 0.01) for mode in expected)
-    assert found[0] == pytest.approx(np.full(3, outside), abs=1e-3)
+    modes = target.modes()
+    assert len(modes) == 8
+    assert all(has(modes, mode, 0.01) for mode in expected)
+    assert modes[0] == pytest.approx(np.full(3, outside), abs=1e-3)
 
 
 def benchmark():

@@ -7,7 +7,7 @@ import pytest
 
 import svrhmc
 from svrhmc import targets
-from svrhmc.core.deadline import Deadline
+from svrhmc.core.deadline import Budget
 from svrhmc.whitening import DenseWhitening, whitening
 from svrhmc.whitening.nearest_gaussian import _Law, nearest
 
@@ -18,7 +18,7 @@ PRECISION = np.array([[4.0, 1.5], [1.5, 1.0]])
 
 
 def unlimited(target):
-    return Deadline(target.n, math.inf, math.inf)
+    return Budget(target.n, math.inf, math.inf)
 
 
 def gaussian():
@@ -60,7 +60,7 @@ def test_a_gaussian_posterior_is_found_from_a_poor_map():
     found = nearest(target, poor, unlimited(target), 0.0)
     np.testing.assert_allclose(found.centre, [3.0, -1.0], atol=0.05)
     np.testing.assert_allclose(np.linalg.inv(found.factor @ found.factor.T), PRECISION, rtol=0.1)
-    assert nearest(target, poor, Deadline(target.n, math.inf, 100.0), 0.0) is poor  # no budget to look
+    assert nearest(target, poor, Budget(target.n, math.inf, 100.0), 0.0) is poor  # no budget to look
     good = whitening(target)
     assert nearest(target, good, unlimited(target), 0.0) is good
 

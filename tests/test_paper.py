@@ -514,7 +514,7 @@ def test_an_interrupted_panel_goes_on_within_its_chains(tmp_path, monkeypatch, w
         patched.setattr(svrhmc.Sampler, "run", lambda *a, **options: real(*a, **{**options, "progress": stop}))
         with open_journal(tmp_path / "j", {}) as kept, pytest.raises(StopError):
             synthetic.panel(*arguments, journal=kept)
-    step = svrhmc.core.storage.read_record(tmp_path / "j" / "chains to 0.2" / "state").said["step"]
+    step = svrhmc.core.storage.read_record(tmp_path / "j" / "chains to 0.2" / "state").settings["step"]
     assert 0 < step < 200
     with open_journal(tmp_path / "j", {}) as kept:
         before = journal.seconds_spent(kept)
@@ -569,7 +569,7 @@ def test_the_journal_of_a_task_is_its_own(tmp_path):
     settings = {"task": "a", "identity": run._identity(task)}
     with open_journal(place, settings) as kept:
         record = kept.get("pieces")
-        assert record.said["done"] == {"amount": 3}
+        assert record.settings["done"] == {"amount": 3}
         kept.put("pieces", {"done": {"amount": 4}, "seconds": 1000.0})
     result, seconds = run._perform(task, 1, place)
     assert result == {"amount": 4}  # what was made is not made again

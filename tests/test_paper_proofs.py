@@ -135,14 +135,14 @@ def test_the_steps_of_the_proof_of_the_corollary():
     C_2 = 4 * kappa * (2 * math.sqrt(found.D_1) + math.sqrt(found.D_2))
     C_3 = 2 * math.sqrt(kappa * found.D_3)
     eta, T = min(eps / (3 * C_2), (eps / (3 * C_3 * n)) ** (2 / 3)), 2 * kappa * math.log(3 * found.w_0 / eps)
-    made = theory.plan(problem, eps, rule="corollary")
-    assert made.step_size == pytest.approx(eta, rel=1e-5)
+    plan = theory.plan(problem, eps, rule="corollary")
+    assert plan.step_size == pytest.approx(eta, rel=1e-5)
     K = T / eta
     assert 3 * T * C_2 / eps + T * (3 * C_3 * n / eps) ** (2 / 3) >= K
-    assert made.steps <= K * (1 + 1e-9)
+    assert plan.steps <= K * (1 + 1e-9)
     printed = K + n * max(1, K / n)  # one gradient a step; two are evaluated (errata A10)
     assert printed <= 2 * K + n
-    assert made.gradient_evaluations <= 3 * K + n
+    assert plan.gradient_evaluations <= 3 * K + n
     for d in (10, 1000):  # C₂ = O(κ(d/μ)^½) and C₃ = O((κd/μ)^½): the same factor for every d
         other = theory.constants(Problem(9, d, 100.0, 1.0), 1e-12)
         assert 4 * (2 * math.sqrt(other.D_1) + math.sqrt(other.D_2)) / math.sqrt(d) == pytest.approx(

@@ -420,14 +420,14 @@ def by_importance(target, count=20_000):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_has_the_posterior_it_has_in_memory(family):
     short, tall = both(family)
-    found = svrhmc.sample(tall, draws=2000)
-    assert found.certificate.verdict in ("exact", "certified", "local")
+    posterior = svrhmc.sample(tall, draws=2000)
+    assert posterior.certificate.verdict in ("exact", "certified", "local")
     moments, errors = by_importance(short)
-    bias = 0.02 * found.sd * (found.certificate.verdict != "exact")
-    for k, one in enumerate((found.mean, found.sd)):
-        assert (np.abs(one - moments[k]) < 4.5 * np.hypot(found.errors[k], errors[k]) + bias).all()
+    bias = 0.02 * posterior.sd * (posterior.certificate.verdict != "exact")
+    for k, one in enumerate((posterior.mean, posterior.sd)):
+        assert (np.abs(one - moments[k]) < 4.5 * np.hypot(posterior.errors[k], errors[k]) + bias).all()
     wrong, more = by_importance(both(family, plain=True)[0])  # without weights and offsets it is another
-    assert (np.abs(wrong[1] - found.sd) > 4.5 * np.hypot(found.errors[1], more[1]) + bias).any()
+    assert (np.abs(wrong[1] - posterior.sd) > 4.5 * np.hypot(posterior.errors[1], more[1]) + bias).any()
 
 
 @pytest.mark.slow

@@ -83,12 +83,12 @@ def test_results_are_taken_in_order_and_few_are_held(folder, monkeypatch):
     with Counting(2) as pool:
         rows = InPartitions(data.from_parquet(folder, "y").reader, Pool(pool))
         taken = []
-        for found in rows.each(numbered, [(0, k) for k in range(500)], "labels"):
+        for found in rows.pass_over(numbered, [(0, k) for k in range(500)], "labels"):
             assert pool.submitted - len(taken) <= 8
             taken.append(found)
         assert pool.submitted == 500
         assert taken == list(range(500))
-        few = rows.each(numbered, [(0, k) for k in range(500)], "labels")
+        few = rows.pass_over(numbered, [(0, k) for k in range(500)], "labels")
         assert next(few) == 0
         few.close()  # and those that nobody wants are not begun
         assert pool.submitted == 508
@@ -180,12 +180,12 @@ class Faulty(InPartitions):
         super().__init__(sound.reader, sound.workers)
         self.told, self.fault, self.before = told, fault, before
 
-    def each(self, work, arguments, told):
+    def pass_over(self, work, arguments, told):
         if told == self.told:
             before, self.before = self.before, lambda: None  # once
             before()
             work = functools.partial(self.fault, work)
-        return super().each(work, arguments, told)
+        return super().pass_over(work, arguments, told)
 
 
 def first_times(marker, count):
@@ -379,7 +379,7 @@ def test_a_cluster_without_the_packages_is_told(folder):
     for error in (ModuleNotFoundError("No module named 'svrhmc'"), RuntimeError("Error during deserialization of")):
         with pytest.raises(WorkersError, match="the cluster cannot load the work: its scheduler and workers need"):
             list(
-                InPartitions(data.from_parquet(folder, "y").reader, Cluster(Elsewhere(error))).each(
+                InPartitions(data.from_parquet(folder, "y").reader, Cluster(Elsewhere(error))).pass_over(
                     print, [(0,)], "labels"
                 )
             )

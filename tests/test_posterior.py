@@ -106,11 +106,11 @@ def test_sparse_rows_are_sampled_as_dense_ones():
 
 def test_where_exact_samplers_are_too_dear_batches_are_used(monkeypatch):
     monkeypatch.setattr(choice, "_PATIENCE", 1e-9)
-    found = sample(regression(4000, 3), draws=300)
-    assert found.method == "anchored"
-    assert isinstance(found.sampler.gradient, Minibatch)
-    assert found.sampler.gradient.importance
-    assert "drawn by importance, are enough for the tolerance; an exact sampler would take" in found.why
+    posterior = sample(regression(4000, 3), draws=300)
+    assert posterior.method == "anchored"
+    assert isinstance(posterior.sampler.gradient, Minibatch)
+    assert posterior.sampler.gradient.importance
+    assert "drawn by importance, are enough for the tolerance; an exact sampler would take" in posterior.why
     full = sample(skewed(), draws=300)
     assert full.method == "split-hmc"
     assert full.why == "exact, with full gradients, in less than a tenth of a second: nothing else would be faster."
@@ -119,9 +119,9 @@ def test_where_exact_samplers_are_too_dear_batches_are_used(monkeypatch):
 def test_many_columns_are_whitened_by_their_diagonal(monkeypatch):
     monkeypatch.setattr(made, "DENSE_DIM", 2)
     target = regression(100, 3)
-    found = sample(target, draws=500)
-    assert found.method == "split-hmc"
-    assert found.laplace.sd == pytest.approx(np.diag(target.hessian(target.mode())) ** -0.5)
+    posterior = sample(target, draws=500)
+    assert posterior.method == "split-hmc"
+    assert posterior.laplace.sd == pytest.approx(np.diag(target.hessian(target.mode())) ** -0.5)
     sampled = sample(target, draws=100, method="anchored", certificate=False)
     assert isinstance(sampled.sampler.gradient, Full)
     with pytest.raises(ValueError, match="whitening must be dense for SubsampledMH"):
@@ -139,11 +139,11 @@ METHODS = {
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_method_asked_for_by_name_is_used(method):
-    found = sample(regression(200, 2), draws=200, method=method, tolerance=0.5)
-    assert found.method == method
-    assert found.why.startswith("as asked for")
-    assert isinstance(getattr(found.sampler, "dynamics", found.sampler), METHODS[method])
-    assert (found.trace.acceptance is not None) == found.sampler.invariant  # only proposals are accepted or not
+    posterior = sample(regression(200, 2), draws=200, method=method, tolerance=0.5)
+    assert posterior.method == method
+    assert posterior.why.startswith("as asked for")
+    assert isinstance(getattr(posterior.sampler, "dynamics", posterior.sampler), METHODS[method])
+    assert (posterior.trace.acceptance is not None) == posterior.sampler.invariant  # only proposals are accepted or not
 
 
 @pytest.mark.untraced
@@ -188,18 +188,18 @@ def test_the_automatic_choice_is_the_same_again_and_for_any_threads():
 def test_exact_moments_are_those_of_the_posterior(dim, method):
     target = skewed(dim) if method != SubsampledMH(0.3) else regression(400, dim)
     mean, sd = by_quadrature(target)
-    found = sample(target, draws=4000, seed=1, method=method)
-    used = found.corrected
-    assert found.certificate.verdict == "exact"
-    assert (found.mean == used.mean).all()
-    assert (found.sd == used.sd).all()
+    posterior = sample(target, draws=4000, seed=1, method=method)
+    used = posterior.corrected
+    assert posterior.certificate.verdict == "exact"
+    assert (posterior.mean == used.mean).all()
+    assert (posterior.sd == used.sd).all()
     z = np.array([(used.mean - mean) / used.mean_error, (used.sd - sd) / used.sd_error])
     assert np.abs(z).max() < LIMIT
-    raw = (found.raw.mean - mean) / (sd / np.sqrt(found.ess))
+    raw = (posterior.raw.mean - mean) / (sd / np.sqrt(posterior.ess))
     assert np.abs(raw).max() < LIMIT
-    assert (used.mean_error < sd / np.sqrt(found.ess)).all()
+    assert (used.mean_error < sd / np.sqrt(posterior.ess)).all()
     if method != SubsampledMH(0.3):
-        laplace = np.abs((found.laplace.mean - mean) / used.mean_error)
+        laplace = np.abs((posterior.laplace.mean - mean) / used.mean_error)
         assert laplace.max() > 2 * LIMIT  # what is not the mean is seen not to be
 
 
@@ -217,14 +217,16 @@ def test_the_stein_correction_is_worth_many_draws():
 def test_corrected_moments_are_reported_with_a_bias_of_their_own():
     """Of a biased sampler the corrected moments are off far less than the draws, and that is what is judged."""
     truth = truth_of_breast_cancer()
-    found = sample(breast_cancer(), draws=2000, tolerance=0.1, method=Sampler(Anchored(1.0), Full()))
-    assert (found.certificate.verdict, found.certificate.draws) == ("certified", "refuted")
-    assert found.mean is found.corrected.mean
-    raw, corrected = (np.abs((each.mean - truth.mean) / truth.sd).max() for each in (found.raw, found.corrected))
+    posterior = sample(breast_cancer(), draws=2000, tolerance=0.1, method=Sampler(Anchored(1.0), Full()))
+    assert (posterior.certificate.verdict, posterior.certificate.draws) == ("certified", "refuted")
+    assert posterior.mean is posterior.corrected.mean
+    raw, corrected = (
+        np.abs((each.mean - truth.mean) / truth.sd).max() for each in (posterior.raw, posterior.corrected)
+    )
     assert corrected < raw / 2
-    measured = found.certificate.reported
-    off = np.abs((found.mean - truth.mean) / truth.sd)
-    assert (off < np.abs(measured.mean) + 2.5 * measured.mean_error + 4 * found.errors[0] / truth.sd).all()
+    measured = posterior.certificate.reported
+    off = np.abs((posterior.mean - truth.mean) / truth.sd)
+    assert (off < np.abs(measured.mean) + 2.5 * measured.mean_error + 4 * posterior.errors[0] / truth.sd).all()
 
 
 def test_a_thousand_draws_decide_on_a_bias_at_two_percent():
@@ -241,45 +243,45 @@ def test_a_thousand_draws_decide_on_a_bias_at_two_percent():
 @pytest.mark.parametrize("dynamics", [BAOAB(1.4, 1.0, 1.0), Anchored(1.5)], ids=str)
 def test_long_steps_on_breast_cancer_are_refuted_and_left_as_they_are(dynamics):
     sampler = Sampler(dynamics, Full())
-    found = sample(breast_cancer(), draws=1000, tolerance=0.05, method=sampler)
-    assert (found.certificate.verdict, found.certificate.draws) == ("refuted", "refuted")
-    assert found.sampler == sampler
-    assert found.complete
-    assert "as to bias they are refuted: chains with half the step give different numbers" in str(found)
+    posterior = sample(breast_cancer(), draws=1000, tolerance=0.05, method=sampler)
+    assert (posterior.certificate.verdict, posterior.certificate.draws) == ("refuted", "refuted")
+    assert posterior.sampler == sampler
+    assert posterior.complete
+    assert "as to bias they are refuted: chains with half the step give different numbers" in str(posterior)
 
 
 @pytest.mark.untraced
 def test_a_refuted_step_halves_itself():
-    found = sample(breast_cancer(), method="baoab", tolerance=0.06)
-    assert found.certificate.verdict == "certified"
-    step = found.sampler.dynamics.step_size
+    posterior = sample(breast_cancer(), method="baoab", tolerance=0.06)
+    assert posterior.certificate.verdict == "certified"
+    step = posterior.sampler.dynamics.step_size
     assert step <= 0.5
-    assert f"the step is {step:g}, because a run with {2 * step:g} was" in found.why
+    assert f"the step is {step:g}, because a run with {2 * step:g} was" in posterior.why
     truth = truth_of_breast_cancer()
-    assert np.abs((found.mean - truth.mean) / truth.sd).max() < 0.06
+    assert np.abs((posterior.mean - truth.mean) / truth.sd).max() < 0.06
     fixed = sample(breast_cancer(), tolerance=0.06, method=Sampler(BAOAB(1.0, 1.0, 1.0), Full()))
     assert fixed.certificate.verdict in ("refuted", "undecided")
     assert fixed.certificate.reported.upper() > 0.06  # by measurement, not for want of one
-    assert fixed.passes < found.passes
+    assert fixed.passes < posterior.passes
 
 
 def test_halving_ends(monkeypatch):
     monkeypatch.setattr(search, "_HALVINGS", 1)
-    found = sample(skewed(), draws=20_000, method="anchored", tolerance=1e-4)
-    assert found.sampler.dynamics.step_size >= 0.5
-    assert found.certificate.verdict == "refuted"
+    posterior = sample(skewed(), draws=20_000, method="anchored", tolerance=1e-4)
+    assert posterior.sampler.dynamics.step_size >= 0.5
+    assert posterior.certificate.verdict == "refuted"
 
 
 @pytest.mark.untraced
 def test_what_is_not_decided_is_handed_to_an_exact_sampler(monkeypatch):
     monkeypatch.setattr(choice.Chooser, "_automatic", biased)
-    found = sample(skewed(), tolerance=1e-3)
-    assert (found.method, found.certificate.verdict) == ("split-hmc", "exact")
-    assert found.why.startswith("exact, because a run of anchored was")
+    posterior = sample(skewed(), tolerance=1e-3)
+    assert (posterior.method, posterior.certificate.verdict) == ("split-hmc", "exact")
+    assert posterior.why.startswith("exact, because a run of anchored was")
     monkeypatch.setattr(choice.Chooser, "_automatic", diverging)
-    found = sample(leverage(), draws=50)
-    assert (found.method, found.certificate.verdict) == ("split-hmc", "exact")
-    assert found.why == "exact, because a run of anchored diverged."
+    posterior = sample(leverage(), draws=50)
+    assert (posterior.method, posterior.certificate.verdict) == ("split-hmc", "exact")
+    assert posterior.why == "exact, because a run of anchored diverged."
 
 
 def biased(self, loss):
@@ -304,13 +306,13 @@ def diverging(self, loss):
 def test_schemes_whose_means_the_balance_cannot_see_are_judged_by_halving(dynamics):
     """Recorded where the kick is evaluated: E∇f = 0 whatever their bias, here above 0.1 sd."""
     mean, sd = by_quadrature(skewed(1))
-    found = sample(skewed(1), draws=20_000, tolerance=0.05, method=Sampler(dynamics, Full()))
-    bias = ((found.raw.mean - mean) / sd)[0]
+    posterior = sample(skewed(1), draws=20_000, tolerance=0.05, method=Sampler(dynamics, Full()))
+    bias = ((posterior.raw.mean - mean) / sd)[0]
     assert bias > 0.08
-    assert abs(found.certificate.stein.mean[0]) < LIMIT * found.certificate.stein.mean_error[0]
-    assert abs(found.certificate.balance.mean[0]) < LIMIT * found.certificate.balance.mean_error[0] + 1e-9
-    assert found.certificate.draws == "refuted"
-    assert found.certificate.halving.mean[0] == pytest.approx(bias, rel=0.5)
+    assert abs(posterior.certificate.stein.mean[0]) < LIMIT * posterior.certificate.stein.mean_error[0]
+    assert abs(posterior.certificate.balance.mean[0]) < LIMIT * posterior.certificate.balance.mean_error[0] + 1e-9
+    assert posterior.certificate.draws == "refuted"
+    assert posterior.certificate.halving.mean[0] == pytest.approx(bias, rel=0.5)
 
 
 SMALL = {"skewed": skewed, "one column": lambda: skewed(1), "regression": lambda: regression(60, 2)}
@@ -371,10 +373,10 @@ def test_batches_far_too_small_for_high_leverage_diverge():
 def test_a_budget_of_passes_ends_the_run():
     target = regression(200, 2)
     for method in ("split-hmc", SubsampledMH(0.2), Sampler(UBU(0.3, 1.0, 1.0), Full())):
-        found = sample(target, draws=10**6, method=method, budget_passes=2000)
-        assert not found.complete
-        assert "stopped before there were as many as asked for" in str(found)
-        assert found.trace.draws.shape[1] >= 25
+        posterior = sample(target, draws=10**6, method=method, budget_passes=2000)
+        assert not posterior.complete
+        assert "stopped before there were as many as asked for" in str(posterior)
+        assert posterior.trace.draws.shape[1] >= 25
         whole = sample(target, draws=10, method=method, budget_passes=1e9)
         assert whole.complete
     assert 19_900 <= sample(target, draws=10**6, method="split-hmc", budget_passes=20_000).passes < 20_100
@@ -383,9 +385,9 @@ def test_a_budget_of_passes_ends_the_run():
 
 
 def test_a_budget_of_seconds_ends_the_run():
-    found = sample(regression(200, 2), draws=10**7, method="split-hmc", budget_seconds=0.2)
-    assert not found.complete
-    assert 5 <= found.trace.draws.shape[1] < 10**6
+    posterior = sample(regression(200, 2), draws=10**7, method="split-hmc", budget_seconds=0.2)
+    assert not posterior.complete
+    assert 5 <= posterior.trace.draws.shape[1] < 10**6
     assert sample(regression(200, 2), draws=10, budget_seconds=1e3).complete
 
 
@@ -400,16 +402,16 @@ def test_a_budget_does_not_change_the_draws():
 def test_custom_targets_have_the_same_door(n, gradient):
     known = regression(n, 2, prior=0.5)
     mean, sd = by_quadrature(known)
-    found = sample(as_custom(known), draws=120, tolerance=0.1, seed=1)
-    assert found.method == "anchored"
-    assert isinstance(found.sampler.gradient, gradient)
-    assert "no bound on single components is known" in found.why
-    assert found.trace.engine == "reference"
-    assert found.laplace.mean == pytest.approx(known.mode(), abs=1e-4)
-    assert np.abs((found.raw.mean - mean) / sd * np.sqrt(found.ess)).max() < LIMIT
-    assert np.abs((found.raw.sd / sd - 1) * np.sqrt(2 * found.ess)).max() < LIMIT
-    assert np.abs((found.raw.mean - mean - sd) / sd * np.sqrt(found.ess)).max() > 2 * LIMIT
-    assert found.certificate.verdict != "exact"
+    posterior = sample(as_custom(known), draws=120, tolerance=0.1, seed=1)
+    assert posterior.method == "anchored"
+    assert isinstance(posterior.sampler.gradient, gradient)
+    assert "no bound on single components is known" in posterior.why
+    assert posterior.trace.engine == "reference"
+    assert posterior.laplace.mean == pytest.approx(known.mode(), abs=1e-4)
+    assert np.abs((posterior.raw.mean - mean) / sd * np.sqrt(posterior.ess)).max() < LIMIT
+    assert np.abs((posterior.raw.sd / sd - 1) * np.sqrt(2 * posterior.ess)).max() < LIMIT
+    assert np.abs((posterior.raw.mean - mean - sd) / sd * np.sqrt(posterior.ess)).max() > 2 * LIMIT
+    assert posterior.certificate.verdict != "exact"
 
 
 def test_custom_targets_need_no_potential():
@@ -446,33 +448,33 @@ def test_one_chain_and_few_draws_do():
 
 
 def test_the_result_prints_what_it_promises():
-    found = sample(regression(60, 2), draws=300)
-    chains, draws, _ = found.trace.draws.shape
-    text = str(found)
+    posterior = sample(regression(60, 2), draws=300)
+    chains, draws, _ = posterior.trace.draws.shape
+    text = str(posterior)
     for part in (
-        f"{chains} chains of split-hmc made {draws} draws each of 2 parameters, at least {found.ess.min():.0f} of them",
-        found.why.rstrip("."),
+        f"{chains} chains of split-hmc made {draws} draws each of 2 parameters, at least {posterior.ess.min():.0f} of them",
+        posterior.why.rstrip("."),
         "passes over the data",
         "have standard errors of up to",
         "exact: the sampler leaves the posterior invariant",
     ):
         assert part in text
     assert text.count(". ") + text.count(".\n") + 1 == 2  # sentences
-    lines = str(found.summary()).splitlines()
+    lines = str(posterior.summary()).splitlines()
     assert lines[0] == "Posterior of a target, 2 coefficients, 60 rows."
     assert not {"mcse_mean", "mcse_sd"} & set(lines[1].split())
-    lines = str(found.summary(mcse=True)).splitlines()
+    lines = str(posterior.summary(mcse=True)).splitlines()
     assert lines[1].split()[-4:] == ["mcse_mean", "mcse_sd", "ess", "r_hat"]
     assert lines[2].split()[0] == "x[0]"
     shown = [float(word) for word in lines[2].split()[1:]]
-    ends, used = found.interval()[0], found.corrected
-    expected = [found.mean[0], found.sd[0], *ends]
+    ends, used = posterior.interval()[0], posterior.corrected
+    expected = [posterior.mean[0], posterior.sd[0], *ends]
     assert shown[:4] == pytest.approx(expected, rel=1e-3)
     assert shown[-4:-2] == pytest.approx([used.mean_error[0], used.sd_error[0]], rel=1e-3)
     assert "Verdict: exact: the sampler has no bias, and its chains agree; by chance, means" in " ".join(lines[4:])
-    assert set(found.steps) == {"mode and whitening", "choice", "sampling", "gradients at the draws", "certificate"}
-    assert found.seconds == pytest.approx(sum(found.steps.values()), rel=0.2)
-    assert np.asarray(found.to_arviz().posterior["x"]) == pytest.approx(found.trace.draws)
+    assert set(posterior.steps) == {"mode and whitening", "choice", "sampling", "gradients at the draws", "certificate"}
+    assert posterior.seconds == pytest.approx(sum(posterior.steps.values()), rel=0.2)
+    assert np.asarray(posterior.to_arviz().posterior["x"]) == pytest.approx(posterior.trace.draws)
 
 
 def test_progress_is_told():
@@ -573,16 +575,16 @@ def test_no_certified_run_is_wrong():
         )
         tolerance = float(rng.choice([0.03, 0.06, 0.1]))
         try:
-            found = sample(target, draws=20_000, tolerance=tolerance, seed=run, method=Sampler(dynamics, gradient))
+            posterior = sample(target, draws=20_000, tolerance=tolerance, seed=run, method=Sampler(dynamics, gradient))
         except svrhmc.DivergenceError:
             verdicts.append("diverged")
             continue
         truth = sample(target, draws=40_000, seed=1000 + run, method="split-hmc")
-        verdicts.append(found.certificate.verdict)
+        verdicts.append(posterior.certificate.verdict)
         if verdicts[-1] == "certified":
-            mean, sd = (np.abs(a - b) / truth.sd for a, b in ((found.mean, truth.mean), (found.sd, truth.sd)))
+            mean, sd = (np.abs(a - b) / truth.sd for a, b in ((posterior.mean, truth.mean), (posterior.sd, truth.sd)))
             allowed = [
-                tolerance + 3 * np.hypot(a, b) / truth.sd for a, b in zip(found.errors, truth.errors, strict=True)
+                tolerance + 3 * np.hypot(a, b) / truth.sd for a, b in zip(posterior.errors, truth.errors, strict=True)
             ]
             assert (mean <= allowed[0]).all(), (run, dynamics, gradient, tolerance)
             assert (sd <= allowed[1]).all(), (run, dynamics, gradient, tolerance)

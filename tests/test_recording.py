@@ -16,11 +16,11 @@ class Killed(BaseException):
 
 
 class Account:
-    def said(self):
+    def ledger(self):
         return {"spent": 1}
 
     def resume(self, record, name):
-        assert record.said[name] == {"spent": 1}
+        assert record.settings[name] == {"spent": 1}
 
 
 class Work:
@@ -73,12 +73,12 @@ def test_work_that_is_killed_again_and_again_ends_with_the_same_numbers(tmp_path
         work.last = every + 6  # those that failed are tried again
         try:
             with Checkpoint(tmp_path / "c", {}) as journal, journal.recording("work", Account()):
-                found = work.run()
+                trace = work.run()
             break
         except Killed:
             total, kills = total + work.computed, kills + 1
     assert kills > 3 if every < 7 else kills >= 1
-    assert all(np.array_equal(a, b) for a, b in zip(expected, found, strict=True))
+    assert all(np.array_equal(a, b) for a, b in zip(expected, trace, strict=True))
     assert total + work.computed <= whole.computed + 7 * kills + 7
 
 
@@ -98,7 +98,7 @@ def require_refused(folder, entries, arrays, work):
 
     def go_on():
         with Checkpoint(folder, {}) as journal:
-            journal.put("work", {"of": {}, "account": Account().said(), "entries": entries}, arrays)
+            journal.put("work", {"of": {}, "account": Account().ledger(), "entries": entries}, arrays)
             with journal.recording("work", Account()):
                 work()
 
@@ -132,7 +132,7 @@ def test_rounds_that_cannot_be_are_refused(tmp_path, rounds):
 
 def test_numbers_that_are_none_are_computed_anew(tmp_path):
     with Checkpoint(tmp_path / "c", {}) as journal:
-        said = {"of": {}, "account": Account().said(), "entries": [[0, 1, 0]]}
+        said = {"of": {}, "account": Account().ledger(), "entries": [[0, 1, 0]]}
         journal.put("work", said, {"0.0": np.full(3, np.nan)})
         with journal.recording("work", Account()):
             assert (once(lambda: (np.ones(3),), (3,))[0] == 1).all()

@@ -85,7 +85,7 @@ def test_a_file_of_another_kind_says_what_it_is(trace, posteriors, tmp_path):
 def test_a_file_of_a_later_version_says_who_wrote_it(trace, tmp_path):
     trace.save(tmp_path / "t")
     record = read_record(tmp_path / "t")
-    write_record(tmp_path / "t", {**record.said, "version": 9, "written_by": "7.0"}, record.arrays)
+    write_record(tmp_path / "t", {**record.settings, "version": 9, "written_by": "7.0"}, record.arrays)
     with pytest.raises(
         TraceFileError, match=r"a trace of version 9, written by svrhmc 7\.0; this svrhmc .* reads versions up to 3"
     ):
@@ -163,25 +163,25 @@ def with_value(said, place, value):
 
 def odd_files(record, name):
     """What no svrhmc writes, with a checksum that fits; and what each must not be read as."""
-    for place in places(record.said):
+    for place in places(record.settings):
         for value in ODD:
-            yield with_value(record.said, place, value), record.arrays
-        inner = record.said
+            yield with_value(record.settings, place, value), record.arrays
+        inner = record.settings
         for step in place[:-1]:
             inner = inner[step]
         yield (
-            with_value(record.said, place[:-1], {key: each for key, each in inner.items() if key != place[-1]}),
+            with_value(record.settings, place[:-1], {key: each for key, each in inner.items() if key != place[-1]}),
             record.arrays,
         )
     for sampler in ODD_SAMPLERS:
-        yield with_value(record.said, (name, "sampler"), sampler), record.arrays
+        yield with_value(record.settings, (name, "sampler"), sampler), record.arrays
     for key, array in record.arrays.items():
         for other in (array[:0], array[..., None], array[..., :-1], array.astype(np.float32), -array - 1, np.zeros(0)):
-            yield record.said, {**record.arrays, key: other}
+            yield record.settings, {**record.arrays, key: other}
         if array.dtype == np.float64:
-            yield record.said, {**record.arrays, key: array.astype(np.int64)}
-            yield record.said, {**record.arrays, key: np.full_like(array, np.nan)}
-        yield record.said, {each: a for each, a in record.arrays.items() if each != key}
+            yield record.settings, {**record.arrays, key: array.astype(np.int64)}
+            yield record.settings, {**record.arrays, key: np.full_like(array, np.nan)}
+        yield record.settings, {each: a for each, a in record.arrays.items() if each != key}
 
 
 def opened(kind, path):
@@ -249,7 +249,9 @@ def test_files_with_a_checksum_that_fits_are_looked_at_field_by_field(kind, trac
 def test_every_field_is_looked_at(trace, tmp_path, change, message):
     trace.save(tmp_path / "t")
     record = read_record(tmp_path / "t")
-    write_record(tmp_path / "t", with_value(record.said, ("trace",), record.said["trace"] | change), record.arrays)
+    write_record(
+        tmp_path / "t", with_value(record.settings, ("trace",), record.settings["trace"] | change), record.arrays
+    )
     with pytest.raises(TraceFileError, match=message):
         Trace.load(tmp_path / "t")
     with np.load(STORED / "exact-0.1.0.trace") as file:

@@ -347,9 +347,9 @@ def test_a_row_far_out_does_not_separate_the_others():
     X, y = rng.normal(size=(100, 1)), rng.random(100) < 0.5
     X[0], y[0] = 1e7, True
     target = logistic(X, y, prior_precision=0.0)
-    found = target.mode()
-    assert target.hessian(found)[0, 0] < 1e-10 * target.hessian([0.0])[0, 0]
-    assert target.gradient(found) ** 2 / target.hessian(found)[0] < 1e-14
+    mode = target.mode()
+    assert target.hessian(mode)[0, 0] < 1e-10 * target.hessian([0.0])[0, 0]
+    assert target.gradient(mode) ** 2 / target.hessian(mode)[0] < 1e-14
     with pytest.raises(ValueError, match="separable"):
         logistic(X, X[:, 0] > 0, prior_precision=0.0).mode()
 

@@ -31,9 +31,9 @@ def by_hand(problem, kind, gradient, steps, monkeypatch, temperature=HOT):
     monkeypatch.setattr(hand, "CURVATURE", hand.CURVATURE / temperature)
     eta = COLD[kind].step_size * (temperature if kind == "overdamped" else 1)
     divided = hand.Quadratic(problem.S / temperature, problem.a)
-    found = hand.law(divided, kind, gradient, steps, eta=eta, gamma=FRICTION, u=MASS * temperature, B=2, m=EPOCH)
+    law = hand.law(divided, kind, gradient, steps, eta=eta, gamma=FRICTION, u=MASS * temperature, B=2, m=EPOCH)
     monkeypatch.undo()
-    return found
+    return law
 
 
 @pytest.mark.parametrize("gradient", GRADIENTS)

@@ -169,11 +169,11 @@ def several(n, d):
 def test_a_plan_by_a_bound_keeps_its_promise_by_the_exact_law(name, rule, method):
     target = QUADRATICS[name]()
     for accuracy in (1.0, 0.1, 0.001):
-        made = theory.plan(target, accuracy, method, rule)
-        assert made.bound.proved
-        assert made.w2 == made.bound.value <= accuracy * (1 + 1e-9)
-        assert theory.law(made.sampler, target, made.steps).w2 <= accuracy
-        assert made.gradient_evaluations == made.sampler.gradient.evaluations(target, made.steps)
+        plan = theory.plan(target, accuracy, method, rule)
+        assert plan.bound.proved
+        assert plan.w2 == plan.bound.value <= accuracy * (1 + 1e-9)
+        assert theory.law(plan.sampler, target, plan.steps).w2 <= accuracy
+        assert plan.gradient_evaluations == plan.sampler.gradient.evaluations(target, plan.steps)
 
 
 @pytest.mark.ordinary(lambda name, method: name in ("small", "several") or method == "svr-hmc")
@@ -182,9 +182,9 @@ def test_a_plan_by_a_bound_keeps_its_promise_by_the_exact_law(name, rule, method
 def test_an_exact_plan_keeps_its_promise_and_wastes_little(name, method):
     target = QUADRATICS[name]()
     for accuracy in (0.3, 0.05):
-        made = theory.plan(target, accuracy, method)
-        exact = theory.law(made.sampler, target, made.steps).w2
-        assert exact == pytest.approx(made.w2, rel=1e-9)
+        plan = theory.plan(target, accuracy, method)
+        exact = theory.law(plan.sampler, target, plan.steps).w2
+        assert exact == pytest.approx(plan.w2, rel=1e-9)
         assert 0.5 * accuracy < exact <= accuracy
 
 
@@ -207,28 +207,28 @@ def test_the_exact_rule_needs_at_least_100_times_fewer_gradients_on_the_papers_p
 def test_where_the_paper_has_only_an_order_so_has_the_plan():
     problem = Problem(n=100, dim=4, smoothness=2.0, convexity=1.0, gradient_variance=30.0)
     for method in ("lmc", "sgld", "sg-hmc"):
-        made = theory.plan(problem, 0.1, method, rule="corollary")
-        assert made.order
-        assert (made.sampler, made.steps, made.w2, made.step_size, made.batch_size) == (None,) * 5
-        assert made.gradient_evaluations == theory.complexity(problem, 0.1, method).total
-        assert "only an order" in made.assumes
-        assert "(an order only)" in str(made)
+        plan = theory.plan(problem, 0.1, method, rule="corollary")
+        assert plan.order
+        assert (plan.sampler, plan.steps, plan.w2, plan.step_size, plan.batch_size) == (None,) * 5
+        assert plan.gradient_evaluations == theory.complexity(problem, 0.1, method).total
+        assert "only an order" in plan.assumes
+        assert "(an order only)" in str(plan)
 
 
 def test_a_plan_of_constants_alone_says_what_it_assumes_and_prints_well():
     problem = Problem(n=1000, dim=5, smoothness=4.0, convexity=1.0, radius=2.0, gradient_variance=50.0)
     for method in METHODS:
-        made = theory.plan(problem, 0.1, method)
-        assert "spaced evenly" in made.assumes
-        assert made.w2 <= 0.1
-        text = str(made)
-        assert f"{made.steps:,}" in text
+        plan = theory.plan(problem, 0.1, method)
+        assert "spaced evenly" in plan.assumes
+        assert plan.w2 <= 0.1
+        text = str(plan)
+        assert f"{plan.steps:,}" in text
         assert "W₂ promised" in text
     # the diagonal quadratic it speaks of, written as a target: a common spectrum with the start along the least curved
     spectrum = np.geomspace(1.0, 4.0, 5)
     target = svrhmc.targets.gaussian(np.tile([2.0, 0, 0, 0, 0], (1000, 1)), np.diag(spectrum))
-    made = theory.plan(problem, 0.1, "hmc")
-    assert theory.law(made.sampler, target, made.steps).w2 == pytest.approx(made.w2, rel=1e-9)
+    plan = theory.plan(problem, 0.1, "hmc")
+    assert theory.law(plan.sampler, target, plan.steps).w2 == pytest.approx(plan.w2, rel=1e-9)
 
 
 @pytest.mark.parametrize("make", ["logistic", "linear"])
@@ -237,9 +237,9 @@ def test_a_plan_for_a_regression_reaches_its_accuracy_in_chains(make):
     X = rng.normal(size=(300, 3))
     y = X @ [1.0, -1.0, 0.5] + rng.normal(size=300)
     target = svrhmc.targets.linear(X, y) if make == "linear" else svrhmc.targets.logistic(X, y > 0)
-    made = theory.plan(target, 0.02, start="mode")
-    assert ("Hessians at its mode" in made.assumes) == (make == "logistic")
-    draws = made.sampler.run(target, made.steps, chains=4000, start="mode", keep="last", seed=1).draws[:, -1]
+    plan = theory.plan(target, 0.02, start="mode")
+    assert ("Hessians at its mode" in plan.assumes) == (make == "logistic")
+    draws = plan.sampler.run(target, plan.steps, chains=4000, start="mode", keep="last", seed=1).draws[:, -1]
     fitted = target.laplace()
     measured = svrhmc.distances.plug_in_w2(draws, fitted.mean, fitted.covariance)
     assert measured.value < 0.02 + 4 * measured.floor  # the Laplace approximation itself is off by some of this
@@ -266,15 +266,15 @@ def slope(evaluations, problem, accuracy, name, factor=2.0):
 
 def planned(method):
     def evaluations(problem, accuracy):
-        made = theory.plan(problem, accuracy, method, rule="corollary")
-        if made.order:
-            return made.gradient_evaluations
-        logarithm = made.steps * made.step_size / (2 * problem.condition_number)
-        snapshots = problem.n * math.ceil(made.steps / problem.n) if method == "svr-hmc" else 0
-        steps_cost = made.gradient_evaluations - snapshots
-        if method == "svr-hmc" and made.steps < problem.n:
+        plan = theory.plan(problem, accuracy, method, rule="corollary")
+        if plan.order:
+            return plan.gradient_evaluations
+        logarithm = plan.steps * plan.step_size / (2 * problem.condition_number)
+        snapshots = problem.n * math.ceil(plan.steps / problem.n) if method == "svr-hmc" else 0
+        steps_cost = plan.gradient_evaluations - snapshots
+        if method == "svr-hmc" and plan.steps < problem.n:
             return snapshots + steps_cost / logarithm
-        return made.gradient_evaluations / logarithm
+        return plan.gradient_evaluations / logarithm
 
     return evaluations
 
@@ -552,8 +552,8 @@ def check_flat_prior(flat):
     moment = flat.laplace().fourth_about(flat.mode())
     assert theory.regularisation_distance(strength, moment) == pytest.approx(accuracy / 2)
     assert near.convexity == strength > 0 == flat.convexity
-    made = theory.plan(near, accuracy / 2, start="mode")
-    reached = made.sampler.run(near, made.steps, chains=2000, start="mode", keep="last", seed=1).draws[:, -1]
+    plan = theory.plan(near, accuracy / 2, start="mode")
+    reached = plan.sampler.run(near, plan.steps, chains=2000, start="mode", keep="last", seed=1).draws[:, -1]
     long = svrhmc.hmc(0.02).run(flat, 20_000, chains=4, start="mode", burn_in=1000, thin=20, seed=2)
     true = long.draws.reshape(-1, flat.dim)
     measured = svrhmc.distances.plug_in_w2(reached, true.mean(0), np.cov(true.T))
@@ -733,11 +733,11 @@ def test_a_plan_that_cannot_be_checked_pair_by_pair_aims_lower_and_says_so(monke
     monkeypatch.setattr(planning, "_AFFORDABLE", 0)
     monkeypatch.setattr(recursion, "_DENSE", 0)
     target = several(60, 3)
-    made = theory.plan(target, 0.1)
-    assert "not checked" in made.assumes
-    assert made.w2 <= 0.097
+    plan = theory.plan(target, 0.1)
+    assert "not checked" in plan.assumes
+    assert plan.w2 <= 0.097
     monkeypatch.undo()
-    assert theory.law(made.sampler, target, made.steps).w2 <= 0.1
+    assert theory.law(plan.sampler, target, plan.steps).w2 <= 0.1
 
 
 def test_bounds_without_conditions_are_infinite_and_say_why():

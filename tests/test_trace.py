@@ -137,9 +137,9 @@ def test_foreign_files_are_refused(trace, tmp_path):
     write(path, settings=np.array([{"a": 1}], dtype=object), **arrays)
     with pytest.raises(
         TraceFileError, match=r"holds Python objects in settings\.npy; only arrays of numbers are read"
-    ) as told:
+    ) as raised:
         Trace.load(path)
-    assert "allow_pickle" not in str(told.value)
+    assert "allow_pickle" not in str(raised.value)
     for settings, message in (
         ({"format": "other", "version": 2}, "is not a svrhmc trace"),
         ({"format": "svrhmc-trace", "version": 99}, "is not a svrhmc trace: version 99, and this svrhmc reads 2 and 3"),

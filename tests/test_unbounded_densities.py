@@ -117,15 +117,15 @@ def test_eight_schools_with_centred_effects_agree_with_quadrature():
     control: the same draws do not agree where τ has another prior.
     """
     with pytest.warns(svrhmc.VerdictWarning):
-        found = svrhmc.sample(eight_schools(), seed=0)
-    assert found.certificate.verdict == "undecided"
-    assert "no upper bound: it rises without end as log tau falls" in str(found.certificate)
-    assert "write the model in other parameters, such as standardised effects" in str(found.certificate)
+        posterior = svrhmc.sample(eight_schools(), seed=0)
+    assert posterior.certificate.verdict == "undecided"
+    assert "no upper bound: it rises without end as log tau falls" in str(posterior.certificate)
+    assert "write the model in other parameters, such as standardised effects" in str(posterior.certificate)
     mean, sd = moments_of_eight_schools()
-    errors = found.errors
-    assert (np.abs((found.mean - mean) / errors[0]) < LIMIT).all()
-    assert (np.abs((found.sd - sd) / errors[1]) < LIMIT).all()
-    assert abs(found.mean[0] - mean[0] - 1.0) / errors[0][0] > LIMIT
+    errors = posterior.errors
+    assert (np.abs((posterior.mean - mean) / errors[0]) < LIMIT).all()
+    assert (np.abs((posterior.sd - sd) / errors[1]) < LIMIT).all()
+    assert abs(posterior.mean[0] - mean[0] - 1.0) / errors[0][0] > LIMIT
 
 
 @pytest.mark.slow

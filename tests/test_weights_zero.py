@@ -33,9 +33,9 @@ def test_a_row_of_weight_0_cuts_nothing_off(method):
     X, y, w = a_table()
     target = svrhmc.targets.glm(X, y, "poisson", weights=w)
     mean, sd = moments(svrhmc.targets.glm(X[w > 0], y[w > 0], "poisson"))
-    found = svrhmc.sample(target, 2000, seed=1, method=method)
+    posterior = svrhmc.sample(target, 2000, seed=1, method=method)
     assert (target.n, target.left_out) == (2, 1)
-    assert abs(found.raw.mean[0] - mean) < LIMIT * sd / np.sqrt(found.ess[0])
+    assert abs(posterior.raw.mean[0] - mean) < LIMIT * sd / np.sqrt(posterior.ess[0])
     assert mean > 0.02  # with the tail beyond 0.44 cut off it would be -0.27
 
 
@@ -67,12 +67,12 @@ def test_weights_that_rounding_loses_are_refused():
 
 def test_a_table_says_how_many_rows_were_left_out():
     table = {"y": [1.0, 2.0, 0.0, 3.0, 2.0, 1.0], "x": [0.1, 0.7, 1e4, 0.9, 0.5, 0.2], "w": [1, 2, 0, 1, 1, 0]}
-    found = svrhmc.fit("y ~ x", table, "gaussian", weights="w", draws=100)
+    posterior = svrhmc.fit("y ~ x", table, "gaussian", weights="w", draws=100)
     kept = {name: [value for value, w in zip(column, table["w"], strict=True) if w] for name, column in table.items()}
     alone = svrhmc.fit("y ~ x", kept, "gaussian", weights="w", draws=100)
-    assert np.array_equal(found.trace.draws, alone.trace.draws)
-    assert (found.rows, found.left_out) == (4, 2)
-    assert "4 rows (2 of weight 0 left out)" in str(found.summary())
+    assert np.array_equal(posterior.trace.draws, alone.trace.draws)
+    assert (posterior.rows, posterior.left_out) == (4, 2)
+    assert "4 rows (2 of weight 0 left out)" in str(posterior.summary())
 
 
 def test_rows_of_weight_0_in_partitions_do_not_count():

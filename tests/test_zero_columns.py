@@ -22,10 +22,10 @@ LABELS = np.array([1.0, 0.0, 1.0, 1.0, 0.0])
 @pytest.mark.parametrize("method", [None, "split-hmc", "subsampled-mh"])
 def test_the_posterior_of_rows_of_zeros_is_the_prior(family, stored, method):
     target = svrhmc.targets.glm(stored(np.zeros((5, 2))), LABELS, family, prior_precision=4.0, prior_mean=0.5)
-    found = svrhmc.sample(target, 400, method=method)
-    assert found.certificate.verdict == "exact"
-    assert np.allclose(found.mean, 0.5, atol=1e-6)
-    assert np.allclose(found.sd, 0.5, atol=1e-6)
+    posterior = svrhmc.sample(target, 400, method=method)
+    assert posterior.certificate.verdict == "exact"
+    assert np.allclose(posterior.mean, 0.5, atol=1e-6)
+    assert np.allclose(posterior.sd, 0.5, atol=1e-6)
 
 
 def test_rows_of_zeros_in_partitions_are_refused_in_words():
@@ -46,7 +46,7 @@ def test_rows_of_zeros_in_partitions_are_refused_in_words():
     ids=["a column of zeros", "one row", "one row repeated", "one label"],
 )
 def test_rows_that_say_little_are_sampled(X, y, method):
-    found = svrhmc.sample(svrhmc.targets.logistic(X, y), 400, method=method)
+    posterior = svrhmc.sample(svrhmc.targets.logistic(X, y), 400, method=method)
     stays = method == "subsampled-mh" and len(set(y)) == 1 and len(y) > 1  # in a tail that its proposals do not have
-    assert found.certificate.verdict == ("undecided" if stays else "exact")
-    assert (found.sd <= 1.001).all()
+    assert posterior.certificate.verdict == ("undecided" if stays else "exact")
+    assert (posterior.sd <= 1.001).all()

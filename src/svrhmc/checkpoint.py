@@ -74,7 +74,7 @@ class Growing(ABC):
 class Account(Protocol):
     """What was spent, which a record keeps beside the work it was spent on."""
 
-    def said(self) -> dict[str, object]:
+    def ledger(self) -> dict[str, object]:
         """What was spent so far, as a record keeps it."""
 
     def resume(self, record: Record, name: str) -> None:
@@ -93,7 +93,7 @@ class Journal(ABC):
         """What was put under this name, if anything."""
 
     @abstractmethod
-    def put(self, name: str, said: Mapping[str, object], arrays: Mapping[str, Values] | None = None) -> None:
+    def put(self, name: str, settings: Mapping[str, object], arrays: Mapping[str, Values] | None = None) -> None:
         """Keep this, and all rows that were appended so far to what grows with this record."""
 
     @abstractmethod
@@ -113,10 +113,10 @@ class Journal(ABC):
         return
 
     @contextmanager
-    def recording(self, name: str, account: Account, of: dict[str, object] | None = None) -> Iterator[None]:
+    def recording(self, name: str, account: Account, depends_on: dict[str, object] | None = None) -> Iterator[None]:
         """Within this the results of long work (`svrhmc.core.recording`) are kept under a name.
 
-        of: what the work depends on beside the settings of the journal; results of other work are forgotten.
+        depends_on: what the work depends on beside the settings of the journal; results of other work are forgotten.
         """
         yield
 
@@ -135,7 +135,7 @@ class Journal(ABC):
         record = self.get(name)
         if record is None:
             record = make()
-            self.put(name, record.said, record.arrays)
+            self.put(name, record.settings, record.arrays)
         return record
 
 
@@ -148,7 +148,7 @@ class InMemory(Journal):
         """Nothing was put before."""
         return None
 
-    def put(self, name: str, said: Mapping[str, object], arrays: Mapping[str, Values] | None = None) -> None:
+    def put(self, name: str, settings: Mapping[str, object], arrays: Mapping[str, Values] | None = None) -> None:
         """There is nothing to keep it in."""
 
     def growing(self, name: str, shape: tuple[int, ...], record: str) -> Growing:
@@ -239,8 +239,8 @@ class Checkpoint(Journal):
             with self._writing():
                 write_record(self.path / _SETTINGS, header, follow=False)
             return
-        before, now = record.said.get("settings"), _plain(settings)
-        form = (record.said.get("format"), record.said.get("version"))
+        before, now = record.settings.get("settings"), _plain(settings)
+        form = (record.settings.get("format"), record.settings.get("version"))
         if form != (_FORMAT, _VERSION) or not isinstance(before, dict):
             raise CheckpointError(f"{self.path} is not a checkpoint that this version of svrhmc can continue.")
         for name in dict.fromkeys([*before, *now]):
@@ -258,7 +258,7 @@ class Checkpoint(Journal):
             self._claims[name] = claims_in(record)
         return record
 
-    def put(self, name: str, said: Mapping[str, object], arrays: Mapping[str, Values] | None = None) -> None:
+    def put(self, name: str, settings: Mapping[str, object], arrays: Mapping[str, Values] | None = None) -> None:
         """Rows first, then the record that speaks of them."""
         with self._writing():
             claims = {
@@ -266,7 +266,7 @@ class Checkpoint(Journal):
                 **{k: file.flush() for k, file in self._files.get(name, {}).items()},
             }
             rows = {file: [list(claim.shape), claim.rows, claim.checksum] for file, claim in claims.items()}
-            write_record(self.path / name, {**said, "rows": rows}, arrays, follow=False)
+            write_record(self.path / name, {**settings, "rows": rows}, arrays, follow=False)
 
     def growing(self, name: str, shape: tuple[int, ...], record: str) -> Growing:
         """A file of rows, which goes on where the record left it."""
@@ -282,23 +282,23 @@ class Checkpoint(Journal):
         return files[name]
 
     @contextmanager
-    def recording(self, name: str, account: Account, of: dict[str, object] | None = None) -> Iterator[None]:
+    def recording(self, name: str, account: Account, depends_on: dict[str, object] | None = None) -> Iterator[None]:
         """In a record that is written every few seconds, and at the end."""
-        work_of, clock, record = _plain(of or {}), Clock(), self.get(name)
-        earlier = _entries_in(record) if record is not None and record.said.get("of") == work_of else []
+        work, clock, record = _plain(depends_on or {}), Clock(), self.get(name)
+        earlier = _entries_in(record) if record is not None and record.settings.get("of") == work else []
         if record is not None and earlier:
             account.resume(record, "account")
 
         def save(entries: Sequence[Entry]) -> None:
             described = [[entry.depth, len(entry.arrays), entry.key] for entry in entries]
             arrays = {f"{k}.{j}": array for k, entry in enumerate(entries) for j, array in enumerate(entry.arrays)}
-            self.put(name, {"of": work_of, "entries": described, "account": account.said()}, arrays)
+            self.put(name, {"of": work, "entries": described, "account": account.ledger()}, arrays)
 
-        work = Recording(earlier, clock.due, save)
-        with work.binding():
+        recording = Recording(earlier, clock.due, save)
+        with recording.binding():
             yield
         if clock.elapsed() > _SHORT * SECONDS:
-            work.flush()
+            recording.flush()
 
     def remove(self, name: str) -> None:
         """Delete its file, if there is one."""

@@ -106,7 +106,8 @@ class Scheme:
 
     def numbers(self) -> list[list[float]]:
         """The sixteen numbers, part by part."""
-        return [list(each) for each in (self.before, self.before_noise, self.kick, self.after, self.after_noise)]
+        parts = (self.before, self.before_noise, self.kick, self.after, self.after_noise)
+        return [list(numbers) for numbers in parts]
 
     @staticmethod
     def of(numbers: list[list[float]]) -> Scheme:
@@ -114,7 +115,7 @@ class Scheme:
         kinds: tuple[type, ...] = (Map, NoiseFactor, Kick, Map, NoiseFactor)
         for number in (number for numbers_of_part in numbers for number in numbers_of_part):
             finite("a number of a scheme", number)
-        return Scheme(*(kind(*each) for kind, each in zip(kinds, numbers, strict=True)))
+        return Scheme(*(kind(*row) for kind, row in zip(kinds, numbers, strict=True)))
 
     def at(self, temperature: float) -> Scheme:
         """The same motion with √T times its noise: at T = 1, number by number, itself.

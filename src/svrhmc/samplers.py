@@ -104,9 +104,9 @@ def _driven(
         report(chains.state.step * len(chains.state.x))
     draws = journal.growing("draws", chains.state.x.shape, "state")
     spent = journal.growing("spent", (1,), "state")
-    clock, made = Clock(), draws.array().shape[1]
-    if record is not None and not made == spent.array().shape[1] == order.keep.count(chains.state.step):
-        raise record.unusable(f"{made} draws are not those of {chains.state.step} steps")
+    clock, drawn = Clock(), draws.array().shape[1]
+    if record is not None and not drawn == spent.array().shape[1] == order.keep.count(chains.state.step):
+        raise record.unusable(f"{drawn} draws are not those of {chains.state.step} steps")
     while (step := chains.state.step) < end:
         left = (order.burn_in if step < order.burn_in else end) - step
         began = time.perf_counter()
@@ -114,17 +114,17 @@ def _driven(
         took = time.perf_counter() - began
         clock.learn(chains.state.step - step, took)
         seconds += took
-        draws.append(out(extension.draws, made))
-        made += extension.draws.shape[1]
+        draws.append(out(extension.draws, drawn))
+        drawn += extension.draws.shape[1]
         spent.append(extension.spent[None, :])
         if extension.accepted is not None and step >= order.burn_in:
             accepted = extension.accepted + (0 if accepted is None else accepted)
         if journal.kept and (clock.due() or chains.state.step == end):
             counts = {} if accepted is None else {"accepted": accepted}
-            settings = order.sampler.settings() if is_part(order.sampler) else {}
-            run = {"sampler": settings, "seed": order.seed, "engine": chains.engine, "n": order.n}
-            said = {**run, **said_of(chains.state), "seconds": seconds}
-            journal.put("state", said, {**arrays_of(chains.state), **counts, "chains": order.chains})
+            sampler = order.sampler.settings() if is_part(order.sampler) else {}
+            settings = {"sampler": sampler, "seed": order.seed, "engine": chains.engine, "n": order.n}
+            settings |= {**said_of(chains.state), "seconds": seconds}
+            journal.put("state", settings, {**arrays_of(chains.state), **counts, "chains": order.chains})
     return draws.array(), spent.array()[0], accepted, seconds
 
 
@@ -246,7 +246,7 @@ class Sampler:
         keep: str = "all",
         engine: str = "auto",
         threads: int | None = None,
-        devices: Any = None,
+        devices: object = None,
         progress: Progress = None,
         checkpoint: str | os.PathLike[str] | None = None,
     ) -> Trace:
@@ -294,8 +294,8 @@ class Sampler:
         journal: Journal = InMemory()
         if checkpoint is not None:
             first = start if start is None or isinstance(start, str) else digest(given)
-            said = {"steps": length, "burn_in": int(burn_in), "thin": int(thin), "keep": keep, "start": first}
-            journal = Checkpoint(checkpoint, self._identity(target, seed, numbers, name) | said)
+            of_length = {"steps": length, "burn_in": int(burn_in), "thin": int(thin), "keep": keep, "start": first}
+            journal = Checkpoint(checkpoint, self._identity(target, seed, numbers, name) | of_length)
 
         def begin() -> Begun:
             settled, states = _settled(journal, setup, given)

@@ -280,7 +280,7 @@ def _load_checkpoint(folder: Path) -> Trace:
         passes=rows["spent"][0] / record.value("n", whole, 1),
         gradient_evaluations=round(record.value("spent", nonnegative)),
         velocity=record.array("v", (chains, dim)),
-        seconds=record.value("seconds", nonnegative) if "seconds" in record.said else 0.0,
+        seconds=record.value("seconds", nonnegative) if "seconds" in record.settings else 0.0,
         sampler=record.value("sampler", lambda _, parts: sampler_of(parts)),
         seed=record.value("seed", whole, 0),
         chains=record.array("chains", (chains,), np.int64),
@@ -296,7 +296,7 @@ def _acceptance(record: Record, chains: int, draws: int) -> Array | None:
     """Of all steps where the record counts them from the start, as those of `sample` do; else of the draws."""
     if "accepted" not in record.arrays:
         return None
-    steps = record.value("step", whole, 0) if "burn_in" in record.said else draws
+    steps = record.value("step", whole, 0) if "burn_in" in record.settings else draws
     return record.array("accepted", (chains,), np.int64) / steps if steps else None
 
 

@@ -20,7 +20,8 @@ Indices = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.floating]  # of float32 or float64, as rows are stored
 Integers = npt.NDArray[np.integer]  # of any width
 Values = npt.NDArray[np.generic]  # of any type: labels, texts, numbers
-Selection = slice | Integers | npt.NDArray[np.bool_]  # some places along an axis
+Mask = npt.NDArray[np.bool_]
+Selection = slice | Integers | Mask  # some places along an axis
 
 _MIDDLE = 1.349  # standard deviations of a normal law between its quartiles
 

@@ -1,8 +1,7 @@
 """Compiled code in files, so that each machine compiles once: the folder they are in, and the files of numba's code.
 
-The folder is the first of these that can be written: that of NUMBA_CACHE_DIR; the package's own; SVRHMC_CACHE,
-$XDG_CACHE_HOME/svrhmc and ~/.cache/svrhmc. An empty variable counts as unset, and so does a relative XDG_CACHE_HOME, as
-its standard says. Where none can be written, code is compiled anew by each process, and one line says so.
+The folder is the first of these that can be written: that of NUMBA_CACHE_DIR; the package's own; this user's caches
+(`user_caches`). Where none can be written, code is compiled anew by each process, and one line says so.
 
 Whoever writes such a file decides what this process does. So a file counts only where this user, root, or the owner of
 the package's own folder has written it, and nobody else can (`is_trusted`).
@@ -70,18 +69,26 @@ def cache_folder() -> Path | None:
 
 
 def _candidates() -> Iterator[Path]:
-    named, own, shared = (os.environ.get(name) for name in ("NUMBA_CACHE_DIR", "SVRHMC_CACHE", "XDG_CACHE_HOME"))
-    if named:
+    if named := os.environ.get("NUMBA_CACHE_DIR"):
         yield Path(named)
     yield _OWN_FOLDER
+    yield from (folder / "compiled" for folder in user_caches())
+
+
+def user_caches() -> Iterator[Path]:
+    """Where this user's caches may be, the first choice first: SVRHMC_CACHE, $XDG_CACHE_HOME/svrhmc, ~/.cache/svrhmc.
+
+    An empty variable counts as unset, and so does a relative XDG_CACHE_HOME, as its standard says.
+    """
+    own, shared = os.environ.get("SVRHMC_CACHE"), os.environ.get("XDG_CACHE_HOME")
     if own:
-        yield Path(own).absolute() / "compiled"
+        yield Path(own).absolute()
     if shared and Path(shared).is_absolute():
-        yield Path(shared) / "svrhmc" / "compiled"
+        yield Path(shared) / "svrhmc"
     with suppress(RuntimeError):  # a user without a home
         home = Path.home()
         if home.is_absolute():
-            yield home / ".cache" / "svrhmc" / "compiled"
+            yield home / ".cache" / "svrhmc"
 
 
 def _usable(folder: Path) -> bool:

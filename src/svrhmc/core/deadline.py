@@ -1,7 +1,7 @@
-"""One deadline for all that a call does: a budget in seconds and one in passes over the data.
+"""What a call may spend, in seconds and in passes over the data, and what it has spent.
 
-A loop that could be long calls `look()` wherever it can stop; `look` raises `BudgetSpent` where the deadline that binds
-the call has passed, and does nothing where none does. So a loop need not be told of a deadline, and without one nothing
+A loop that could be long calls `look()` wherever it can stop; `look` raises `BudgetSpent` where the budget that binds
+the call is used up, and does nothing where none does. So a loop need not be told of a budget, and without one nothing
 changes. Between two looks lies one indivisible piece of work (a block of rows, a step of all chains), by which a budget
 may be exceeded. One that could be long, a Hessian or the factorisation of one, is not begun unless it is expected to
 end in time: `with piece(operations):`. Passes are known beforehand, or as they are made: `look(passes)` is given those
@@ -15,11 +15,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
-from svrhmc.core import progress
+from svrhmc.core.errors import BudgetError, finite, nonnegative
+from svrhmc.core.progress import Progress, compiling, share
+from svrhmc.core.storage import Record
 
 Clock = Callable[[], float]
 Look = Callable[[float], None]
@@ -27,6 +29,7 @@ T = TypeVar("T")
 
 _SIDE = 256  # of the matrices whose product tells how fast the machine is
 _SHORT = 1e7  # multiplications that are begun whatever is left: some milliseconds
+_NEARLY = 0.9  # a stage that has not ended is not thought to be nearer to its end
 
 # Multiplications in products of matrices that take as long as n³ of these; as one of a product of sparse ones
 CHOLESKY, INVERSE, EIGENVECTORS, LEAST_SQUARES, SPARSE = 0.2, 1.0, 5.0, 6.0, 1000.0
@@ -36,19 +39,26 @@ class BudgetSpent(Exception):  # noqa: N818  (a signal: what is ready is returne
     """A budget ended. It never leaves `sample`, which returns what is ready or raises a `BudgetError`."""
 
 
-class Deadline:
+class Budget:
     """Seconds (but for those apart, of compilation) and passes over n rows, with a limit on each.
 
-    evaluations: component gradients so far. compiling: seconds that do not count. done: the share of the present stage
-    that is made, as far as it can tell; 0 where it cannot. after: passes that are known to follow it before there is an
-    answer. reached: the most passes that were made or asked for. needed: the seconds from the beginning to the end of a
-    piece that was not begun for want of time; infinite where there was none.
+    evaluations: component gradients so far, of all chains together. compiling: seconds that do not count. steps: the
+    seconds of each stage, by name. done: the share of the present stage that is made, as far as it can tell; 0 where it
+    cannot. after: passes that are known to follow it before there is an answer. reached: the most passes that were made
+    or asked for. needed: the seconds from the beginning to the end of a piece that was not begun for want of time;
+    infinite where there was none.
     """
 
     def __init__(
-        self, n: int, seconds: float = math.inf, passes: float = math.inf, clock: Clock = time.perf_counter
+        self,
+        n: int,
+        seconds: float = math.inf,
+        passes: float = math.inf,
+        progress: Progress = None,
+        clock: Clock = time.perf_counter,
     ) -> None:
-        self.limits, self._n, self._clock = (seconds, passes), n, clock
+        self.limits, self._n, self._clock, self._progress = (seconds, passes), n, clock, progress
+        self.steps: dict[str, float] = {}
         self._began, self._paused = clock(), math.inf
         self.evaluations, self.compiling, self.done, self.needed = 0.0, 0.0, 0.0, math.inf
         self.after, self.reached = 0.0, 0.0
@@ -125,22 +135,77 @@ class Deadline:
 
     @contextmanager
     def binding(self) -> Iterator[None]:
-        """Within this every `look` of this thread looks at this deadline."""
+        """Within this every `look` of this thread looks at this budget."""
         before = _binding.set(_NONE if self.unlimited else self)
         try:
             yield
         finally:
             _binding.reset(before)
 
+    def spend(self, evaluations: float) -> None:
+        """So many component gradients more."""
+        self.evaluations += evaluations
 
-_NONE = Deadline(1)  # where no deadline binds a call
-_binding: ContextVar[Deadline] = ContextVar("binding", default=_NONE)
+    def compile(self, work: Callable[[], object]) -> None:
+        """Work that is compilation, or loads what was compiled; said aloud on a terminal, and counted apart."""
+        with self.apart(), compiling(self._progress):
+            work()
+
+    def lap(self, name: str) -> None:
+        """The time since the last lap belongs to this stage."""
+        self.steps[name] = self.steps.get(name, 0.0) + self.used()[0] - sum(self.steps.values())
+
+    def missing(self, what: str) -> BudgetError:
+        """The error where a budget ended before there was anything to return."""
+        names = ("budget_seconds", "budget_passes")
+        which = 0 if self.left()[0] <= 0 or math.isfinite(self.needed) else 1
+        about = self._passes_needed() if which else self._seconds_needed()
+        return BudgetError(names[which], self.limits[which], what, float(f"{about:.2g}"))
+
+    def _passes_needed(self) -> float:
+        """Until there is an answer: those so far over their share of the stage, and what is known to follow it."""
+        return max(self.reached, self.reached / self.done) + self.after if self.done else math.inf
+
+    def _seconds_needed(self) -> float:
+        """Likewise, where a pass takes as long as those so far did; of a piece that was not begun, its own estimate."""
+        guesses = [self.needed] if math.isfinite(self.needed) else []
+        if self.done:
+            whole, far = self.used()[0] / min(self.done, _NEARLY), max(self.reached, 1.0)
+            guesses.append(whole + self.after * self.used()[0] / far)
+        return max(guesses, default=math.inf)
+
+    def ledger(self) -> dict[str, object]:
+        """What was spent, as a record keeps it."""
+        return {"evaluations": self.evaluations, "seconds": self.used()[0], "steps": dict(self.steps)}
+
+    def is_before(self, record: Record) -> bool:
+        """Whether less had been spent than a record says."""
+        return self.evaluations < record.value("ledger", _restored)[0]
+
+    def restore(self, record: Record, name: str = "ledger") -> None:
+        """Go on from what a record says under this name."""
+        self.evaluations, _, self.steps = record.value(name, _restored)
+        self.resume(record, name)
+
+    def resume(self, record: Record, name: str) -> None:
+        """Go on within a stage that is gone through again: its passes are counted anew, and its seconds are not."""
+        self._began = self._clock() - record.value(name, _restored)[1] - self.compiling
+
+
+def _restored(name: str, spent: dict[str, Any]) -> tuple[float, float, dict[str, float]]:
+    """Evaluations, seconds, and the seconds of each stage."""
+    evaluations, seconds = (nonnegative(f"{key} of the {name}", spent[key]) for key in ("evaluations", "seconds"))
+    return evaluations, seconds, {str(stage): finite(f"the time of {stage}", s) for stage, s in spent["steps"].items()}
+
+
+_NONE = Budget(1)  # where no budget binds a call
+_binding: ContextVar[Budget] = ContextVar("binding", default=_NONE)
 
 
 def look(passes: float = 0.0) -> None:
-    """Raise `BudgetSpent` if the deadline that binds this call has passed, or these passes go beyond it."""
-    if (deadline := _binding.get()) is not _NONE:  # which takes 2 µs to look at, where this takes 0.3
-        deadline.look(passes)
+    """Raise `BudgetSpent` if the budget that binds this call is used up, or these passes go beyond it."""
+    if (budget := _binding.get()) is not _NONE:  # which takes 2 µs to look at, where this takes 0.3
+        budget.look(passes)
 
 
 def looking() -> Look:
@@ -156,34 +221,34 @@ def looked(items: Iterable[T]) -> Iterator[T]:
 
 
 def passes_left() -> float:
-    """Passes that the deadline that binds this call leaves; infinite where none does."""
+    """Passes that the budget that binds this call leaves; infinite where none does."""
     return _binding.get().left()[1]
 
 
 def piece(operations: float) -> AbstractContextManager[None]:
-    """Work of so many multiplications that cannot be cut, under the deadline that binds this call."""
+    """Work of so many multiplications that cannot be cut, under the budget that binds this call."""
     return _binding.get().piece(operations)
 
 
 @contextmanager
-def spending(share: float) -> Iterator[None]:
-    """Within this, a share of what is left of the budgets is all there is: for what helps, and can be left out."""
-    deadline = _binding.get()
-    before, left = deadline.limits, deadline.left()
+def spending(part: float) -> Iterator[None]:
+    """Within this, a part of what is left of the budgets is all there is: for what helps, and can be left out."""
+    budget = _binding.get()
+    before, left = budget.limits, budget.left()
     seconds, passes = (
-        have - (1 - share) * rest if rest < math.inf else have for have, rest in zip(before, left, strict=True)
+        have - (1 - part) * rest if rest < math.inf else have for have, rest in zip(before, left, strict=True)
     )
-    deadline.limits = (seconds, passes)
+    budget.limits = (seconds, passes)
     try:
         yield
     finally:
-        deadline.limits = before
+        budget.limits = before
 
 
-def done(share: float) -> None:
-    """Tell the deadline, and who waits for it, how much of a stage of unknown length is done."""
-    progress.share(share)
-    _binding.get().done = share
+def done(part: float) -> None:
+    """Tell the budget, and who waits for it, how much of a stage of unknown length is done."""
+    share(part)
+    _binding.get().done = part
 
 
 def trial(clock: Clock) -> float:

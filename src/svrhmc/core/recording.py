@@ -75,9 +75,9 @@ class Recording:
         finally:
             _binding.reset(before)
 
-    def once(self, compute: Callable[[], Results], shapes: Sequence[Shape], of: Dependence) -> Results:
+    def once(self, compute: Callable[[], Results], shapes: Sequence[Shape], depends_on: Dependence) -> Results:
         """As the function of the module does. Of what fails, that it did so is kept, and it is tried again."""
-        key, place = _key(of), self._place
+        key, place = _key(depends_on), self._place
         arrays = self._earlier(shapes, key)
         if arrays == _FAILED:
             before = _binding.set(None)
@@ -96,10 +96,12 @@ class Recording:
         self._keep(place, tuple(np.array(result) for result in results), key)
         return results
 
-    def repeat(self, advance: Advance, state: Sequence[Numbers], most: int, of: Dependence) -> tuple[Array, ...]:
+    def repeat(
+        self, advance: Advance, state: Sequence[Numbers], most: int, depends_on: Dependence
+    ) -> tuple[Array, ...]:
         """As the function of the module does; the first array of an entry is (rounds made, whether that was all)."""
         shapes = [np.shape(array) for array in state]
-        key, place = _key(of), self._place
+        key, place = _key(depends_on), self._place
         arrays = self._earlier([(2,), *shapes], key)
         if arrays is None:
             arrays = (np.zeros(2), *(np.array(array) for array in state))
@@ -151,10 +153,10 @@ class Recording:
             self._saved = True
 
 
-def _key(of: Dependence) -> int:
+def _key(depends_on: Dependence) -> int:
     """A checksum of some arrays, or of one."""
     key = 0
-    for array in of if isinstance(of, tuple) else (of,):
+    for array in depends_on if isinstance(depends_on, tuple) else (depends_on,):
         key = crc32(np.ascontiguousarray(array).data, key)
     return key
 
@@ -189,28 +191,28 @@ _binding: ContextVar[Recording | None] = ContextVar("recording", default=None)
 Advance = Callable[[int, tuple[Array, ...]], Sequence[object]]
 
 
-def once(compute: Callable[[], Results], *shapes: Shape, of: Dependence = ()) -> Results:
+def once(compute: Callable[[], Results], *shapes: Shape, depends_on: Dependence = ()) -> Results:
     """The arrays of these shapes that a function gives; those of before a kill, where they were recorded.
 
-    of: arrays that it depends on, where after a kill others may come here, as where something is remembered in memory:
-    then it is computed anew.
+    depends_on: arrays, where after a kill others may come here, as where something is remembered in memory: then it is
+    computed anew.
     """
     recording = _binding.get()
-    return compute() if recording is None else recording.once(compute, shapes, of)
+    return compute() if recording is None else recording.once(compute, shapes, depends_on)
 
 
-def recorded(compute: Callable[[], Result], shape: Shape, of: Dependence = ()) -> Result:
+def recorded(compute: Callable[[], Result], shape: Shape, depends_on: Dependence = ()) -> Result:
     """The same for one array."""
-    return once(lambda: (compute(),), shape, of=of)[0]
+    return once(lambda: (compute(),), shape, depends_on=depends_on)[0]
 
 
-def repeat(advance: Advance, state: Sequence[Numbers], most: int, of: Dependence = ()) -> tuple[Array, ...]:
+def repeat(advance: Advance, state: Sequence[Numbers], most: int, depends_on: Dependence = ()) -> tuple[Array, ...]:
     """state ← advance(number, state), at most so many times: `advance` gives the next state, and after it whether that
-    is the last. The state is arrays whose shapes do not change. `of` is that of `once`.
+    is the last. The state is arrays whose shapes do not change. `depends_on` is that of `once`.
     """
     recording = _binding.get()
     if recording is not None:
-        return recording.repeat(advance, state, most, of)
+        return recording.repeat(advance, state, most, depends_on)
     now = cast(tuple[Array, ...], tuple(state))
     for number in range(most):
         *following, done = advance(number, now)

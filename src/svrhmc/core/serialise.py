@@ -137,18 +137,18 @@ def load(path: Path, kind: type[Result], name: str, version: int) -> Result:
     record = read_record(path)
     if record is None:
         raise FileNotFoundError(path)
-    form, written = str(record.said.get("format")), record.said.get("version")
+    form, written = str(record.settings.get("format")), record.settings.get("version")
     if form != f"svrhmc-{name}":
         what = form.removeprefix("svrhmc-")[:40]
         raise StorageError(f"{path} is not a svrhmc {name}: it is a {what}, and not read by {kind.__name__}.load.")
     if type(written) is not int or not 0 < written <= version:
-        by = str(record.said.get("written_by"))[:40]
+        by = str(record.settings.get("written_by"))[:40]
         raise StorageError(
             f"{path} is a {name} of version {_short(written)}, written by svrhmc {by}; this svrhmc ({VERSION}) reads "
             f"versions up to {version}. Load it with that svrhmc, or a later one."
         )
     try:
-        value: Result = _read(name, kind, record.said.get(name), "", record.arrays)
+        value: Result = _read(name, kind, record.settings.get(name), "", record.arrays)
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise StorageError(f"{path} is not a svrhmc {name}: {str(error).rstrip('.')}.") from error
     return value

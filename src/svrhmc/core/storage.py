@@ -2,7 +2,7 @@
 
 A record is
 
-    "svrhmc\\n" | length of the header, 8 bytes | header (JSON: what is said, and name, type and shape of each array) |
+    "svrhmc\\n" | length of the header, 8 bytes | header (JSON: settings, and name, type and shape of each array) |
     the arrays, one after another | SHA-256 of all before it, 32 bytes.
 
 It is written beside its place, brought to the disk (fsync) and moved there in one step: whoever reads finds the old
@@ -60,14 +60,16 @@ Number = TypeVar("Number", bound=np.generic)
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """What a file holds; path: that file, where it was read from one."""
+    """What a file holds: settings (numbers, texts and lists of them) and arrays; path: that file, where it was
+    read from one.
+    """
 
-    said: dict[str, object]
+    settings: dict[str, object]
     arrays: Mapping[str, Values] = field(default_factory=dict)
     path: Path | None = None
 
     def value(self, name: str, check: Callable[..., Value], *bounds: object) -> Value:
-        """What is said under a name, as `check(name, value, *bounds)` gives it back; a `StorageError` where it is not
+        """The setting of a name, as `check(name, value, *bounds)` gives it back; a `StorageError` where it is not
         there or the check raises an error.
 
         >>> from svrhmc.core.errors import whole
@@ -75,7 +77,7 @@ class Record:
         7
         """
         try:
-            return check(name, self.said[name], *bounds)
+            return check(name, self.settings[name], *bounds)
         except KeyError as error:
             raise self.unusable(f"it has no {error.args[0]}") from None
         except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
@@ -134,14 +136,14 @@ def require_file(path: Path, status: os.stat_result, kind: type[ValueError] = St
 
 def write_record(
     path: Path,
-    said: Mapping[str, object],
+    settings: Mapping[str, object],
     arrays: Mapping[str, Values] | None = None,
     follow: bool = True,
 ) -> None:
     """Write a record in one step; arrays mapped from files are read piece by piece."""
     parts = arrays or {}
     described = [[name, _type_of(name, array), list(array.shape)] for name, array in parts.items()]
-    header = json.dumps({"said": said, "arrays": described}).encode()
+    header = json.dumps({"said": settings, "arrays": described}).encode()
     if len(header) > _MOST_HEADER:
         raise StorageError(
             f"{path} is not written: names and texts must take at most {_MOST_HEADER:,} bytes to be read again; got "
@@ -262,7 +264,7 @@ def _read(path: Path, file: IO[bytes], length: int) -> Record:
     if header.count(b"[") + header.count(b"{") > _MOST_NESTED:
         raise StorageError(f"{path} is not read: its header has more lists than any file of svrhmc.")
     try:
-        content, described = _header(json.loads(header))
+        settings, described = _header(json.loads(header))
     except (ValueError, TypeError, KeyError, RecursionError):
         raise StorageError(f"{path} is cut short or was changed: it has a header that cannot be read.") from None
     if size + sum(_size(kind, shape) for _, kind, shape in described) != body:
@@ -279,19 +281,19 @@ def _read(path: Path, file: IO[bytes], length: int) -> Record:
             total.update(piece)
     if file.read(_DIGEST + 1) != total.digest():
         raise StorageError(f"{path} is cut short or was changed: its checksum does not fit.")
-    return Record(content, arrays, path)
+    return Record(settings, arrays, path)
 
 
 def _header(header: dict[str, Any]) -> tuple[dict[str, object], list[tuple[str, str, tuple[int, ...]]]]:
-    """What is said, and name, type and shape of each array; anything else is a ValueError."""
-    content, described = header["said"], [(name, kind, tuple(shape)) for name, kind, shape in header["arrays"]]
+    """The settings, and name, type and shape of each array; anything else is a ValueError."""
+    settings, described = header["said"], [(name, kind, tuple(shape)) for name, kind, shape in header["arrays"]]
     for name, kind, shape in described:
         whole = all(type(size) is int and 0 <= size < 1 << 62 for size in shape)
         if not (isinstance(name, str) and kind in _TYPES and whole and len(shape) <= 8):
             raise ValueError(name)
-    if not isinstance(content, dict) or len({name for name, _, _ in described}) != len(described):
+    if not isinstance(settings, dict) or len({name for name, _, _ in described}) != len(described):
         raise ValueError("said")
-    return content, described
+    return settings, described
 
 
 def _size(kind: str, shape: tuple[int, ...]) -> int:

@@ -16,7 +16,7 @@ from svrhmc.core.npz import mapped_npy, read_npz
 from svrhmc.rows.csr import CsrMatrix
 from svrhmc.rows.reading import BLOCK_ENTRIES, Block, Reader
 from svrhmc.rows.workers import ClientLike, InPartitions, Threads, Workers, workers_of
-from svrhmc.tables.sources import files_of
+from svrhmc.tables.sources import files_of, stamps_of
 
 Source = Any  # an array, or the path of an .npy file
 _ROWS = 1 << 20  # of a partition
@@ -148,7 +148,7 @@ class SparseReader(Reader):
 
     def identity(self) -> list[str]:
         """Paths, sizes and times."""
-        return [*(_identity(path) for path in self.files), _identity(self.y)]
+        return [*stamps_of(self.files), _identity(self.y)]
 
     def read(self, number: int) -> Iterator[Block]:
         """Block by block of a file, which is loaded wholly."""
@@ -210,10 +210,7 @@ def source_of(value: Source) -> Source:
 
 
 def _identity(source: Source) -> str:
-    if isinstance(source, str):
-        stat = os.stat(source)
-        return f"{source}:{stat.st_size}:{stat.st_mtime_ns}"
-    return digest(source)
+    return stamps_of([source])[0] if isinstance(source, str) else digest(source)
 
 
 def names_for(names: Sequence[str] | None, columns: int) -> tuple[str, ...]:

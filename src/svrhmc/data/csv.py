@@ -18,10 +18,10 @@ import numpy as np
 
 from svrhmc.core.cells import MOST_LINE, binary, too_long
 from svrhmc.core.errors import DataError, missing, requirement, whole
-from svrhmc.rows.workers import ClientLike, each_of, workers_of
+from svrhmc.rows.workers import ClientLike, pass_over, workers_of
 from svrhmc.tables.columns import Level, Series
 from svrhmc.tables.csv import arrow_table, pyarrow_or_none
-from svrhmc.tables.learning import MOST_LEVELS
+from svrhmc.tables.learning import MOST_LEVELS, levels_of_all
 from svrhmc.tables.partitions import TableInPartitions, chosen_columns, opened
 from svrhmc.tables.sources import LONGEST, Batch, Source, files_of, require_short, stamps_of
 
@@ -68,7 +68,7 @@ def from_csv(
     if not ranges:
         raise DataError(f"{path} has no rows.")
     tasks = [(k, names, target is not None) for k in range(len(ranges))]
-    surveys = list(each_of(workers, source, surveyed_csv, tasks, "columns"))
+    surveys = list(pass_over(workers, source, surveyed_csv, tasks, "columns"))
     source = source.known_by(surveys, names, stamps_of(files), target is not None)
     return opened(source, workers, target, features, offset, weights, intercept, str(path))
 
@@ -93,18 +93,16 @@ class CsvSource(Source):
         sizes: Sequence[int] = (),
         firsts: Sequence[int] = (),
         levels: Mapping[str, Sequence[Level] | None] | None = None,
-        stamps: Mapping[str, tuple[int, int]] | None = None,
+        stamps: Sequence[str] = (),
     ) -> None:
-        """sizes, firsts: the rows of each range, and the number of the first of them in its file. stamps: size and time
-        of each file.
+        """sizes, firsts: the rows of each range, and the number of the first of them in its file. stamps: of the
+        files (`stamps_of`).
         """
         self.ranges, self.header, self.delimiter, self.kinds = ranges, header, delimiter, kinds
         self.sizes, self.firsts = np.array(sizes, np.int64), np.array(firsts, np.int64)
-        self.levels, self.stamps = levels or {}, stamps or {}
+        self.levels, self.stamps = levels or {}, stamps
 
-    def known_by(
-        self, surveys: list[CsvSurvey], names: list[str], stamps: Mapping[str, tuple[int, int]], all_used: bool
-    ) -> CsvSource:
+    def known_by(self, surveys: list[CsvSurvey], names: list[str], stamps: Sequence[str], all_used: bool) -> CsvSource:
         """With what is in each range. all_used: whether every column must be of one kind."""
         before: dict[str, int] = defaultdict(int)
         firsts = []
@@ -126,7 +124,7 @@ class CsvSource(Source):
 
     def identity(self) -> list[str]:
         """Paths, sizes and times of files."""
-        return [f"{path}:{size}:{when}" for path, (size, when) in self.stamps.items()]
+        return list(self.stamps)
 
     def batches(self, number: int, names: Sequence[str], rows: int) -> Iterator[Batch]:
         """Of a range, which is read wholly."""
@@ -265,9 +263,7 @@ def agreed_kinds(
         kinds[name] = "text" if here == {"text"} else "other"
         if kinds[name] == "other":
             continue
-        texts = [survey.texts[name] for survey in surveys if name in survey.texts]
-        union = None if any(part is None for part in texts) else sorted(set().union(*texts))
-        levels[name] = None if union is None or len(union) > MOST_LEVELS else union
+        levels[name] = levels_of_all(survey.texts[name] for survey in surveys if name in survey.texts)
     return kinds, levels
 
 

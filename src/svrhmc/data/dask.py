@@ -13,9 +13,9 @@ from svrhmc.core.arrays import Values
 from svrhmc.core.errors import DataError, missing, requirement
 from svrhmc.data.arrays import blocks_of, names_for
 from svrhmc.rows.reading import Block, Reader
-from svrhmc.rows.workers import ClientLike, InPartitions, Workers, each_of, workers_of
+from svrhmc.rows.workers import ClientLike, InPartitions, Workers, pass_over, workers_of
 from svrhmc.tables.columns import Level, Series
-from svrhmc.tables.learning import MOST_LEVELS
+from svrhmc.tables.learning import MOST_LEVELS, levels_of_all
 from svrhmc.tables.partitions import opened
 from svrhmc.tables.sources import Batch, Source, column_of, kind_of
 
@@ -88,7 +88,7 @@ def _chunk_sizes(array: Lazy, graphs: Graphs, workers: Workers) -> list[int]:
     """Rows of each chunk; computed where Dask does not know them."""
     if not np.isnan(np.array(array.chunks[0], np.float64)).any():
         return [int(size) for size in array.chunks[0]]
-    shapes = each_of(workers, graphs, shape_of, [(k,) for k in range(len(graphs.parts))], "sizes of chunks")
+    shapes = pass_over(workers, graphs, shape_of, [(k,) for k in range(len(graphs.parts))], "sizes of chunks")
     return [shape[0] for shape in shapes]
 
 
@@ -98,7 +98,7 @@ class Graph(NamedTuple):
     tasks: Mapping[Lazy, Lazy]
     key: Lazy
 
-    def made(self) -> Lazy:
+    def computed(self) -> Lazy:
         """The partition, computed in this thread."""
         from dask.delayed import Delayed
 
@@ -141,7 +141,7 @@ class FrameSource(Source):
 
     def batches(self, number: int, names: Sequence[str], rows: int) -> Iterator[Batch]:
         """Of a partition, which is made wholly."""
-        frame = self.graphs.parts[number].made()
+        frame = self.graphs.parts[number].computed()
         _require_columns(frame, names, self.where(number))
         if len(frame) != self.sizes[number]:
             raise DataError(
@@ -159,7 +159,7 @@ def _frame(data: Lazy, workers: Workers, wanted: Sequence[str | None] | None) ->
     texts = [name for name in names if kinds[name] == "text"]
     graphs = graphs_of(data[names] if names else data)
     arguments = [(k, k, names, texts, MOST_LEVELS) for k in range(len(graphs.parts))]
-    counted_parts = list(each_of(workers, graphs, counted, arguments, "levels and sizes"))
+    counted_parts = list(pass_over(workers, graphs, counted, arguments, "levels and sizes"))
     for k, part in enumerate(counted_parts):
         for name in names:
             if part.rows and part.kinds[name] != kinds[name]:
@@ -167,11 +167,7 @@ def _frame(data: Lazy, workers: Workers, wanted: Sequence[str | None] | None) ->
                     f"partition {k} of the data frame: the column {name!r} is {part.kinds[name]}, and the frame says "
                     f"{kinds[name]}. All partitions must have the same columns with the same types."
                 )
-    levels = {}
-    for name in texts:
-        parts = [part.texts[name] for part in counted_parts]
-        union = None if any(part is None for part in parts) else sorted(set().union(*parts))
-        levels[name] = None if union is None or len(union) > MOST_LEVELS else union
+    levels = {name: levels_of_all(part.texts[name] for part in counted_parts) for name in texts}
     ordered = [name for name in texts if getattr(data.dtypes[name], "ordered", False)]
     return FrameSource(graphs, np.array([part.rows for part in counted_parts], np.int64), kinds, levels, ordered)
 
@@ -186,7 +182,7 @@ class Counted(NamedTuple):
 
 def counted(graphs: Graphs, number: int, place: int, columns: list[str], texts: list[str], most: int) -> Counted:
     """Of one partition. place: its number among all."""
-    frame, where = graphs.parts[number].made(), f"partition {place} of the data frame"
+    frame, where = graphs.parts[number].computed(), f"partition {place} of the data frame"
     _require_columns(frame, columns, where)
     kinds = {name: kind_of(frame[name].dtype) for name in columns}
     values: dict[str, Series] = {}
@@ -230,8 +226,8 @@ class ChunksReader(Reader):
 
     def read(self, number: int) -> Iterator[Block]:
         """Block by block of a chunk, which is made wholly."""
-        X = np.asarray(self.X.parts[number].made())
-        more = [None if graphs is None else np.asarray(graphs.parts[number].made()) for graphs in self.more]
+        X = np.asarray(self.X.parts[number].computed())
+        more = [None if graphs is None else np.asarray(graphs.parts[number].computed()) for graphs in self.more]
         if X.shape != (self.sizes[number], len(self.names)):
             raise DataError(
                 f"{self.where(number)} has the shape {X.shape}, and should have "
@@ -241,12 +237,12 @@ class ChunksReader(Reader):
 
     def labels(self, number: int) -> Iterator[Values]:
         assert self.more[0] is not None
-        yield np.asarray(self.more[0].parts[number].made())
+        yield np.asarray(self.more[0].parts[number].computed())
 
 
 def shape_of(graphs: Graphs, number: int) -> tuple[int, ...]:
     """The shape of a chunk, once it is computed."""
-    return tuple(np.shape(graphs.parts[number].made()))
+    return tuple(np.shape(graphs.parts[number].computed()))
 
 
 def graphs_of(collection: Lazy) -> Graphs:

@@ -16,7 +16,6 @@ from svrhmc.tables.sources import Batch, Source, files_of, stamps_of
 
 _HELD = 1 << 23  # entries of a row group, up to which it is read at once
 Group = tuple[str, int, int]  # path, number in the file, rows
-Stamps = dict[str, tuple[int, int]]
 
 
 def from_parquet(
@@ -60,13 +59,15 @@ def from_parquet(
 class ParquetSource(Source):
     """Row groups of some files, each read on its own; their sizes come from the files' metadata."""
 
-    def __init__(self, groups: list[Group], kinds: Mapping[str, str], ordered: Collection[str], stamps: Stamps) -> None:
-        """stamps: size and time of each file."""
+    def __init__(
+        self, groups: list[Group], kinds: Mapping[str, str], ordered: Collection[str], stamps: Sequence[str] = ()
+    ) -> None:
+        """stamps: of the files (`stamps_of`)."""
         self.groups, self.kinds, self.ordered, self.stamps = groups, kinds, ordered, stamps
         self.sizes = np.array([rows for _, _, rows in groups], np.int64)
 
     def only(self, number: int) -> ParquetSource:
-        return ParquetSource([self.groups[number]], self.kinds, self.ordered, {})
+        return ParquetSource([self.groups[number]], self.kinds, self.ordered)
 
     def where(self, number: int) -> str:
         """File and row group."""
@@ -75,7 +76,7 @@ class ParquetSource(Source):
 
     def identity(self) -> list[str]:
         """Paths, sizes and times of files."""
-        return [f"{path}:{size}:{when}" for path, (size, when) in self.stamps.items()]
+        return list(self.stamps)
 
     def batches(self, number: int, names: Sequence[str], rows: int) -> Iterator[Batch]:
         path, group, size = self.groups[number]

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,13 @@ from svrhmc.core.arrays import Array, Indices, digest
 from svrhmc.core.errors import positive, real_array, requirement
 from svrhmc.core.randomness import Stream
 from svrhmc.density.closed_forms import GaussianLaw, Law
+from svrhmc.families.base import Loss
+from svrhmc.priors.terms import Heavy
+from svrhmc.rows.base import Rows
 from svrhmc.rows.forms import Form
+
+if TYPE_CHECKING:
+    from scipy.sparse.linalg import LinearOperator
 
 _DIFFERENCE = 1e-5  # in x, for second derivatives
 
@@ -234,8 +240,8 @@ class FiniteSum(ABC):
 
     def drawn_with(self, indices: Indices) -> Array:
         """The probabilities with which `drawn` takes some components."""
-        found: Array = self.row_table[2][indices]
-        return found
+        probabilities: Array = self.row_table[2][indices]
+        return probabilities
 
     @property
     def at_hand(self) -> int:
@@ -274,6 +280,10 @@ class FiniteSum(ABC):
         many times wider the foot is, as arrays of all coordinates; 1 where there is no such peak.
         """
         return np.zeros(self.dim), np.ones(self.dim)
+
+    def has_feet(self) -> bool:
+        """Whether a coordinate has such a peak at one of the modes."""
+        return any(bool((self.feet(mode)[1] > 1).any()) for mode in self.modes())
 
     def hessian(self, x: Array) -> Array:
         """∇²f at one point: here by differences of the gradient."""
@@ -394,6 +404,60 @@ class FiniteSum(ABC):
         if len(rows) and (rows.min() < 0 or rows.max() >= self.n):
             raise requirement("indices", f"from 0 to {self.n - 1}", f"{rows.min()} to {rows.max()}")
         return rows.astype(np.int64)
+
+
+class RowsDensity(FiniteSum):
+    """The density of rows, a loss and a prior, as far as the searches for its modes and the proofs about it ask.
+
+    prior_precision, prior_mean: of the normal part of the prior. prior_strength: its largest curvature; 0 where it is
+    flat. heavy: priors of single coordinates that are not normal.
+    """
+
+    rows: Rows
+    y: Array
+    loss: Loss
+    offset: Array | None
+    weights: Array | None
+    heavy: Heavy | None
+    prior_precision: Array
+    prior_mean: Array
+    prior_strength: Array
+
+    @abstractmethod
+    def hessian_product(self, x: npt.ArrayLike, direction: Array) -> Array:
+        """∇²f(x)·direction."""
+
+    @abstractmethod
+    def row_curvatures(self, x: npt.ArrayLike) -> Array:
+        """wᵢℓ″ of every row at x."""
+
+    @abstractmethod
+    def operator(self, curvature: Array, bend: Array) -> LinearOperator:
+        """Aᵀ diag(curvature) A + diag(bend) as scipy's linear operator."""
+
+    @abstractmethod
+    def preconditioner(self, curvature: Array, bend: Array) -> LinearOperator:
+        """Near the inverse of that, where it is cheap; else None."""
+
+    @abstractmethod
+    def prior_curvature(self, x: Array) -> Array:
+        """The second derivatives of the prior, coordinate by coordinate."""
+
+    @abstractmethod
+    def prior_bounds(self) -> tuple[Array, Array]:
+        """The least and the largest curvature of the prior anywhere, of every coordinate."""
+
+    @abstractmethod
+    def runs_off(self, x: Array, direction: Array) -> bool:
+        """Whether, from x on, no row's loss grows along a direction."""
+
+    @abstractmethod
+    def share(self, chosen: Indices, prior_precision: Array) -> RowsDensity:
+        """The model of some of its rows, with another prior precision."""
+
+    @abstractmethod
+    def guess(self) -> Array | None:
+        """Where the search for the mode starts; None for 0."""
 
 
 def is_target(value: object) -> TypeGuard[FiniteSum]:

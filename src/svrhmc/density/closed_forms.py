@@ -186,8 +186,8 @@ class ScaleMixture(Law):
 
     def _given(self, rho: Array) -> tuple[Array, Array]:
         """Precision k and pull h of b, a row for each ρ."""
-        each = rho[..., None]
-        return self._omega * each + (1.0 - self._omega), each * self._pull + self._home
+        column = rho[..., None]
+        return self._omega * column + (1.0 - self._omega), column * self._pull + self._home
 
     def _line(self) -> None:
         """Points on which the density is all there is of it, and its moments."""

@@ -280,7 +280,7 @@ def _telling(gradient: Callable[[Array], Array], enough: float) -> Callable[[Arr
     """
     first = least = 0.0
 
-    def told(x: Array) -> Array:
+    def watched(x: Array) -> Array:
         nonlocal first, least
         g = gradient(x)
         size = max(float(np.abs(g).max()), enough)
@@ -289,7 +289,7 @@ def _telling(gradient: Callable[[Array], Array], enough: float) -> Callable[[Arr
             done(math.log(first / least) / math.log(first / enough))
         return g
 
-    return told
+    return watched
 
 
 def _two_loops(g: Array, pairs: list[tuple[Array, Array]]) -> Array:

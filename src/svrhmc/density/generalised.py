@@ -28,10 +28,10 @@ from svrhmc.core.errors import nonnegative, require_finite, requirement
 from svrhmc.core.lanczos import largest_eigenvalue, smallest_eigenvalue
 from svrhmc.core.randomness import mixed
 from svrhmc.core.recording import once, recorded
-from svrhmc.density.base import Expansion, FiniteSum, Moments
+from svrhmc.density.base import Expansion, FiniteSum, Moments, RowsDensity
 from svrhmc.density.closed_forms import Law, mixes, scale_mixture
-from svrhmc.density.minima import Minima, minima_around, minima_from
-from svrhmc.density.mode import DENSE_DIM, ModeSearch
+from svrhmc.density.minima import minima_around, minima_from
+from svrhmc.density.mode import DENSE_DIM, Minima, ModeSearch
 from svrhmc.density.profile import Profile, convex_given_shared, one_mode_of_profile, profile
 from svrhmc.density.rank import least_eigenvalue, no_density, require_rank, require_rank_by_products
 from svrhmc.families.base import Classes, Loss
@@ -65,7 +65,7 @@ class RowExpansion(Expansion):
         return self.form.turned(self.curvatures[indices], self.form.rows.predict_at(away, indices))
 
 
-class GeneralisedLinear(FiniteSum):
+class GeneralisedLinear(RowsDensity):
     """Loss × rows × prior; made by `glm`, `logistic`, `linear` and `conjugate`, whose examples show it."""
 
     scalar_parts = True
@@ -275,8 +275,8 @@ class GeneralisedLinear(FiniteSum):
 
         def gram(_: object) -> Array:
             size = self.rows.dim
-            made: Array = recorded(lambda: self.rows.gram(curvature, precise=precise), (size, size), curvature)
-            return self._widened(made, 2) + bent
+            of_rows: Array = recorded(lambda: self.rows.gram(curvature, precise=precise), (size, size), curvature)
+            return self._widened(of_rows, 2) + bent
 
         return self._known(what, point, gram)
 
@@ -429,9 +429,9 @@ class GeneralisedLinear(FiniteSum):
         )
 
     def _scanned(self, mode: Array) -> Profile | None:
-        found = profile(self, mode) if convex_given_shared(self) else None
-        self.__dict__["_profile"] = found
-        return found
+        scan = profile(self, mode) if convex_given_shared(self) else None
+        self.__dict__["_profile"] = scan
+        return scan
 
     def _weak_mode(self, mode: Array) -> Array:
         """The mode under normal priors, weak beside the rows, in place of the ψⱼ: (1, dim), or none."""
@@ -549,7 +549,7 @@ class GeneralisedLinear(FiniteSum):
 
         by_rows = RowsPass(self.rows.seen_once, self.loss, self._labels)
         inner = np.ascontiguousarray(x[:, : self.rows.dim])
-        values, slopes = once(lambda: by_rows(inner), (len(x),), inner.shape, of=x)
+        values, slopes = once(lambda: by_rows(inner), (len(x),), inner.shape, depends_on=x)
         return values + self.prior_potential(x), self._widened(slopes) + self.prior_gradient(x)
 
     def gradients(self, x: Array) -> Array:
@@ -692,5 +692,5 @@ class GeneralisedLinear(FiniteSum):
         product = self.operator(curvature, bend).matvec
         if which == "LA":
             return largest_eigenvalue(product, self.dim)
-        found = smallest_eigenvalue(product, self.dim)
-        return float(bend.min()) if found is None else found
+        smallest = smallest_eigenvalue(product, self.dim)
+        return float(bend.min()) if smallest is None else smallest

@@ -270,7 +270,7 @@ def conjugate(
     if not np.isfinite(more).all():
         why = "√prior_precision·prior_mean and rate/shape stand beside the labels"
         raise requirement("the prior", "made of numbers whose products float64 holds", "larger ones", why)
-    made: GeneralisedLinear = glm(
+    target: GeneralisedLinear = glm(
         _followed(X, root),
         np.concatenate([label - shift, more]),
         gaussian(),
@@ -278,7 +278,7 @@ def conjugate(
         prior=Flat(),
         shared_prior=Flat(),
     )
-    return made
+    return target
 
 
 def _followed(X: npt.ArrayLike | CsrMatrix, root: Array) -> Matrix:

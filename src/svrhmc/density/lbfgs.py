@@ -1,4 +1,5 @@
-"""L-BFGS from many points at once: each pass finds f and ∇f at the next point of every search.
+"""L-BFGS from many points at once: each pass finds f and ∇f at the next point of every search. (SciPy's follows one
+search, and a pass over all rows would serve a single point.)
 
 Every search has its own step t along its own direction p = −B∇f, B from its last pairs (s, y). Where f has fallen by
 1e-4·t·pᵀ∇f the point is taken and the next direction made, else t is halved; so no search waits for another. A step is
@@ -10,16 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 
-from svrhmc.core.arrays import Array
+from svrhmc.core.arrays import Array, Mask
 
 _PAIRS, _SHORTEST, _ARMIJO = 8, 1e-8, 1e-4
 _ENOUGH = 1e-5  # of the decrement √(∇fᵀB∇f) at which a search ends
 _LONGEST, _OF_DISTANCE = 1.0, 0.3
 
 Energies = Callable[[Array], tuple[Array, Array]]
-Mask = npt.NDArray[np.bool_]
 Ended = Callable[[Array], Mask]
 
 

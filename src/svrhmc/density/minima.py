@@ -37,16 +37,17 @@ a standard deviation away from the other.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from svrhmc.core.arrays import Array, Indices, contract
+from svrhmc.core.arrays import Array, Indices, Mask, contract
 from svrhmc.core.deadline import BudgetSpent, look, passes_left, spending
 from svrhmc.core.errors import requirement
 from svrhmc.core.randomness import Purpose, Stream
-from svrhmc.density.lbfgs import Mask, descend
+from svrhmc.density.base import FiniteSum
+from svrhmc.density.lbfgs import descend
+from svrhmc.density.mode import Minima
 from svrhmc.density.newton import Factored, Newton, StalledError
 from svrhmc.density.profile import SHARE
 from svrhmc.density.unbounded import funnel
@@ -85,24 +86,6 @@ _AROUND, _SETTLED, _MOST = 6, 16, 32  # minima around which others are looked fo
 _FROM_PRIOR = (1.0, 3.0)  # standard deviations of the prior, for draws of it
 
 
-@dataclass(frozen=True, eq=False)
-class Minima:
-    """Points, the heaviest first; what finding them took, in passes; from where, in words; and why a law around the
-    first one may not be all of the posterior (empty where nothing was found).
-    """
-
-    points: Array
-    passes: float
-    starts: str
-    doubt: str = ""
-
-    @property
-    def first(self) -> Array:
-        """The mode: the point with the least f."""
-        point: Array = self.points[0]
-        return point
-
-
 class _Minimum(NamedTuple):
     """A point, f and ∇²f there (None where it is not made), whether f curves upwards, and the log mass around it."""
 
@@ -116,7 +99,7 @@ class _Minimum(NamedTuple):
 class _Search:
     """A search for one minimum, which counts the passes over the data that it takes."""
 
-    def __init__(self, target: Any) -> None:
+    def __init__(self, target: FiniteSum) -> None:
         self.target, self.passes = target, 0.0
         self._last: tuple[Array, tuple[float, Array]] | None = None  # a point, with f and ∇f there
 
@@ -255,11 +238,11 @@ class _Points(NamedTuple):
         return chosen
 
 
-class _Others:
-    """Minima known by now, and the search for more of them."""
+class _OtherMinima:
+    """The minima found by now, and the search for more of them."""
 
     def __init__(self, search: _Search, first: _Minimum, spread: Array, nanoseconds: float) -> None:
-        self.search, self.known, self.spread = search, [first], spread
+        self.search, self.minima, self.spread = search, [first], spread
         evaluations = min(_NANOSECONDS / max(nanoseconds, 1.0), passes_left() - search.passes)
         self._points = _power(float(np.clip(evaluations / _FOR_POINTS, *_POINTS)))
         self._searches = int(np.clip(evaluations / (2 * _PASSES), *_SEARCHES))
@@ -269,11 +252,11 @@ class _Others:
         """Around one minimum after another, the heaviest first; around the first also from some starts."""
         done = list[_Minimum]()
         while len(done) < _AROUND:
-            left = [one for one in self.known if not any(one is other for other in done)]
+            left = [minimum for minimum in self.minima if not any(minimum is other for other in done)]
             if not left:
                 return
-            centre = max(left, key=lambda one: one.mass)
-            if centre.mass < max(one.mass for one in self.known) - 2 * _LIGHTER:
+            centre = max(left, key=lambda minimum: minimum.mass)
+            if centre.mass < max(minimum.mass for minimum in self.minima) - 2 * _LIGHTER:
                 return
             self.around(centre, starts[:0] if done else starts)
             done.append(centre)
@@ -284,9 +267,9 @@ class _Others:
         self.looked_at += len(starts)
         begin = np.concatenate([starts, self._of_lines(centre, starts), self._lowest(points, by_value=True)])
         for _ in range(_ROUNDS):
-            before = len(self.known)
+            before = len(self.minima)
             self._search(points, np.concatenate([begin, self._lowest(points, by_value=False)]))
-            if len(self.known) == before:
+            if len(self.minima) == before:
                 return
             begin = starts[:0]
 
@@ -333,7 +316,9 @@ class _Others:
 
     def _explained(self, x: Array) -> Array:
         """log Σₖ exp(−f(x̂ₖ) − ½(x − x̂ₖ)ᵀHₖ(x − x̂ₖ)), over the minima with a Hessian; 0 where none has one."""
-        laws = [(one.value, one.point, one.hessian) for one in self.known if one.hessian is not None]
+        laws = [
+            (minimum.value, minimum.point, minimum.hessian) for minimum in self.minima if minimum.hessian is not None
+        ]
         total = np.full(len(x), -np.inf if laws else 0.0)
         for first in range(0, len(x), _MANY):
             some = slice(first, first + _MANY)
@@ -351,7 +336,7 @@ class _Others:
         sd = np.sqrt(np.diag(covariance))
         if not (np.isfinite(sd).all() and (sd > 0).all()):
             return np.zeros((0, d))
-        others = np.concatenate([np.array([one.point for one in self.known]), starts])
+        others = np.concatenate([np.array([minimum.point for minimum in self.minima]), starts])
         reach = np.maximum(_REACH, np.abs(others - centre.point).max(axis=0) / sd)
         candidates, t = list[tuple[float, Array]](), _line(2.0 * float(reach.max()))
         lines = min(d, max(1, 2 * self._points // len(t)))
@@ -368,17 +353,17 @@ class _Others:
     def _near(self, x: Array, sds: float = _APART / 2) -> Mask:
         """Whether points are within some standard deviations of a known minimum, by the curvature there."""
         near: Mask = np.zeros(len(x), bool)
-        for one in self.known:
-            if one.hessian is not None:
-                away = x - one.point
-                near |= ((away @ one.hessian) * away).sum(axis=1) < sds**2
+        for minimum in self.minima:
+            if minimum.hessian is not None:
+                away = x - minimum.point
+                near |= ((away @ minimum.hessian) * away).sum(axis=1) < sds**2
         return near
 
     def settle(self, ends: Array, values: Array) -> None:
         """Newton steps from the ends of searches that are somewhere new, the lowest first."""
         settled = 0
         for k in np.argsort(values, kind="stable"):
-            if not np.isfinite(values[k]) or settled == _SETTLED or len(self.known) == _MOST:
+            if not np.isfinite(values[k]) or settled == _SETTLED or len(self.minima) == _MOST:
                 return
             if self._near(ends[k][None])[0] or self._negligible(-values[k]):
                 continue
@@ -387,28 +372,35 @@ class _Others:
                 new = self.search.minimum(ends[k])
             except RuntimeError:  # f falls without end from there, along a way that is not the posterior's
                 continue
-            matters = new.curved and new.value < 1e300 and all(_apart(new, one) for one in self.known)
+            matters = new.curved and new.value < 1e300 and all(_apart(new, minimum) for minimum in self.minima)
             if matters and not funnel(self.search.target, new.point, self.spread):
-                self.known.append(new)
+                self.minima.append(new)
 
     def keep_shoulders(self, starts: Array) -> None:
         """Starts at which f curves upwards, and which the laws at all minima do not reach."""
         for start in starts[~self._near(starts, _BEYOND)]:
             here = self.search.at(start, True)
             if here.hessian is not None:
-                self.known.append(here)
+                self.minima.append(here)
 
     def _negligible(self, height: float) -> bool:
         """Whether a minimum of such a log density is far below all others, whatever its width."""
-        return height < max(-one.value for one in self.known) - 10 * _WORSE
+        return height < max(-minimum.value for minimum in self.minima) - 10 * _WORSE
 
     def heaviest(self) -> list[_Minimum]:
         """Those that matter, the heaviest first; the lowest where f does not curve upwards there."""
-        lowest = min(self.known, key=lambda one: one.value)
+        lowest = min(self.minima, key=lambda minimum: minimum.value)
         if not lowest.curved:
-            return [lowest, *(one for one in self.known if one is not lowest and one.value - lowest.value < _WORSE)]
-        heaviest = sorted((one for one in self.known if one.curved), key=lambda one: -one.mass)
-        return [one for one in heaviest if one.mass > heaviest[0].mass - _LIGHTER]
+            return [
+                lowest,
+                *(
+                    minimum
+                    for minimum in self.minima
+                    if minimum is not lowest and minimum.value - lowest.value < _WORSE
+                ),
+            ]
+        heaviest = sorted((minimum for minimum in self.minima if minimum.curved), key=lambda minimum: -minimum.mass)
+        return [minimum for minimum in heaviest if minimum.mass > heaviest[0].mass - _LIGHTER]
 
 
 def _root(centre: _Minimum, spread: Array) -> Array:
@@ -473,7 +465,7 @@ def _line(reach: float) -> Array:
 def _apart(one: _Minimum, other: _Minimum) -> bool:
     """Whether two minima are more than a standard deviation apart, by the curvature at either."""
     away = one.point - other.point
-    squares = [float(away @ each.hessian @ away) for each in (one, other) if each.hessian is not None]
+    squares = [float(away @ minimum.hessian @ away) for minimum in (one, other) if minimum.hessian is not None]
     return bool(max(squares, default=0.0) > _APART**2)
 
 
@@ -481,7 +473,7 @@ def minima(target: Any, start: Array) -> Minima:
     """Those of a model: from `start`, and from points around what is found from there."""
     search = _Search(target)
     if target.dim > DENSE:
-        return _few(search, start)
+        return _few(target, start)
     spread = target.prior_spread()
     prior = _of_prior(start, spread)
     first = search.minimum(_first(search, start, prior))
@@ -490,7 +482,7 @@ def minima(target: Any, start: Array) -> Minima:
     search.passes += target.dim + 1
     if why := funnel(target, first.point, spread):
         return Minima(start[None], search.passes, why)
-    return _found(search, first, spread, target.n * target.row_nanoseconds, prior)
+    return _with_others(search, first, spread, target.n * target.row_nanoseconds, prior)
 
 
 def only_minimum(target: Any, start: Array, rounding: float) -> Minima:
@@ -507,8 +499,8 @@ def only_minimum(target: Any, start: Array, rounding: float) -> Minima:
     step = z * spread if first.hessian is None else z @ _root(first, spread).T
     x = np.concatenate([prior, first.point + step])
     value, slope = search.energies(x)
-    known = np.isfinite(value) & np.isfinite(slope).all(axis=1)
-    x, slope = x[known], slope[known]
+    finite = np.isfinite(value) & np.isfinite(slope).all(axis=1)
+    x, slope = x[finite], slope[finite]
     lengths = np.sqrt((slope * slope).sum(axis=1))
     for point, here, length in zip(x, slope, lengths, strict=True):
         away, change = x - point, slope - here
@@ -530,41 +522,46 @@ def _not_concave(x: Array, y: Array) -> ValueError:
     )
 
 
-def minima_around(target: Any, mode: Array, starts: Array, nanoseconds: float, passes: float) -> Minima:
+def minima_around(target: FiniteSum, mode: Array, starts: Array, nanoseconds: float, passes: float) -> Minima:
     """Those around a mode that is known, and from some starts besides. A start from which f falls to a minimum that is
     far away from it is a shoulder: where the law there has mass, the start counts as a mode.
     """
     search = _Search(target)
     search.passes = passes
-    return _found(search, search.minimum(mode), np.ones(len(mode)), nanoseconds, starts, shoulders=True)
+    return _with_others(search, search.minimum(mode), np.ones(len(mode)), nanoseconds, starts, shoulders=True)
 
 
-def minima_from(target: Any, mode: Array, starts: Array, words: str, passes: float) -> Minima:
+def minima_from(target: FiniteSum, mode: Array, starts: Array, words: str, passes: float) -> Minima:
     """Those near some starts, and a mode that is known, where there are no others."""
     if not len(starts):
         return Minima(mode[None, :], passes, words)
     search = _Search(target)
     search.passes = passes
-    others = _Others(search, search.minimum(mode), np.ones(len(mode)), 1.0)
+    others = _OtherMinima(search, search.minimum(mode), np.ones(len(mode)), 1.0)
     others.settle(starts, search.energies(starts)[0])
-    kept = others.heaviest()
-    return Minima(np.array([one.point for one in kept]), search.passes, words)
+    heaviest = others.heaviest()
+    return Minima(np.array([minimum.point for minimum in heaviest]), search.passes, words)
 
 
-def _found(
+def _with_others(
     search: _Search, first: _Minimum, spread: Array, nanoseconds: float, starts: Array, shoulders: bool = False
 ) -> Minima:
     with spending(SHARE):
-        others = _Others(search, first, spread, nanoseconds)
+        others = _OtherMinima(search, first, spread, nanoseconds)
         try:
             others.all(starts)
             if shoulders:
                 others.keep_shoulders(starts)
         except BudgetSpent:  # then those are known that were found by then
             pass
-    kept = others.heaviest()
+    heaviest = others.heaviest()
     words = f"{others.looked_at:,} points at up to {_FARTHEST:g} times the spread of each"
-    return Minima(np.array([one.point for one in kept]), search.passes, words, "" if kept[0].curved else _INDEFINITE)
+    return Minima(
+        np.array([minimum.point for minimum in heaviest]),
+        search.passes,
+        words,
+        "" if heaviest[0].curved else _INDEFINITE,
+    )
 
 
 def _of_prior(start: Array, spread: Array, count: int = 8) -> Array:
@@ -582,9 +579,9 @@ def _first(search: _Search, start: Array, others: Array) -> Array:
     raise RuntimeError("no mode found: f is not finite where the search for it went; give another init.")
 
 
-def _few(search: _Search, start: Array) -> Minima:
+def _few(target: Any, start: Array) -> Minima:
     """From `start` and a few draws of what the prior's curvature says, one after another, without Hessians."""
-    target, ends = search.target, []
+    search, ends = _Search(target), []
     starts = [start, *_of_prior(start, target.prior_spread(), _FEW_STARTS)[: _FEW_STARTS - 1]]
     for begin in starts:
         point = search.down(begin)
@@ -592,7 +589,7 @@ def _few(search: _Search, start: Array) -> Minima:
             ends.append((value, point))
     if not ends:
         raise RuntimeError("no mode found: f is not finite where the search for it went; give another init.")
-    ends.sort(key=lambda one: one[0])
+    ends.sort(key=lambda end: end[0])
     kept = [ends[0]]
     for value, point in ends[1:]:
         ways = [point - other for _, other in kept]

@@ -8,20 +8,16 @@ rows are many (n > 400·dim) it starts from the mode of an eighth of them, found
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass
 
 import numpy as np
 
-from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.arrays import Array
 from svrhmc.core.deadline import done, look
 from svrhmc.core.randomness import Purpose, Stream
+from svrhmc.density.base import RowsDensity
 from svrhmc.density.newton import Factored, Newton, StalledError
 from svrhmc.density.rank import least_eigenvalue, nearly_dependent, separable
-from svrhmc.families.base import Loss
-from svrhmc.rows.base import Rows
-
-if TYPE_CHECKING:
-    from scipy.sparse.linalg import LinearOperator
 
 DENSE_DIM = 2000  # up to this many columns the dim × dim Hessian is formed; beyond it only its products are
 TOLERANCE = 1e-9  # of the Newton decrement: the distance to the mode in posterior standard deviations
@@ -38,56 +34,22 @@ _USUAL = 8  # rounds of a search
 _VANISHED = 1e-10  # of the curvature at 0: rare events keep 1e-4 of it and more
 
 
-class Smooth(Protocol):
-    """What the search asks of a model."""
+@dataclass(frozen=True, eq=False)
+class Minima:
+    """Points, the heaviest first; what finding them took, in passes; from where, in words; and why a law around the
+    first one may not be all of the posterior (empty where nothing was found).
+    """
 
-    n: int
-    dim: int
-    rows: Rows
-    loss: Loss
-    prior_strength: Array
-    prior_precision: Array
-    prior_mean: Array
+    points: Array
+    passes: float
+    starts: str
+    doubt: str = ""
 
     @property
-    def convex_components(self) -> bool:
-        """Whether f is known to be convex, and each component with it."""
-
-    def potentials(self, x: Array) -> Array:
-        """f at each of some points."""
-
-    def gradients(self, x: Array) -> Array:
-        """∇f at each of some points."""
-
-    def gradient(self, x: Array) -> Array:
-        """∇f(x); an error where float64 does not hold it."""
-
-    def hessian(self, x: Array) -> Array:
-        """∇²f(x)."""
-
-    def hessian_product(self, x: Array, direction: Array) -> Array:
-        """∇²f(x)·direction."""
-
-    def row_curvatures(self, x: Array) -> Array:
-        """ℓ″ of every row."""
-
-    def operator(self, curvature: Array, bend: Array) -> LinearOperator:
-        """The Hessian with these curvatures of rows and prior as scipy's linear operator."""
-
-    def prior_curvature(self, x: Array) -> Array:
-        """The second derivatives of the prior, coordinate by coordinate."""
-
-    def preconditioner(self, curvature: Array, bend: Array) -> LinearOperator:
-        """Near the inverse of that, where it is cheap; else None."""
-
-    def runs_off(self, x: Array, direction: Array) -> bool:
-        """Whether no row's loss grows along a direction."""
-
-    def share(self, chosen: Indices, prior_precision: Array) -> Smooth:
-        """The model of some of its rows, with another prior."""
-
-    def guess(self) -> Array | None:
-        """A point to start from, or None."""
+    def first(self) -> Array:
+        """The mode: the point with the least f."""
+        point: Array = self.points[0]
+        return point
 
 
 class ModeSearch:
@@ -96,7 +58,7 @@ class ModeSearch:
     share, before: what part of the rows this search has, and the passes that were made before it.
     """
 
-    def __init__(self, target: Smooth, share: float = 1.0, before: float = 0.0) -> None:
+    def __init__(self, target: RowsDensity, share: float = 1.0, before: float = 0.0) -> None:
         self.target, self.passes, self.rounds = target, 0.0, 0
         self._share, self._before = share, before
 
@@ -264,7 +226,7 @@ class ModeSearch:
 class _Products:
     """The Hessian at a point by its products, for conjugate gradients with a preconditioner."""
 
-    def __init__(self, target: Smooth, x: Array) -> None:
+    def __init__(self, target: RowsDensity, x: Array) -> None:
         curvature, bend = target.row_curvatures(x), np.maximum(target.prior_curvature(x), 0.0)
         self._product, self._near = target.operator(curvature, bend), target.preconditioner(curvature, bend)
         self._most = 10 * target.dim  # cut short, it is still a way down

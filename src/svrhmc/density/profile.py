@@ -14,17 +14,15 @@ two neighbouring values goes through 0 between them while p′ has one sign at b
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.deadline import BudgetSpent, look, spending
+from svrhmc.density.base import RowsDensity
 from svrhmc.density.mode import DENSE_DIM
 from svrhmc.density.newton import Factored, Newton, StalledError
-from svrhmc.families.base import Loss
-from svrhmc.rows.base import Rows
 
 _REACH, _FLAT, _LEAST = 4.0, 20.0, 4.0  # prior sds of τ; without a normal prior; at least, around the mode
 _STEP, _LONG_STEP, _MANY = 1.0, 2.0, 1e7  # of τ; where X has more entries than these
@@ -55,30 +53,6 @@ class Profile:
         return f"at {len(self.values)} values from {self.values.min():.3g} to {self.values.max():.3g}"
 
 
-class SharedModel(Protocol):
-    """A generalised linear model with a shared parameter, as far as its profile is asked for."""
-
-    n: int
-    dim: int
-    loss: Loss
-    rows: Rows
-    prior_precision: Array
-    prior_mean: Array
-
-    @property
-    def row_entries(self) -> float:
-        """Entries of a row that are stored, on average."""
-
-    def gradients(self, x: Array) -> Array:
-        """∇f at many states: (states, dim) → (states, dim)."""
-
-    def hessian(self, x: npt.ArrayLike) -> Array:
-        """∇²f at a state."""
-
-    def prior_bounds(self) -> tuple[Array, Array]:
-        """The least and the largest curvature of the prior in each coordinate."""
-
-
 class _Given(Factored):
     """The Hessian in (β, τ), for steps of β alone."""
 
@@ -90,7 +64,7 @@ class _Given(Factored):
 class _Scan:
     """Follows β(τ), and counts passes."""
 
-    def __init__(self, target: SharedModel) -> None:
+    def __init__(self, target: RowsDensity) -> None:
         self.target, self.passes = target, 0.0
         self._last: tuple[Array, Array] | None = None  # a point, and the gradient there
 
@@ -164,7 +138,7 @@ def _hides(one: _Place, other: _Place) -> bool:
     return bool(same and (cubic * one.slope < 0).any())
 
 
-def profile(target: SharedModel, mode: Array) -> Profile | None:
+def profile(target: RowsDensity, mode: Array) -> Profile | None:
     """That of a target with one shared parameter, the last coordinate, from its mode; None where it is not known."""
     scan = _Scan(target)
     try:
@@ -190,18 +164,18 @@ def _followed(scan: _Scan, mode: Array) -> Profile | None:
     return Profile(values, (*_minima(below, -1.0), *_minima(above, 1.0)), scan.passes)
 
 
-def convex_given_shared(target: SharedModel) -> bool:
+def convex_given_shared(target: RowsDensity) -> bool:
     """Whether a target of rows is known to be log-concave given one shared parameter, and its Hessian is made."""
     loss, bounds = target.loss, target.prior_bounds()[0]
     return bool(loss.convex_given_shared and loss.shared == 1 and target.dim <= DENSE_DIM and (bounds[:-1] >= 0).all())
 
 
-def one_mode_of_profile(target: SharedModel, found: Profile | None) -> str | None:
+def one_mode_of_profile(target: RowsDensity, scan: Profile | None) -> str | None:
     """Why a target has one mode, by its profile; None where that is not known, or has others."""
-    if found is None or found.others:
+    if scan is None or scan.others:
         return None
     name = target.loss.shared_names[0] if target.loss.shared_names else "its shared parameter"
-    return f"it is log-concave given {name}, and the profile of that has one maximum ({found})"
+    return f"it is log-concave given {name}, and the profile of that has one maximum ({scan})"
 
 
 def _minima(places: list[_Place], sign: float) -> list[Array]:
@@ -210,7 +184,7 @@ def _minima(places: list[_Place], sign: float) -> list[Array]:
     return [places[k + 1].x for k in range(1, len(uphill)) if uphill[k] and not uphill[k - 1]]
 
 
-def _range(target: SharedModel, mode: float) -> tuple[float, float]:
+def _range(target: RowsDensity, mode: float) -> tuple[float, float]:
     precision, mean = float(target.prior_precision[-1]), float(target.prior_mean[-1])
     if precision == 0:
         return mode - _FLAT, mode + _FLAT

@@ -25,7 +25,6 @@ What is too large to decide in this way is left to the search for the mode, whic
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -33,11 +32,10 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import NoResidualsError, requirement
 from svrhmc.core.randomness import Purpose, Stream
-from svrhmc.density.rank import Modelled, dependent_columns, empty_columns, require_rank_of, separable
-from svrhmc.density.recession import MARGIN, OBJECTS, Faced
-from svrhmc.families.base import Loss
+from svrhmc.density.base import RowsDensity
+from svrhmc.density.rank import dependent_columns, empty_columns, require_rank_of, separable
+from svrhmc.density.recession import MARGIN, OBJECTS, FacedRows
 from svrhmc.families.recession import Faces
-from svrhmc.priors.terms import Heavy
 
 _EACH, _LEAST_ROWS, _POOL = 20, 200, 8  # rows of the first try: so many for each column, and more; out of so many times
 _PULLING = 8  # rows for each coordinate of the second try
@@ -51,17 +49,7 @@ _ORDINARY = (1e-300, 1e300)  # sizes whose inverses float64 holds
 _DIGITS = 30.0  # nats: a spread e⁻³⁰ of the labels' size is below the rounding of their residuals
 
 
-class Modelling(Modelled, Protocol):
-    """What is asked of a model, besides what its rank is judged by."""
-
-    y: Array
-    loss: Loss
-    offset: Array | None
-    weights: Array | None
-    heavy: Heavy | None
-
-
-def require_proper(target: Modelling) -> bool:
+def require_proper(target: RowsDensity) -> bool:
     """Refuse a posterior that has no density; whether the columns whose prior is flat were shown to be independent.
 
     >>> from svrhmc.targets import logistic
@@ -73,15 +61,15 @@ prior_precision > 0 or a prior.
     """
     coefficients = target.rows.columns * target.loss.blocks
     flat = np.flatnonzero(target.prior_strength[:coefficients] == 0)
-    known = bool(len(flat)) and _Cone(target, flat).settle()
+    independent = bool(len(flat)) and _Cone(target, flat).settle()
     _require_shared(target, coefficients, len(flat))
-    return known
+    return independent
 
 
 class _Cone:
     """The directions along which no row's loss grows, in the flat coordinates."""
 
-    def __init__(self, target: Modelling, flat: Indices) -> None:
+    def __init__(self, target: RowsDensity, flat: Indices) -> None:
         self.target, self.flat, self.blocks = target, flat, target.loss.blocks
         self.columns = flat[flat < target.rows.columns]  # the prior is the same in each block
         self.heard = np.arange(target.n) if target.weights is None else np.flatnonzero(target.weights > 0)
@@ -90,12 +78,12 @@ class _Cone:
     def settle(self) -> bool:
         """Refuse a direction that all rows allow; True where columns were shown to be independent."""
         some = self._first()
-        known = self.target.loss.faces(self.target.y[some]) is not None
-        if not known or len(self.flat) > _DENSE or len(some) * len(self.flat) ** 2 > _MOST_NEWTON:
+        has_faces = self.target.loss.faces(self.target.y[some]) is not None
+        if not has_faces or len(self.flat) > _DENSE or len(some) * len(self.flat) ** 2 > _MOST_NEWTON:
             self._require_seen()
             return False
         self.scale = self._scales(some)
-        if Faced.of(*self._rows(some)).search().overlap:
+        if FacedRows.of(*self._rows(some)).search().overlap:
             return True
         self._require_rank()
         self._ask_all(np.union1d(some, self._extreme()))
@@ -133,12 +121,12 @@ class _Cone:
             raise requirement("X", allowed, "one with entries that differ by a factor of 1e300 and more")
         return scaled, faces
 
-    def _pieces(self) -> Iterator[tuple[Indices, Faced]]:
+    def _pieces(self) -> Iterator[tuple[Indices, FacedRows]]:
         """All rows, piece by piece."""
         size = max(1, _PIECE // max(self.blocks**2, self.target.rows.columns))
         for begin in range(0, len(self.heard), size):
             rows = self.heard[begin : begin + size]
-            yield rows, Faced.of(*self._rows(rows))
+            yield rows, FacedRows.of(*self._rows(rows))
 
     def _require_seen(self) -> None:
         """What can be said of many columns at once: none may be all zeros, nor they be more than the rows."""
@@ -162,14 +150,14 @@ class _Cone:
 
     def _extreme(self) -> Indices:
         """For every coordinate a few rows that pull it up and a few that pull it down, so that rare ones are seen."""
-        kept: list[list[tuple[Array, Indices]]] = [[] for _ in range(2 * self.blocks)]
+        by_pull: list[list[tuple[Array, Indices]]] = [[] for _ in range(2 * self.blocks)]
         for rows, faced in self._pieces():
             for place, pulls in enumerate(faced.pulls()):
                 most = np.argmax(pulls, axis=0)
-                kept[place].append((pulls[most, np.arange(pulls.shape[1])], rows[most]))
+                by_pull[place].append((pulls[most, np.arange(pulls.shape[1])], rows[most]))
         chosen = []
-        for found in kept:
-            size, rows = (np.array(each) for each in zip(*found, strict=True))
+        for pulling in by_pull:
+            size, rows = (np.array(arrays) for arrays in zip(*pulling, strict=True))
             most = np.argsort(-size, axis=0, kind="stable")[:_PULLING]
             chosen.append(np.take_along_axis(rows, most, 0)[np.take_along_axis(size, most, 0) > 0])
         return np.unique(np.concatenate(chosen))
@@ -178,11 +166,11 @@ class _Cone:
         """Rounds of directions that some rows allow, and of rows that object to them."""
         count = len(some)
         for _ in range(_ROUNDS):
-            faced = Faced.of(*self._rows(some))
+            faced = FacedRows.of(*self._rows(some))
             ways = faced.unseen()
             if not ways.shape[1]:
-                found = faced.search()
-                ways = faced.allowed() if found.way is None and not found.overlap else found.ways(len(self.flat))
+                result = faced.search()
+                ways = faced.allowed() if result.way is None and not result.overlap else result.ways(len(self.flat))
             if not ways.shape[1]:
                 return
             objecting, moved = self._objections(ways, max(1, count // ways.shape[1]))
@@ -207,7 +195,7 @@ class _Cone:
                 worst[j].append((column[most], rows[most]))
         chosen = []
         for parts in worst:
-            size, rows = (np.concatenate(each) for each in zip(*parts, strict=True))
+            size, rows = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
             chosen.append(rows[np.argsort(-size, kind="stable")[:count]])
         return chosen, moved
 
@@ -217,7 +205,7 @@ class _Cone:
         return np.asarray(self.columns[np.unique(coordinates % len(self.columns))], np.int64)
 
 
-def _require_shared(target: Modelling, coefficients: int, free: int) -> None:
+def _require_shared(target: RowsDensity, coefficients: int, free: int) -> None:
     """Refuse a shared parameter that neither the rows nor its prior determine."""
     loss = target.loss
     if not loss.shared:
@@ -226,8 +214,8 @@ def _require_shared(target: Modelling, coefficients: int, free: int) -> None:
     precision = float(target.prior_precision[coefficients:].min())
     flats = (target.prior_strength[coefficients : coefficients + loss.shared] == 0).tolist()
     flat = any(flats)
-    known = loss.mixture and not flat and target.heavy is None  # then the law is known, and its prior holds the spread
-    exact = loss.spread and not known and _fitted_exactly(target, weight, precision)
+    law_known = loss.mixture and not flat and target.heavy is None  # and its prior holds the spread
+    exact = loss.spread and not law_known and _fitted_exactly(target, weight, precision)
     if (flat or exact) and (why := loss.unsettled(weight, free, exact, flats, target.y)) is not None:
         raise requirement(
             "shared_prior" if not exact else "y",
@@ -239,14 +227,14 @@ def _require_shared(target: Modelling, coefficients: int, free: int) -> None:
         )  # fmt: skip
 
 
-def _fitted_exactly(target: Modelling, weight: float, precision: float) -> bool:
+def _fitted_exactly(target: RowsDensity, weight: float, precision: float) -> bool:
     """Whether some coefficients fit every label, and rows say so many times more than the prior of the spread, that
     what is left of it is below rounding: f falls by W|τ|, and its prior gives back ½·precision·τ². Where the law given
     τ is known, coefficients are integrated out, and take rank·|τ| of it back.
     """
     width, n = target.rows.columns, target.n
-    known = int(target.loss.mixture)
-    if width > _MOST_COLUMNS or weight - known * min(n, width) < _DIGITS * precision:
+    mixture = int(target.loss.mixture)
+    if width > _MOST_COLUMNS or weight - mixture * min(n, width) < _DIGITS * precision:
         return False
     heard = np.arange(n) if target.weights is None else np.flatnonzero(target.weights > 0)
     label = target.loss.on_link(target.y) - (0.0 if target.offset is None else target.offset)
@@ -256,7 +244,7 @@ def _fitted_exactly(target: Modelling, weight: float, precision: float) -> bool:
     scale = np.abs(A).max(axis=0)
     scale[scale == 0] = 1.0
     fit, _, rank, _ = np.linalg.lstsq(A / scale, label[some], rcond=None)
-    if np.abs(A / scale @ fit - label[some]).max() > size or weight - known * rank < _DIGITS * precision:
+    if np.abs(A / scale @ fit - label[some]).max() > size or weight - mixture * rank < _DIGITS * precision:
         return False
     away = target.rows.seen_once.predict((fit / scale)[None, :])[0] - label
     return bool(np.abs(away[heard]).max() <= 10 * size)

@@ -7,18 +7,13 @@ scaled before their rank is judged, and the aᵢᵀd of rows are compared with e
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
-
 import numpy as np
 
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.deadline import EIGENVECTORS, piece
 from svrhmc.core.errors import requirement
 from svrhmc.core.randomness import Purpose, Stream
-from svrhmc.rows.base import Rows
-
-if TYPE_CHECKING:
-    from scipy.sparse.linalg import LinearOperator
+from svrhmc.density.base import RowsDensity
 
 SINGULAR = 1e-13  # of the scaled Hessian: dependent columns leave 3e-15 by rounding, and here variances are good to 3%
 _ROUNDING = 4 * float(np.finfo(np.float64).eps)  # times dim, where columns are many
@@ -26,20 +21,7 @@ _SIZE, _RESTARTS = 40, 10  # of Lanczos, after which columns too many for a dens
 _NAMED = 8  # columns, in an error
 
 
-class Modelled(Protocol):
-    """What is asked of a model."""
-
-    n: int
-    dim: int
-    rows: Rows
-    prior_precision: Array
-    prior_strength: Array  # the curvature of the prior where that is largest: 0 where it is flat
-
-    def operator(self, curvature: Array, bend: Array) -> LinearOperator:
-        """Aᵀ diag(curvature) A + diag(bend) as scipy's linear operator."""
-
-
-def require_rank(target: Modelled, hessian: Array) -> None:
+def require_rank(target: RowsDensity, hessian: Array) -> None:
     """Refuse a Hessian that is singular when its columns are scaled."""
     diagonal = np.diag(hessian)
     if (target.prior_strength > 1e-10 * diagonal).all():  # then no eigenvalue of the scaled Hessian is below 1e-10
@@ -51,7 +33,7 @@ def require_rank(target: Modelled, hessian: Array) -> None:
         raise dependent(target, vectors[:, 0])
 
 
-def require_rank_of(target: Modelled, gram: Array, columns: Indices) -> None:
+def require_rank_of(target: RowsDensity, gram: Array, columns: Indices) -> None:
     """Refuse columns of which one is a combination of others, by a pivoted Cholesky factor of their scaled Gram matrix.
 
     P has the pivots: G[P, P] = LLᵀ. A column j beyond them is their combination L⁻ᵀL⁻¹G[P, j], which names it.
@@ -78,7 +60,7 @@ def require_rank_of(target: Modelled, gram: Array, columns: Indices) -> None:
     raise dependent_columns(target, np.sort(columns[np.append(kept[used], other)]), why)
 
 
-def require_rank_by_products(target: Modelled, curvature: Array, diagonal: Array) -> None:
+def require_rank_by_products(target: RowsDensity, curvature: Array, diagonal: Array) -> None:
     """The same without a dim × dim matrix; what it does not find in so many products is let pass."""
     from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
@@ -102,13 +84,13 @@ def require_rank_by_products(target: Modelled, curvature: Array, diagonal: Array
         raise dependent(target, vectors[:, 0])
 
 
-def dependent(target: Modelled, direction: Array) -> ValueError:
+def dependent(target: RowsDensity, direction: Array) -> ValueError:
     """The error for columns that depend on each other along a direction, given in scaled columns."""
     places = np.flatnonzero(np.abs(direction) > 1e-4 * np.abs(direction).max())
     return dependent_columns(target, target.rows.columns_of(places), "")
 
 
-def dependent_columns(target: Modelled, columns: Indices, why: str) -> ValueError:
+def dependent_columns(target: RowsDensity, columns: Indices, why: str) -> ValueError:
     """The error for columns that depend on each other, with what is known of how."""
     return requirement(
         "prior_precision",
@@ -118,7 +100,7 @@ def dependent_columns(target: Modelled, columns: Indices, why: str) -> ValueErro
     )
 
 
-def empty_columns(target: Modelled, columns: Indices) -> ValueError:
+def empty_columns(target: RowsDensity, columns: Indices) -> ValueError:
     """The error for columns of zeros, or of numbers so small that their squares are 0 in float64."""
     many = len(columns) > 1
     why = "nothing but zeros is in them or in their squares" if many else "it is all zeros, or its squares are"
@@ -131,7 +113,7 @@ def _listed(columns: Indices, names: tuple[str, ...] = ()) -> str:
     return f"columns {shown}" if len(columns) > 1 else f"column {shown}"
 
 
-def nearly_dependent(target: Modelled, hessian: Array) -> ValueError:
+def nearly_dependent(target: RowsDensity, hessian: Array) -> ValueError:
     """The error for a Hessian without a Cholesky factor: its rank in float64, and the columns that depend on others."""
     scale = _inverse_root(np.diag(hessian))
     values, vectors = np.linalg.eigh(hessian * scale * scale[:, None])
@@ -146,7 +128,7 @@ def nearly_dependent(target: Modelled, hessian: Array) -> ValueError:
     )
 
 
-def no_density(target: Modelled) -> ValueError:
+def no_density(target: RowsDensity) -> ValueError:
     """The error for a Hessian that is not positive definite."""
     return requirement(
         "prior_precision",

@@ -25,7 +25,7 @@ _MOST_LINEAR = 1e6  # entries of a linear programme: beyond, it is not tried
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class Recession:
     """What was shown: that d = 0 alone is allowed, or a direction that every row is clear of, or neither."""
 
     overlap: bool = False
@@ -37,7 +37,7 @@ class Found:
 
 
 @dataclass(frozen=True, eq=False)
-class Faced:
+class FacedRows:
     """Rows (n, p) of length 1, normals (n, k, k) of length 1, and which faces are closed both ways (n, k)."""
 
     A: Array
@@ -45,10 +45,10 @@ class Faced:
     both: npt.NDArray[np.bool_]
 
     @staticmethod
-    def of(A: Array, faces: Faces) -> Faced:
+    def of(A: Array, faces: Faces) -> FacedRows:
         """Rows of any length: their largest entries are made 1 before any is squared."""
         largest = np.abs(A).max(axis=1, initial=0.0)[:, None]
-        return Faced(_unit(A / np.where(largest > 0, largest, 1.0)), _unit(faces.normals), faces.both)
+        return FacedRows(_unit(A / np.where(largest > 0, largest, 1.0)), _unit(faces.normals), faces.both)
 
     @property
     def blocks(self) -> int:
@@ -89,14 +89,14 @@ class Faced:
         values, vectors = np.linalg.eigh(self.A.T @ self.A)
         return np.kron(np.eye(self.blocks), vectors[:, values <= _UNSEEN * max(values[-1], 1e-300)])
 
-    def search(self) -> Found:
+    def search(self) -> Recession:
         """Newton's method on Σ log(1 + e^{cᵀd}) + ½Σ (cᵀd)², the second sum over faces that are closed both ways.
 
         >>> from svrhmc.families.recession import sides
         >>> one, other = np.array([True, True]), np.array([True, False])  # whether the loss grows upwards
-        >>> Faced.of(np.ones((2, 1)), sides(one, ~one)).search().way
+        >>> FacedRows.of(np.ones((2, 1)), sides(one, ~one)).search().way
         array([-1.])
-        >>> Faced.of(np.ones((2, 1)), sides(other, ~other)).search().overlap
+        >>> FacedRows.of(np.ones((2, 1)), sides(other, ~other)).search().overlap
         True
         """
         from scipy.linalg import LinAlgError, cho_factor, cho_solve
@@ -108,17 +108,17 @@ class Faced:
             H = self.gram(np.where(one, slope * (1 - slope), 1.0))
             root = np.sqrt(np.diag(H))
             if not (root > 0).all():
-                return Found()
+                return Recession()
             try:
                 factor = cho_factor(H / root / root[:, None], lower=True)
             except LinAlgError:
-                return Found()
+                return Recession()
             if np.diag(factor[0]).min() < _PIVOT:
-                return Found()
+                return Recession()
             step = cho_solve(factor, self.combine(slope) / root) / root
             change = self.along(step[:, None])[..., 0]
             if ((1 - slope[one]) * change[one] < 0.999).all():
-                return Found(overlap=True)
+                return Recession(overlap=True)
             for _ in range(_HALVINGS):
                 there = t - change
                 trial = float(np.where(one, np.logaddexp(0.0, there), there**2 / 2).sum())
@@ -127,8 +127,8 @@ class Faced:
                 step, change = step / 2, change / 2
             d, t, value = d - step, there, trial
             if one.all() and t.max() < -MARGIN * np.abs(d).max():
-                return Found(way=d / np.abs(d).max())
-        return Found()
+                return Recession(way=d / np.abs(d).max())
+        return Recession()
 
     def allowed(self) -> Array:
         """A direction with cᵀd ≤ 0 (= 0 where closed both ways) that moves some row, as a column, or no column.

@@ -19,9 +19,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from svrhmc.core.arrays import Array
+from svrhmc.core.arrays import Array, Mask
 from svrhmc.density.base import FiniteSum
-from svrhmc.density.lbfgs import Mask
 
 _TIMES = (0.5, 1.0, 2.0, 4.0)  # t, along the way
 _LEAST = 0.5  # by which f falls for each δ

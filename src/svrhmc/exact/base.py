@@ -22,7 +22,7 @@ from svrhmc.density.base import FiniteSum, is_target, require_target
 from svrhmc.engines import Chains, Density, Keep, Setup, State
 from svrhmc.engines.base import Kernel, SamplerData
 from svrhmc.families.base import Loss
-from svrhmc.rows.forms import FunctionsForm, rows_of
+from svrhmc.rows.forms import functions_of, rows_of
 from svrhmc.samplers import MOST_STEPS, Begun, Order, carried_out, chain_list, chain_numbers, require_room
 from svrhmc.trace import Trace
 from svrhmc.whitening import Whitening, whitened
@@ -84,16 +84,16 @@ class ExactSampler(ABC):
         require_room("draws", draws, len(numbers), target.dim, checkpoint)
         threads = cores() if threads is None else whole("threads", threads, 1)
         seed = whole("seed", seed, 0, (1 << 64) - 1)
-        how = self.whitening if whitening is None else whitening
-        if not (how is None or isinstance(how, str)):
-            require_map(how, target.dim)
+        map_given = self.whitening if whitening is None else whitening
+        if not (map_given is None or isinstance(map_given, str)):
+            require_map(map_given, target.dim)
         journal: Journal = InMemory()
         if checkpoint is not None:
             length = {"draws": draws, "burn_in": burn_in}
-            journal = Checkpoint(checkpoint, self._identity(target, how, seed, numbers, engine) | length)
+            journal = Checkpoint(checkpoint, self._identity(target, map_given, seed, numbers, engine) | length)
 
         def begin() -> Begun:
-            space = target if own else whitened(target, _map(journal, target, how))
+            space = target if own else whitened(target, _map(journal, target, map_given))
             return Begun(self.chains(space, seed, numbers, threads, engine=engine), space.out)
 
         order = Order(self, target.n, seed, numbers, burn_in + draws, Keep(burn_in + 1), burn_in)
@@ -151,14 +151,13 @@ class ExactSampler(ABC):
 
     def require(self, target: FiniteSum) -> None:
         """Refuse a target that this sampler does not run on."""
-        target_form = require_target(target).form()
-        form = rows_of(target_form)
-        allowed = "a generalised linear model, such as logistic(X, y) or linear(X, y)"
-        if self.of_functions and isinstance(target_form, FunctionsForm):
+        form = require_target(target).form()
+        if self.of_functions and functions_of(form) is not None:
             return
-        if form is None:
-            raise requirement("target", allowed, repr(target))
-        if (reason := self.refuses(form.loss)) is not None:
+        rows = rows_of(form)
+        reason = "" if rows is None else self.refuses(rows.loss)
+        if reason is not None:
+            allowed = "a generalised linear model, such as logistic(X, y) or linear(X, y)"
             raise requirement("target", allowed, repr(target), reason)
 
     def refuses(self, loss: Loss) -> str | None:
@@ -166,7 +165,7 @@ class ExactSampler(ABC):
         return None if loss.kernel is not None else f"{loss} has no compiled form"
 
     def _identity(
-        self, target: FiniteSum, how: str | Map | None, seed: int, chains: Indices, engine: str
+        self, target: FiniteSum, whitening: str | Map | None, seed: int, chains: Indices, engine: str
     ) -> dict[str, object]:
         """What decides the numbers of a run, but for its length."""
         return {
@@ -174,7 +173,7 @@ class ExactSampler(ABC):
             "version": VERSION,
             "sampler": described(self),
             **target.identity(),
-            "whitening": how if how is None or isinstance(how, str) else how.identity(),
+            "whitening": whitening if whitening is None or isinstance(whitening, str) else whitening.identity(),
             "seed": seed,
             "chains": chain_list(chains),
             **({} if engine == "auto" else {"engine": engine}),  # else it follows from the target
@@ -224,13 +223,13 @@ def _require_density(density: Density) -> None:
         raise requirement("energies", allowed, " and ".join(map(str, shapes)))
 
 
-def _map(journal: Journal, target: FiniteSum, how: str | Map | None) -> str | Map | None:
+def _map(journal: Journal, target: FiniteSum, map_given: str | Map | None) -> str | Map | None:
     """The whitening, found once for a journal: its last digits may depend on the machine."""
-    if not (how is None or isinstance(how, str)) or not journal.kept:
-        return how
+    if not (map_given is None or isinstance(map_given, str)) or not journal.kept:
+        return map_given
 
     def make() -> Record:
-        whitening = whiten(target, how)  # type: ignore[arg-type]
+        whitening = whiten(target, map_given)  # type: ignore[arg-type]
         return Record({"kind": whitening.kind, "map": whitening.said()}, whitening.arrays())
 
     record = journal.once("map", make)

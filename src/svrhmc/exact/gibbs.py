@@ -112,13 +112,13 @@ class GibbsKernel(Kernel):
         return ThreadPoolExecutor(self.setup.threads)
 
 
-def generator(stream: Stream, step: int, purpose: Purpose = Purpose.NOISE) -> Any:
+def generator(stream: Stream, step: int, purpose: Purpose = Purpose.NOISE) -> np.random.Generator:
     """Random numbers of one step of one chain."""
     low, high = stream.words(step, purpose, 1)
     return np.random.Generator(np.random.Philox(key=(int(high[0, 0]) << 32) | int(low[0, 0])))
 
 
-def start(model: ShrunkModel, rng: Any) -> Array:
+def start(model: ShrunkModel, rng: np.random.Generator) -> Array:
     """A state with scales from their prior, τ and σ near their usual sizes, and β given them."""
     place = slice(model.width, model.reported_dim)
     shared = np.asarray(model.conditional.loss.shared_start(model.conditional.y - model.offset)[: model.loss.shared])
@@ -130,7 +130,7 @@ def start(model: ShrunkModel, rng: Any) -> Array:
     return model.joined(_block(model, omega, z, shared, scales).draw(rng), shared, scales)
 
 
-def gibbs_step(model: ShrunkModel, x: Array, rng: Any) -> Array:
+def gibbs_step(model: ShrunkModel, x: Array, rng: np.random.Generator) -> Array:
     """One draw after another."""
     beta, shared, scales = model.split(x)
     own = beta[model.shrunk]
@@ -145,7 +145,7 @@ def gibbs_step(model: ShrunkModel, x: Array, rng: Any) -> Array:
     return model.joined(_block(model, omega, z, shared, scales).draw(rng), shared, scales)
 
 
-def _local_scales(rng: Any, beta: Array, scales: Scales) -> Array:
+def _local_scales(rng: np.random.Generator, beta: Array, scales: Scales) -> Array:
     """log λ | β, τ, c."""
     gamma = np.exp(-2 * scales.local)
     k = math.exp(2 * (scales.overall - scales.slab))
@@ -160,7 +160,7 @@ def _local_scales(rng: Any, beta: Array, scales: Scales) -> Array:
     return np.asarray(-0.5 * np.log(np.clip(drawn, 1e-280, 1e280)))
 
 
-def _global_given_products(model: ShrunkModel, shared: Array, scales: Scales, rng: Any) -> Scales:
+def _global_given_products(model: ShrunkModel, shared: Array, scales: Scales, rng: np.random.Generator) -> Scales:
     """log τ | log τλ."""
     products = scales.local + scales.overall
 
@@ -172,7 +172,9 @@ def _global_given_products(model: ShrunkModel, shared: Array, scales: Scales, rn
     return scales._replace(local=products - overall, overall=overall)
 
 
-def _scales_given_coefficients(model: ShrunkModel, own: Array, shared: Array, scales: Scales, rng: Any) -> Scales:
+def _scales_given_coefficients(
+    model: ShrunkModel, own: Array, shared: Array, scales: Scales, rng: np.random.Generator
+) -> Scales:
     """log τ and log c | β, λ, one after the other."""
     squares = own**2
 
@@ -187,7 +189,7 @@ def _scales_given_coefficients(model: ShrunkModel, own: Array, shared: Array, sc
 
 
 def _scales_given_held(
-    model: ShrunkModel, beta: Array, shared: Array, scales: Scales, rng: Any
+    model: ShrunkModel, beta: Array, shared: Array, scales: Scales, rng: np.random.Generator
 ) -> tuple[Array, Scales]:
     """log τ | what is held: β moves with it.
 
@@ -222,7 +224,7 @@ def _scales_given_held(
     return out, scales
 
 
-def _noise_scale(model: ShrunkModel, beta: Array, shared: Array, scales: Scales, rng: Any) -> Array:
+def _noise_scale(model: ShrunkModel, beta: Array, shared: Array, scales: Scales, rng: np.random.Generator) -> Array:
     """log σ | β, τ."""
     squares = float(model.counts @ (model.conditional.y - model.offset - model.X @ beta) ** 2)
 
@@ -234,7 +236,7 @@ def _noise_scale(model: ShrunkModel, beta: Array, shared: Array, scales: Scales,
     return np.array([slice_step(rng, float(shared[0]), log_density, 0.3)])
 
 
-def _rows(model: ShrunkModel, beta: Array, shared: Array, rng: Any) -> tuple[Array, Array]:
+def _rows(model: ShrunkModel, beta: Array, shared: Array, rng: np.random.Generator) -> tuple[Array, Array]:
     """ω and z."""
     if model.loss.gaussian_given == "noise":
         return model.counts / model.noise(shared) ** 2, model.conditional.y - model.offset
@@ -251,7 +253,7 @@ def _block(model: ShrunkModel, omega: Array, z: Array, shared: Array, scales: Sc
     return GaussianBlock(model.X, omega, z, mean, variance, gram)
 
 
-def slice_step(rng: Any, x: float, log_density: Callable[[float], float], width: float = 1.0) -> float:
+def slice_step(rng: np.random.Generator, x: float, log_density: Callable[[float], float], width: float = 1.0) -> float:
     """One number by slice sampling: an interval is stepped out around x, and shrunk to where the density is above a
     level drawn below that at x.
     """

@@ -41,7 +41,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -147,17 +147,12 @@ class Regions:
         return logs - most - np.log(np.exp(logs - most).sum(axis=1, keepdims=True)), u
 
 
-def has_feet(target: Any) -> bool:
-    """Whether a coordinate has a narrow peak at a mode, above a wide foot."""
-    return any(bool((target.feet(mode)[1] > 1).any()) for mode in target.modes())
-
-
 def regions(space: Whitened, modes: Array) -> Regions:
     """Around some points in the user's variables. A direction in which f does not curve upwards has the width that the
     whitening gives it. A coordinate is scaled as it is at the mode where its foot is widest.
     """
-    how, centres = space.whitening, space.into(modes)
-    hessians = np.stack([how.pull(how.pull(space.target.hessian(mode)).T) for mode in modes])
+    whitening, centres = space.whitening, space.into(modes)
+    hessians = np.stack([whitening.pull(whitening.pull(space.target.hessian(mode)).T) for mode in modes])
     hessians = (hessians + hessians.swapaxes(1, 2)) / 2
     values, vectors = np.linalg.eigh(hessians)
     widths = np.where(values > 0, np.where(values > 0, values, 1.0) ** -0.5, 1.0)
@@ -167,7 +162,7 @@ def regions(space: Whitened, modes: Array) -> Regions:
     location, wider = (np.stack(parts) for parts in zip(*map(space.target.feet, modes), strict=True))
     widest = wider.argmax(axis=0)
     columns = np.flatnonzero(wider.max(axis=0) > 1)
-    rows = how.pull(np.eye(space.dim)[columns])
+    rows = whitening.pull(np.eye(space.dim)[columns])
     ways = np.zeros((len(columns), space.dim))
     for k, j in enumerate(columns):
         way = np.linalg.solve(hessians[widest[j]], rows[k])
@@ -177,7 +172,7 @@ def regions(space: Whitened, modes: Array) -> Regions:
         roots,
         logs - math.log(np.exp(logs).sum()),
         rows,
-        how.centre[columns] - location[0][columns],
+        whitening.centre[columns] - location[0][columns],
         ways,
         1 + np.log(wider.max(axis=0)[columns]),
     )

@@ -13,7 +13,6 @@ sides, so that the draws are exact. PG(b, t) of a whole b is the sum of b such d
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +22,7 @@ from svrhmc.core.arrays import Array
 _CUT = 0.64
 
 
-def polya_gamma(rng: Any, counts: Array, t: Array) -> Array:
+def polya_gamma(rng: np.random.Generator, counts: Array, t: Array) -> Array:
     """PG(bᵢ, tᵢ), with whole bᵢ ≥ 1.
 
     >>> rng = np.random.default_rng(0)
@@ -38,7 +37,7 @@ def polya_gamma(rng: Any, counts: Array, t: Array) -> Array:
     return np.asarray(0.25 * np.bincount(row, _jacobi(rng, 0.5 * np.abs(t[row])), len(t)), np.float64)
 
 
-def _jacobi(rng: Any, z: Array) -> Array:
+def _jacobi(rng: np.random.Generator, z: Array) -> Array:
     """J*(1, z)."""
     from scipy.special import expit, log_ndtr
 
@@ -59,7 +58,7 @@ def _jacobi(rng: Any, z: Array) -> Array:
     return out
 
 
-def _cut_inverse_gaussian(rng: Any, z: Array) -> Array:
+def _cut_inverse_gaussian(rng: np.random.Generator, z: Array) -> Array:
     """An inverse Gaussian law of mean 1/z and shape 1, below the cut."""
     out, open_ = np.empty(len(z)), np.arange(len(z))
     while len(open_):
@@ -75,7 +74,7 @@ def _cut_inverse_gaussian(rng: Any, z: Array) -> Array:
     return out
 
 
-def _cut_levy(rng: Any, z: Array) -> tuple[Array, npt.NDArray[np.bool_]]:
+def _cut_levy(rng: np.random.Generator, z: Array) -> tuple[Array, npt.NDArray[np.bool_]]:
     """Proposals of 1/ξ² below the cut, ξ a normal number above 1/√s, and which are kept with probability e^{−z²x/2}.
 
     ξ²  is 1/s·(1 + sE)², E exponential, kept where E² ≤ 2E′/s.
@@ -94,7 +93,7 @@ def _terms(x: Array, k: int) -> Array:
     return np.where(small, left, math.pi * half * np.exp(-0.5 * (half * math.pi) ** 2 * x))
 
 
-def _accepted(rng: Any, x: Array) -> npt.NDArray[np.bool_]:
+def _accepted(rng: np.random.Generator, x: Array) -> npt.NDArray[np.bool_]:
     """Which proposals lie below the alternating sum."""
     total = _terms(x, 0)
     level = rng.random(len(x)) * total

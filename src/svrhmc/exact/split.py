@@ -288,8 +288,8 @@ class SplitKernel(TrajectoryKernel):
         """A trajectory for each."""
         forces = getattr(self.density, "forces", None)
         for step, v, jitter, threshold in self.noise(stream, at.z.size, begin, end):
-            known = None if forces is None else self._quickly(forces, step, v, jitter, at)
-            new, fallen = known or self._carefully(stream, step, v, jitter, at)
+            quick = None if forces is None else self._quickly(forces, step, v, jitter, at)
+            new, fallen = quick or self._carefully(stream, step, v, jitter, at)
             accepted = threshold < fallen
             at = new.where(accepted, at)
             yield at, accepted

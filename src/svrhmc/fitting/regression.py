@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from inspect import signature
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.errors import DataError, VerdictWarning, one_of, real_array, requirement
+from svrhmc.core.errors import DataError, VerdictWarning, one_of, positive, real_array, requirement, whole
 from svrhmc.core.progress import stage
 from svrhmc.core.serialise import is_text
 from svrhmc.density.generalised import GeneralisedLinear
@@ -44,6 +45,7 @@ from svrhmc.priors.groups import INTERCEPT_COLUMN, EffectTerm
 from svrhmc.priors.terms import LKJ, Prior
 from svrhmc.results.advice import ARRAYS, Advice, of_formula, warn_of_verdict
 from svrhmc.results.effects import KEPT, FittedRows
+from svrhmc.results.imputations import pooled
 from svrhmc.results.posterior import build_posterior
 from svrhmc.results.predict import even_rows
 from svrhmc.results.prior import Influence
@@ -53,9 +55,10 @@ from svrhmc.rows.reading import Partitions
 from svrhmc.rows.sparse import is_sparse
 from svrhmc.sampling.coordinates import Units
 from svrhmc.sampling.run import find_answer, require_draws
-from svrhmc.tables.columns import CATEGORY, Columns
-from svrhmc.tables.design import Design, Designed, designed, log_exposure
-from svrhmc.tables.formula import quoted
+from svrhmc.tables.columns import CATEGORY, Columns, names_of
+from svrhmc.tables.design import Design, Designed, designed, log_exposure, wanted
+from svrhmc.tables.formula import parsed, quoted
+from svrhmc.tables.imputed import stacked
 from svrhmc.tables.learning import rows_at
 from svrhmc.tables.partitions import Opened, TableInPartitions, opened_by
 
@@ -95,7 +98,9 @@ def fit(
         (`svrhmc.tables.smooths`). (1 + x | school) lets the intercept and the slope of x vary by school, with
         standard deviations and correlations that are estimated too.
     table: a pandas, polars or pyarrow table, or a dictionary of columns; or a table in partitions
-        (`svrhmc.data.from_parquet`, `from_csv`, `from_dask`), whose rows are read in passes.
+        (`svrhmc.data.from_parquet`, `from_csv`, `from_dask`), whose rows are read in passes. A list of tables are
+        imputations of one that misses values: each is fitted, and their posteriors are pooled as a mixture, of which
+        `posterior.imputations()` says what is missing (`svrhmc.results.imputations`).
     family: "gaussian" (the noise is unknown), "bernoulli", "binomial", "beta-binomial", "poisson",
         "negative-binomial", "geometric", "hurdle-poisson", "hurdle-negative-binomial", "zero-inflated-poisson",
         "zero-inflated-negative-binomial", "gamma", "log-normal", "inverse-gaussian", "beta", "student-t",
@@ -133,7 +138,11 @@ def fit(
     if isinstance(table, Partitions):
         return _fit_partitions(formula, table, family, special, model, missing == "drop", transforms, settings)
     columns = [value for value in special.values() if isinstance(value, str)]
+    tables = len(table) if isinstance(table, list | tuple) else 1
     with stage("making columns of the table", settings.get("progress")):
+        if isinstance(table, list | tuple):
+            table = stacked(table, [*wanted(parsed(formula, names_of(table[0] if table else {}))), *columns])
+            special |= {word: _repeated(value, tables) for word, value in special.items()}
         designed_table = designed(formula, table, columns, missing == "drop", transforms)
     response = response_of(designed_table.design.response, designed_table.y, family, survival=designed_table.survival)
     given: dict[str, Any] = {word: _numbers(word, value, designed_table) for word, value in special.items()}
@@ -143,7 +152,9 @@ def fit(
     counts = [_by_row(given[word], needed.n) for word in ("weights", "trials") if given[word] is not None]
     table_rows = FittedRows.of(needed, _by_row(given["offset"], needed.n), np.prod(counts, axis=0) if counts else None)
     given |= {**model, "groups": designed_table.groups}
-    return _fitted(designed_table.X, response.coded(designed_table.y), design, response, given, table_rows, settings)
+    y = response.coded(designed_table.y)
+    _require_classes(y, response, tables)
+    return _fitted(designed_table.X, y, design, response, given, table_rows, settings, tables)
 
 
 def _fitted(
@@ -154,8 +165,11 @@ def _fitted(
     given: Mapping[str, Any],
     table_rows: FittedRows | Callable[[], FittedRows],
     settings: Mapping[str, Any],
+    tables: int = 1,
 ) -> Posterior:
-    """The posterior of rows in memory or in partitions, with their design."""
+    """The posterior of rows in memory or in partitions, with their design. tables: how many imputed ones the rows are
+    those of, one after the other.
+    """
     names = design.names
     if len(set(names)) < len(names):
         (twice, _), *_ = Counter(names).most_common(1)
@@ -164,13 +178,56 @@ def _fitted(
     columns = [INTERCEPT] * design.intercept + list(names)
     prior = _by_column(given["prior"], design.parts, names)
     with stage("scales of the columns", settings.get("progress")), advice.speaking(columns):
-        model = regression(
-            X, y, response.loss, names=names if y is not None else None, intercept=design.intercept,
-            classes=response.classes or None, varied=True, **{**given, "prior": prior},
-        )  # fmt: skip
-        rows = table_rows if isinstance(table_rows, FittedRows) else table_rows()
+        models = [
+            regression(
+                X, y, response.loss, names=names if y is not None else None, intercept=design.intercept,
+                classes=response.classes or None, varied=True, rows=rows, **{**given, "prior": prior},
+            )
+            for rows in _rows_by_table(tables, len(y) if y is not None else 0)
+        ]  # fmt: skip
+        kept = table_rows if isinstance(table_rows, FittedRows) else table_rows()
     with advice.speaking(columns):
-        return posterior_of(model, advice=advice, design=design, table_rows=rows, **settings)
+        posteriors = [
+            posterior_of(model, advice=advice, design=design, table_rows=kept, **_settings(settings, k, tables))
+            for k, model in enumerate(models)
+        ]
+        return pooled(posteriors) if tables > 1 else posteriors[0]
+
+
+def _rows_by_table(tables: int, n: int) -> list[slice | None]:
+    """Which of n rows are those of each table; None: all."""
+    return [None] if tables == 1 else [slice(k * n // tables, (k + 1) * n // tables) for k in range(tables)]
+
+
+def _require_classes(y: Array, response: Response, tables: int) -> None:
+    """Refuse imputed tables of which one lacks a class that others have."""
+    for k, rows in enumerate(_rows_by_table(tables, len(y)) if tables > 1 else ()):
+        absent = set(range(len(response.classes))) - set(np.unique(y[rows]).astype(int).tolist())
+        if absent:
+            label = response.classes[min(absent)]
+            raise DataError(
+                f"table {k + 1} of {tables} has no row of the class {label!r}, which others have: join classes that "
+                "are rare, or impute the columns alone."
+            )
+
+
+def _settings(settings: Mapping[str, Any], number: int, tables: int) -> dict[str, Any]:
+    """Those of one of several tables: a seed and a checkpoint of its own, and its share of the budget."""
+    own = dict(settings)
+    if tables == 1:
+        return own
+    own["seed"] = whole("seed", own.get("seed", 0), 0, (1 << 63) - 1 - tables) + number
+    for word in ("budget_seconds", "budget_passes"):
+        if own.get(word) is not None:
+            own[word] = positive(word, own[word]) / tables
+    if own.get("checkpoint") is not None:
+        own["checkpoint"] = Path(own["checkpoint"]) / f"table-{number + 1}"
+    return own
+
+
+def _repeated(value: Any, tables: int) -> Any:
+    """What was given beside the tables, a number for each row of each of them."""
+    return value if value is None or isinstance(value, str) or np.ndim(value) == 0 else np.tile(value, tables)
 
 
 def _described(design: Design, response: Response, special: Mapping[str, object], dropped: int) -> Design:
@@ -358,10 +415,12 @@ def regression(
     noise_variance: float | None = None,
     varied: bool = False,
     groups: Sequence[EffectTerm] = (),
+    rows: slice | None = None,
 ) -> Regression:
     """The target of `regress`, with all that leads back to the units of the data.
 
-    varied: whether columns that say nothing are refused.
+    varied: whether columns that say nothing are refused. rows: those of the target, where units and priors are learnt
+    from others as well; None: all.
     """
     if isinstance(X, Partitions):
         if groups:
@@ -417,14 +476,16 @@ def regression(
         loss, scales, names, parameters, typical, size, intercept, prior, scale_names(groups)
     )
     by_offset = loss.identity_link and intercept
-    grouped: dict[str, Any] = {"groups": groups} if groups else {}
+    some = slice(None) if rows is None else rows
+    chosen = groups if rows is None else [group.chosen(np.arange(n)[rows]) for group in groups]
+    grouped: dict[str, Any] = {"groups": chosen} if groups else {}
     target = glm(
-        units.rows(X),
-        label,
+        units.rows(X[some]),
+        np.asarray(label)[some],
         loss,
-        trials=trials,
-        offset=shift + units.response if by_offset or offset is not None else None,
-        weights=weights,
+        trials=trials if trials is None or np.ndim(trials) == 0 else np.asarray(trials)[some],
+        offset=(shift + units.response)[some] if by_offset or offset is not None else None,
+        weights=None if weights is None else np.asarray(weights)[some],
         prior=priors,
         shared_prior=shared,
         **grouped,

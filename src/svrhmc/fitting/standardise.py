@@ -201,7 +201,7 @@ def typical_of(data: Partitions, coding: Coding, intercept: bool) -> Typical:
     none = np.zeros(x0.shape[1])
     zero = Described(0.0, none, none, none, none, none.astype(np.bool_), np.zeros(6))
     sums = total_of(
-        lambda first: data.each(described, arguments[first:], "means and scales of columns"), len(arguments), zero
+        lambda first: data.pass_over(described, arguments[first:], "means and scales of columns"), len(arguments), zero
     )
     return _typical(sums, coding, x0[0], y0, intercept)
 

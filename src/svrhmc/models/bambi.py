@@ -60,14 +60,14 @@ def _intercepts(model: bambi.Model) -> list[Callable[[Quantities], Quantities]]:
     """How each intercept changes from centred columns to those that were given: by −mean(X)·b."""
     from bambi.utils import get_aliased_name
 
-    found = []
+    moves = []
     for built in model.backend.distributional_components.values():
         component = built.component
         if component.intercept_term and component.common_terms and model.center_predictors:
             means = np.asarray(built.design_matrix_without_intercept).mean(0)
             slopes = [get_aliased_name(term) for term in component.common_terms.values()]
-            found.append(_moved(get_aliased_name(component.intercept_term), slopes, means))
-    return found
+            moves.append(_moved(get_aliased_name(component.intercept_term), slopes, means))
+    return moves
 
 
 def _moved(intercept: str, slopes: list[str], means: jax.Array) -> Callable[[Quantities], Quantities]:

@@ -34,8 +34,8 @@ _TOLERANCE = 1e-10  # of a difference, relative to the sum of absolute values
 class NotByRowsError(ValueError):
     """The error for a model that is no sum over rows of its arguments. reason: in a few words, for a note."""
 
-    def __init__(self, reason: str, allowed: str, found: str, why: str) -> None:
-        super().__init__(str(requirement("model", allowed, found, why)))
+    def __init__(self, reason: str, allowed: str, got: str, why: str) -> None:
+        super().__init__(str(requirement("model", allowed, got, why)))
         self.reason = reason
 
     def note(self, left_out: Sequence[str]) -> str:
@@ -77,6 +77,12 @@ def needed(package: str, purpose: str) -> ModuleType:
         if find_spec(name) is None:
             raise missing(name, "jax", purpose, also=package)
     return import_module(package)
+
+
+def first_line(error: Exception) -> str:
+    """What an error says, for a sentence; its kind where it says nothing."""
+    lines = str(error).strip().splitlines()
+    return lines[0][:200].rstrip(".") if lines else type(error).__name__
 
 
 def total(parts: Callable[[Params, Row], Parts]) -> Callable[[Params, Row], jax.Array]:
@@ -129,9 +135,9 @@ def require_sum(
         if not np.isfinite(float(density)):
             continue
         prior, others = float(rest(params)), float(density) - sum(map(float, whole.values()))
-        found = {f"the rows' terms of {name!r}": (sums[name], float(whole[name]), sizes[name]) for name in sums}
-        found["all that belongs to no row"] = (prior, others, abs(prior) + sum(sizes.values()))
-        for what, (apart, together, scale) in found.items():
+        compared = {f"the rows' terms of {name!r}": (sums[name], float(whole[name]), sizes[name]) for name in sums}
+        compared["all that belongs to no row"] = (prior, others, abs(prior) + sum(sizes.values()))
+        for what, (apart, together, scale) in compared.items():
             if not abs(apart - together) <= _TOLERANCE * (1.0 + scale):
                 raise _no_sum(what, apart, together)
 
@@ -157,17 +163,21 @@ def _sums(
 
     @program
     def block(params: Params, rows: Mapping[str, Tree]) -> tuple[Parts, Parts]:
-        each = jax.vmap(parts, (None, 0))(params, rows)
-        return {name: value.sum() for name, value in each.items()}, {name: jnp.abs(v).sum() for name, v in each.items()}
+        terms = jax.vmap(parts, (None, 0))(params, rows)
+        return {name: value.sum() for name, value in terms.items()}, {
+            name: jnp.abs(v).sum() for name, v in terms.items()
+        }
 
     def summed(params: Params) -> tuple[dict[str, float], dict[str, float]]:
         sums: dict[str, float] = {}
         sizes: dict[str, float] = {}
         for begin in range(0, len(next(iter(data.values()))), _BLOCK):
-            found, size = block(params, {name: value[begin : begin + _BLOCK] for name, value in data.items()})
-            for name in found:
-                sums[name] = sums.get(name, 0.0) + float(found[name])
-                sizes[name] = sizes.get(name, 0.0) + float(size[name])
+            block_sums, block_sizes = block(
+                params, {name: value[begin : begin + _BLOCK] for name, value in data.items()}
+            )
+            for name in block_sums:
+                sums[name] = sums.get(name, 0.0) + float(block_sums[name])
+                sizes[name] = sizes.get(name, 0.0) + float(block_sizes[name])
         return sums, sizes
 
     return summed

@@ -71,13 +71,13 @@ class Functions:
         """Σ_b ∇log p(row_b), for rows taken for each chain: (chains, dim), (chains, batch, …) → (chains, dim)."""
         return jax.vmap(jax.grad(self.total))(x, taken)
 
-    def each_gradient(self, x: State, taken: Tree) -> jax.Array:
+    def gradients_of_taken(self, x: State, taken: Tree) -> jax.Array:
         """∇log p of every row by itself: (chains, batch, dim)."""
         return jax.vmap(self._alone)(x, taken)
 
-    def every_gradient(self, data: Tree, x: State) -> jax.Array:
+    def row_gradients(self, data: Tree, x: State) -> jax.Array:
         """The same of all rows: (chains, n, dim)."""
-        return self.place.each(data, lambda rows, at: jax.vmap(lambda state: self._alone(state, rows))(at), x)
+        return self.place.by_row(data, lambda rows, at: jax.vmap(lambda state: self._alone(state, rows))(at), x)
 
     def _alone(self, x: State, rows: Tree) -> jax.Array:
         return jax.vmap(lambda row: jax.grad(self.total)(x, jax.tree.map(lambda leaf: leaf[None], row)))(rows)
@@ -131,7 +131,7 @@ def energies(functions: Functions, data: Tree, x: State) -> tuple[jax.Array, jax
 @partial(program, static_argnames="functions")
 def parts(functions: Functions, data: Tree, x: State, rows: Tree) -> jax.Array:
     """∇log p of some rows by themselves."""
-    return functions.each_gradient(x, functions.place.taken(data, rows))
+    return functions.gradients_of_taken(x, functions.place.taken(data, rows))
 
 
 @partial(program, static_argnames="functions")

@@ -68,19 +68,19 @@ def from_bambi(model: bambi.Model, *, log_concave: bool = False) -> Model:
     return _target(describe_bambi(model), log_concave)
 
 
-def _target(found: Described, log_concave: bool) -> Model:
+def _target(described: Described, log_concave: bool) -> Model:
     target = model(
-        found.log_likelihood,
-        found.log_prior,
-        found.data,
-        found.init,
-        batched=found.batched,
-        constrain=found.constrain,
+        described.log_likelihood,
+        described.log_prior,
+        described.data,
+        described.init,
+        batched=described.batched,
+        constrain=described.constrain,
         log_concave=log_concave,
     )
-    target.note = found.note
-    if found.prior_draws is not None:
-        target.prior_draws = _flat(found.prior_draws)
+    target.note = described.note
+    if described.prior_draws is not None:
+        target.prior_draws = _flat(described.prior_draws)
     return target
 
 

@@ -24,7 +24,8 @@ from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.core.recording import once, recorded
 from svrhmc.core.serialise import pickled
 from svrhmc.density.base import FiniteSum, Moments
-from svrhmc.density.minima import DENSE, Minima, minima, only_minimum
+from svrhmc.density.minima import DENSE, minima, only_minimum
+from svrhmc.density.mode import Minima
 from svrhmc.rows.forms import FunctionsForm
 
 if TYPE_CHECKING:
@@ -114,12 +115,12 @@ def model(
     if batched:
         count = min(n, 3)
         few = jax.tree.map(lambda one: jax.ShapeDtypeStruct((count, *one.shape), one.dtype), where.row)
-        found = checked.traced("log_likelihood", "(params, rows)", log_likelihood, params, few)
-        checked.by_row("log_likelihood(params, rows)", found, count)
+        value = checked.traced("log_likelihood", "(params, rows)", log_likelihood, params, few)
+        checked.by_row("log_likelihood(params, rows)", value, count)
         likelihood = log_likelihood
     else:
-        found = checked.traced("log_likelihood", "(params, row)", log_likelihood, params, where.row)
-        checked.scalar("log_likelihood(params, row)", found)
+        value = checked.traced("log_likelihood", "(params, row)", log_likelihood, params, where.row)
+        checked.scalar("log_likelihood(params, row)", value)
         likelihood = jax.vmap(log_likelihood, in_axes=(None, 0))
     functions = differentiable(Functions(n, len(flat), likelihood, log_prior, unravel, kind, where))
     with compiling(None):
@@ -297,11 +298,11 @@ class Model(FiniteSum):
     def minima(self) -> Minima:
         """Where f has minima, the heaviest first."""
         if self.log_concave:
-            found = only_minimum(self, self.start, _ROUNDING[self.functions.dtype.name])
+            result = only_minimum(self, self.start, _ROUNDING[self.functions.dtype.name])
         else:
-            found = minima(self, self.start)
-        self.mode_passes = found.passes
-        return found
+            result = minima(self, self.start)
+        self.mode_passes = result.passes
+        return result
 
     @cached_property
     def modal_hessian(self) -> Array:
@@ -354,8 +355,8 @@ class Model(FiniteSum):
         from svrhmc.models.functions import prior_bend
 
         bend = np.asarray(prior_bend(self.functions, self.start))
-        known = np.isfinite(bend) & (bend > 0)
-        return np.asarray(np.where(known, np.where(known, bend, 1.0) ** -0.5, 1.0), np.float64)
+        curved = np.isfinite(bend) & (bend > 0)
+        return np.asarray(np.where(curved, np.where(curved, bend, 1.0) ** -0.5, 1.0), np.float64)
 
     @scoped
     def potentials(self, x: Array) -> Array:
@@ -371,7 +372,9 @@ class Model(FiniteSum):
         from svrhmc.models.functions import energies
 
         look()
-        value, slope = once(lambda: energies(self.functions, self.data, x), (len(x),), np.shape(x), of=np.asarray(x))
+        value, slope = once(
+            lambda: energies(self.functions, self.data, x), (len(x),), np.shape(x), depends_on=np.asarray(x)
+        )
         return np.array(value), np.array(slope)
 
     def gradients(self, x: Array) -> Array:
@@ -385,11 +388,11 @@ class Model(FiniteSum):
 
         rows = np.broadcast_to(np.arange(self.n), (len(x), self.n)) if indices is None else indices
         size = max(1, _STATES // (self.dim * max(1, len(x))))
-        found = [
+        gradients = [
             np.asarray(parts(self.functions, self.data, x, rows[:, first : first + size]))
             for first in looked(range(0, rows.shape[1], size))
         ]
-        return np.asarray(-self.n * np.concatenate(found, axis=1), np.float64)
+        return np.asarray(-self.n * np.concatenate(gradients, axis=1), np.float64)
 
     def assemble(self, parts: Array, indices: Indices | None) -> Array:
         """The mean over the batch."""

@@ -30,6 +30,7 @@ from svrhmc.models.description import (
     Params,
     Parts,
     Row,
+    first_line,
     needed,
     nudged,
     points,
@@ -100,8 +101,8 @@ def _as_one(model: Model, arguments: Arguments, sites: Mapping[str, Site], error
     require_all_rows(sites)
     arrays = _traceable(model, arguments)
     observed = tuple(site.name for site in sites.values() if site.observed)
-    known = arguments.on_device(arrays) if arrays else arguments
-    apart = _Apart(model, known, Rows(1, arrays, observed, None), None)
+    traceable = arguments.on_device(arrays) if arrays else arguments
+    apart = _Apart(model, traceable, Rows(1, arrays, observed, None), None)
     data = {name: np.asarray(arguments.leaves[name])[None] for name in arrays} or {"all data": np.zeros(1)}
 
     def parts(params: Params, row: Row) -> Parts:
@@ -177,8 +178,8 @@ class _Apart:
         model, args, kwargs = self._run(data, seed)
         latent = {name: value for name, value in self._constrained(params, data).items() if name in params}
         inner = handlers.block(handlers.substitute(model, data=latent), expose=list(self._rows.sites))
-        found: Parts = compute_log_probs(inner, args, kwargs, {})[0]
-        return found
+        log_densities: Parts = compute_log_probs(inner, args, kwargs, {})[0]
+        return log_densities
 
     def log_prior(self, params: Params) -> jax.Array:
         """All that belongs to no row."""
@@ -218,12 +219,12 @@ class _Apart:
         import jax
 
         try:
-            found = jax.vmap(lambda key: self._unconstrained(key, lambda model: model))(
+            draws = jax.vmap(lambda key: self._unconstrained(key, lambda model: model))(
                 jax.random.split(jax.random.PRNGKey(0), DRAWN)
             )
         except NotImplementedError:
             return None
-        return {name: np.asarray(found[name]) for name in init}
+        return {name: np.asarray(draws[name]) for name in init}
 
     def _unconstrained(self, seed: Tree, drawn: Callable[[Model], Model]) -> Params:
         """The parameters of one run of the model without what belongs to rows, its statements drawn so."""
@@ -233,8 +234,8 @@ class _Apart:
         model, args, kwargs = self._outside(seed)
         sites = handlers.trace(drawn(model)).get_trace(*args, **kwargs).items()
         latent = {name: site["value"] for name, site in sites if site["type"] == "sample" and not site["is_observed"]}
-        found: Params = unconstrain_fn(model, args, kwargs, latent)
-        return found
+        params: Params = unconstrain_fn(model, args, kwargs, latent)
+        return params
 
     def own(self, data: Mapping[str, Tree]) -> Own:
         """NumPyro's density of all these rows together: by observed site, and the whole.
@@ -266,8 +267,10 @@ class _Apart:
             return {name: one[name] for name in same}, {name: every[name] for name in same}
 
         *_, last = points(init)
-        found, expected = both(last, data)
-        return {name for name in same if name in init or np.allclose(found[name], expected[name], 1e-9, 1e-12)}
+        with_one_row, with_all_rows = both(last, data)
+        return {
+            name for name in same if name in init or np.allclose(with_one_row[name], with_all_rows[name], 1e-9, 1e-12)
+        }
 
     def _outside(self, seed: Tree = 0) -> tuple[Model, tuple[Tree, ...], dict[str, Tree]]:
         """The model without what belongs to rows."""
@@ -316,14 +319,14 @@ def _one_row(arrays: Iterable[str]) -> Iterator[None]:
         raise NotByRowsError(
             "it looks at the numbers in its rows while it runs",
             "one that takes its rows as numbers still unknown",
-            f"one that looks at them ({_line(error)})",
+            f"one that looks at them ({first_line(error)})",
             "compute what it looks for outside, and give it to the model as an argument",
         ) from error
     except (TypeError, ValueError, IndexError, AssertionError) as error:
         raise NotByRowsError(
             "it cannot be run on a single row",
             "one that can be run on a single row",
-            _line(error),
+            first_line(error),
             f"it was given one row of each of {', '.join(arrays)}; rows that are not among the model's "
             "arguments, and numbers of rows that are written into it, have to become arguments",
         ) from error
@@ -351,7 +354,3 @@ def _spread(data: Mapping[str, Tree], count: int) -> dict[str, Tree]:
     """Some of the rows, from first to last."""
     chosen = np.linspace(0, count - 1, _CHECKED_ROWS).astype(np.int64)
     return {name: value[chosen] for name, value in data.items()}
-
-
-def _line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0].rstrip(".")

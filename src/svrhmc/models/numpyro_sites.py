@@ -5,16 +5,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from svrhmc.core.errors import requirement
 from svrhmc.core.jax import Tree
-from svrhmc.models.description import NotByRowsError
-
-if TYPE_CHECKING:
-    pass
+from svrhmc.models.description import NotByRowsError, first_line
 
 Model = Callable[..., object]  # a function of NumPyro's primitives
 
@@ -42,13 +38,13 @@ class Arguments:
         for (kind, first, *rest), leaf in paths:
             place = first.idx if kind.idx == 0 else first.key
             name = positional[place] if kind.idx == 0 and place < len(positional) else str(place)
-            told = name + jax.tree_util.keystr(tuple(rest))
+            label = name + jax.tree_util.keystr(tuple(rest))
             array = (
                 np.asarray(leaf)
                 if hasattr(leaf, "__array__") and not isinstance(leaf, jax.Array | np.generic)
                 else leaf
             )
-            leaves[told if told not in leaves else f"{told} {len(leaves)}"] = array
+            leaves[label if label not in leaves else f"{label} {len(leaves)}"] = array
         return cls(leaves, structure)
 
     def called(self, model: Model, arrays: Mapping[str, Tree]) -> tuple[Model, tuple[Tree, ...], dict[str, Tree]]:
@@ -91,7 +87,7 @@ def sites_of(model: Model, arguments: Arguments, arrays: Mapping[str, Tree]) -> 
     from numpyro import handlers
     from numpyro.infer import init_to_median
 
-    found: dict[str, Site] = {}
+    sites: dict[str, Site] = {}
 
     def look(arrays: Mapping[str, Tree]) -> None:
         started = handlers.substitute(handlers.seed(model, 0), substitute_fn=init_to_median())
@@ -104,10 +100,10 @@ def sites_of(model: Model, arguments: Arguments, arrays: Mapping[str, Tree]) -> 
             discrete = sampled and not site["is_observed"] and bool(site["fn"].support.is_discrete)
             plates = tuple(frame.name for frame in site.get("cond_indep_stack", ()))
             size, taken = (int(site["args"][0]), len(site["value"])) if kind == "plate" else (0, 0)
-            found[name] = Site(name, kind, sampled and site["is_observed"], discrete, shape, batch, plates, size, taken)
+            sites[name] = Site(name, kind, sampled and site["is_observed"], discrete, shape, batch, plates, size, taken)
 
     jax.eval_shape(look, dict(arrays))
-    return found
+    return sites
 
 
 def first_look(model: Model, arguments: Arguments) -> dict[str, Site]:
@@ -119,9 +115,8 @@ def first_look(model: Model, arguments: Arguments) -> dict[str, Site]:
     except jax.errors.JAXTypeError:
         return sites_of(model, arguments, {})
     except Exception as error:
-        words = str(error).strip().splitlines() or ["it says nothing"]
-        told = f"{type(error).__name__}: {words[0][:200]}"
-        raise requirement("model", "one that runs with these arguments", told) from error
+        reason = f"{type(error).__name__}: {first_line(error)}"
+        raise requirement("model", "one that runs with these arguments", reason) from error
 
 
 def require_sampled(sites: Mapping[str, Site]) -> None:

@@ -31,7 +31,7 @@ _SECTIONS = 32
 _USED = 0.8  # of a device's free memory that rows may take: chains need some too
 
 Rows = Tree  # of arrays, the first axes of which are those of row numbers
-Of = Callable[..., Tree]  # a function of some rows, and of what else it is given
+RowFunction = Callable[..., Tree]  # of some rows, and of what else it is given
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,14 +47,14 @@ class Place(ABC):
         """Some rows, by an array of their numbers."""
 
     @abstractmethod
-    def summed(self, data: Tree, of: Of, *given: Tree) -> Tree:
+    def summed(self, data: Tree, function: RowFunction, *given: Tree) -> Tree:
         """What is found of every block of rows, added up in their order. What a program found before has to be given,
-        and not be known to `of` by itself: other devices would not have it.
+        and not be known to the function by itself: other devices would not have it.
         """
 
-    def each(self, data: Tree, of: Of, *given: Tree) -> Tree:
+    def by_row(self, data: Tree, function: RowFunction, *given: Tree) -> Tree:
         """What is found of every row, the numbers of which are the second axis: (chains, n, …)."""
-        return of(self.taken(data, jnp.arange(self.n)), *given)
+        return function(self.taken(data, jnp.arange(self.n)), *given)
 
     @property
     def numbers(self) -> float:
@@ -84,11 +84,11 @@ class OnDevice(Place):
     def taken(self, data: Tree, rows: Tree) -> Rows:
         return jax.tree.map(lambda leaf: leaf[rows], data)
 
-    def summed(self, data: Tree, of: Of, *given: Tree) -> Tree:
-        return _blocks_of(data, self.n, self.block, of, given)
+    def summed(self, data: Tree, function: RowFunction, *given: Tree) -> Tree:
+        return _blocks_of(data, self.n, self.block, function, given)
 
-    def each(self, data: Tree, of: Of, *given: Tree) -> Tree:
-        return of(data, *given)
+    def by_row(self, data: Tree, function: RowFunction, *given: Tree) -> Tree:
+        return function(data, *given)
 
 
 @dataclass(frozen=True)
@@ -129,36 +129,38 @@ class OnDevices(Place):
             return jax.lax.psum(own.astype(jnp.int32), AXIS) > 0
         return jax.lax.psum(own, AXIS)
 
-    def summed(self, data: Tree, of: Of, *given: Tree) -> Tree:
+    def summed(self, data: Tree, function: RowFunction, *given: Tree) -> Tree:
         """Section by section, and what is left."""
-        every = self._sections(data, lambda section, *more: _blocks_of(section, self.size, self.block, of, more), given)
+        every = self._sections(
+            data, lambda section, *more: _blocks_of(section, self.size, self.block, function, more), given
+        )
         total = jax.tree.map(lambda leaf: leaf[0], every)
         total = jax.lax.fori_loop(
             1, self.sections, lambda k, sofar: jax.tree.map(lambda s, leaf: s + leaf[k], sofar, every), total
         )
-        return jax.tree.map(jnp.add, total, of(data[1], *given)) if self._left else total
+        return jax.tree.map(jnp.add, total, function(data[1], *given)) if self._left else total
 
-    def each(self, data: Tree, of: Of, *given: Tree) -> Tree:
+    def by_row(self, data: Tree, function: RowFunction, *given: Tree) -> Tree:
         """Section by section, and what is left."""
 
         def joined(every: Tree) -> Tree:
             chains, _, *rest = every.shape[1:]
             return jnp.moveaxis(every[: self.sections], 0, 1).reshape(chains, -1, *rest)
 
-        sections = jax.tree.map(joined, self._sections(data, of, given))
+        sections = jax.tree.map(joined, self._sections(data, function, given))
         if not self._left:
             return sections
-        return jax.tree.map(lambda one, last: jnp.concatenate([one, last], axis=1), sections, of(data[1], *given))
+        return jax.tree.map(lambda one, last: jnp.concatenate([one, last], axis=1), sections, function(data[1], *given))
 
     @property
     def _left(self) -> int:
         return self.n - self.sections * self.size
 
-    def _sections(self, data: Tree, of: Of, given: tuple[jax.Array, ...]) -> Tree:
+    def _sections(self, data: Tree, function: RowFunction, given: tuple[jax.Array, ...]) -> Tree:
         """What is found of each section, on all devices."""
 
         def mine(some: Tree, *more: Tree) -> Tree:
-            own = jax.lax.map(lambda section: of(section, *more), some)
+            own = jax.lax.map(lambda section: function(section, *more), some)
             return jax.tree.map(lambda leaf: jax.lax.all_gather(leaf, AXIS, tiled=True), own)
 
         return self._everywhere(mine, data[0], *given)
@@ -169,14 +171,14 @@ class OnDevices(Place):
         def whole(cut: Tree, left: Tree) -> Tree:
             return jnp.concatenate([cut[: self.sections].reshape(-1, *left.shape[1:]), left])
 
-        made = jax.jit(lambda parts: jax.tree.map(whole, *parts), out_shardings=sharding(self.mesh, False))
-        return OnDevice(self.n, self.row, self.block), made(data)
+        copy = jax.jit(lambda parts: jax.tree.map(whole, *parts), out_shardings=sharding(self.mesh, False))
+        return OnDevice(self.n, self.row, self.block), copy(data)
 
-    def _everywhere(self, function: Of, cut: Tree, *given: Tree) -> Tree:
+    def _everywhere(self, function: RowFunction, cut: Tree, *given: Tree) -> Tree:
         """What a function of a device's own sections gives, which is the same for all."""
         specs = PartitionSpec(AXIS), *(PartitionSpec() for _ in given)
-        made = jax.shard_map(function, mesh=self.mesh, in_specs=specs, out_specs=PartitionSpec(), check_vma=False)
-        return made(cut, *given)
+        mapped = jax.shard_map(function, mesh=self.mesh, in_specs=specs, out_specs=PartitionSpec(), check_vma=False)
+        return mapped(cut, *given)
 
     def host(self, data: Tree) -> list[Values]:
         pairs = zip(*(jax.tree.leaves(part) for part in data), strict=True)
@@ -210,7 +212,7 @@ class OnHost(Place):
 
         return jax.tree.map(of_leaf, self.leaves, self.row)
 
-    def summed(self, data: Tree, of: Of, *given: Tree) -> Tree:
+    def summed(self, data: Tree, function: RowFunction, *given: Tree) -> Tree:
         """Block by block, each read when it is its turn."""
 
         def block(number: jax.Array | int, size: int) -> Tree:
@@ -219,7 +221,7 @@ class OnHost(Place):
                 some = slice(first, first + size)
                 return jax.tree.map(lambda leaf, one: np.asarray(leaf[some], one.dtype), self.leaves, self.row)
 
-            return of(self._asked(read, (size,), number), *given)
+            return function(self._asked(read, (size,), number), *given)
 
         return _by_blocks(self.n, self.block, block)
 
@@ -314,26 +316,28 @@ def _cut(rows: Rows, first: jax.Array | int, size: int) -> Rows:
     return jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, first, size), rows)
 
 
-def grouped(of: Of) -> Of:
+def grouped(function: RowFunction) -> RowFunction:
     """The same of some rows; on devices that do much at once, of groups of them side by side, and then added."""
 
     def in_groups(rows: Rows, *given: Tree) -> Tree:
         size = len(jax.tree.leaves(rows)[0])
         whole = size // _GROUP * _GROUP
         if jax.default_backend() not in _WIDE or whole <= _GROUP:
-            return of(rows, *given)
+            return function(rows, *given)
         groups = jax.tree.map(lambda leaf: leaf[:whole].reshape(-1, _GROUP, *leaf.shape[1:]), rows)
-        total = jax.tree.map(lambda one: one.sum(axis=0), jax.vmap(lambda group: of(group, *given))(groups))
-        return jax.tree.map(jnp.add, total, of(_cut(rows, whole, size - whole), *given)) if whole < size else total
+        total = jax.tree.map(lambda one: one.sum(axis=0), jax.vmap(lambda group: function(group, *given))(groups))
+        return (
+            jax.tree.map(jnp.add, total, function(_cut(rows, whole, size - whole), *given)) if whole < size else total
+        )
 
     return in_groups
 
 
-def _blocks_of(rows: Rows, n: int, block: int, of: Of, given: tuple[jax.Array, ...]) -> Tree:
+def _blocks_of(rows: Rows, n: int, block: int, function: RowFunction, given: tuple[jax.Array, ...]) -> Tree:
     """What is found of rows that are at hand, block by block."""
     if block >= n:
-        return of(rows, *given)
-    return _by_blocks(n, block, lambda k, size: of(_cut(rows, k * block, size), *given))
+        return function(rows, *given)
+    return _by_blocks(n, block, lambda k, size: function(_cut(rows, k * block, size), *given))
 
 
 def _by_blocks(n: int, block: int, of_block: Callable[[jax.Array | int, int], Tree]) -> Tree:

@@ -30,6 +30,7 @@ from svrhmc.models.description import (
     Params,
     Parts,
     Row,
+    first_line,
     needed,
     nudged,
     require_sum,
@@ -71,14 +72,14 @@ def _by_rows(
     init = nudged(_start(model), own)
     translate, jnp = _translator(), load().numpy
     with scope(), _cutting(rows.count, init):
-        each = translate([*model.value_vars, *rows.inputs], [term.sum() for term in rows.cut(inside.values())])
+        row_terms = translate([*model.value_vars, *rows.inputs], [term.sum() for term in rows.cut(inside.values())])
         log_prior, constrain = _functions(model, translate, outside, quantities)
         data = dict(zip(rows.names, rows.arrays, strict=True))
 
         def parts(params: Params, row: Row) -> Parts:
             values = [params[name] for name in names]
             one = [jnp.asarray(row[name], _wide(data[name].dtype))[None] for name in data]
-            return dict(zip(inside, each(*values, *one), strict=True))
+            return dict(zip(inside, row_terms(*values, *one), strict=True))
 
         load().eval_shape(parts, init, {name: array[0] for name, array in data.items()})
     with scope():
@@ -136,8 +137,8 @@ def _functions(
 
 def _terms(model: pymc.Model, variables: Sequence[Graph]) -> dict[str, Graph]:
     """The log density of some variables, entry by entry."""
-    found = model.logp(vars=list(variables), sum=False) if variables else []
-    return {variable.name: term for variable, term in zip(variables, found, strict=True)}
+    log_densities = model.logp(vars=list(variables), sum=False) if variables else []
+    return {variable.name: term for variable, term in zip(variables, log_densities, strict=True)}
 
 
 def _require_sampled(model: pymc.Model, terms: Sequence[Graph]) -> None:
@@ -155,7 +156,7 @@ def _require_sampled(model: pymc.Model, terms: Sequence[Graph]) -> None:
     if not model.free_RVs:
         raise requirement("model", "one with parameters", "none")
     scaled = [rv.name for rv in model.observed_RVs if isinstance(rv.owner.op, MinibatchRandomVariable)]
-    if scaled or any(isinstance(each.type, RandomType) for each in graph_inputs(terms)):
+    if scaled or any(isinstance(source.type, RandomType) for source in graph_inputs(terms)):
         raise requirement(
             "model",
             "given all of its rows, each counted once",
@@ -176,8 +177,8 @@ def _require_no_imputed(model: pymc.Model) -> None:
 
 def _count(model: pymc.Model, observed: str | None) -> int:
     """How many rows there are: the length of the observed variables."""
-    found = {variable.name: np.shape(_value(model.rvs_to_values[variable])) for variable in model.observed_RVs}
-    lengths = {name: shape[0] for name, shape in found.items() if shape}
+    shapes = {variable.name: np.shape(_value(model.rvs_to_values[variable])) for variable in model.observed_RVs}
+    lengths = {name: shape[0] for name, shape in shapes.items() if shape}
     if not lengths:
         why = "give observed= to a variable with rows"
         raise NotByRowsError("it has no observed array", "a sum over rows", "no observed array", why)
@@ -214,7 +215,7 @@ class _Rows:
             value = _value(source)
             value = value.reshape(value.shape[axis:])
             same = (
-                name for name, known in arrays.items() if known.dtype == value.dtype and np.array_equal(known, value)
+                name for name, array in arrays.items() if array.dtype == value.dtype and np.array_equal(array, value)
             )
             name = next(same, None)
             if name is None:
@@ -243,18 +244,18 @@ class _Rows:
         from pytensor.tensor.basic import Alloc
         from pytensor.tensor.shape import Reshape, SpecifyShape
 
-        found = {}
+        ones = {}
         for node in {variable.owner for variable in ancestors(graphs) if variable.owner is not None}:
             sizes = node.inputs[1:] if isinstance(node.op, Alloc | Reshape | SpecifyShape) else ()
             for size in sizes:
                 inputs = list(graph_inputs([size]))
-                if all(map(_is_known, inputs)) and not any(each in self.replaced for each in inputs):
+                if all(map(_is_known, inputs)) and not any(source in self.replaced for source in inputs):
                     value = np.array(_value(size))
                     place = _first_long(value.flat, self.count)
                     if place is not None:
                         value.flat[place] = 1
-                        found[size] = constant(value, dtype=size.type.dtype)
-        return found
+                        ones[size] = constant(value, dtype=size.type.dtype)
+        return ones
 
 
 def _rebuilt(graphs: Sequence[Graph], replaced: Mapping[Graph, Graph]) -> list[Graph]:
@@ -268,24 +269,24 @@ def _rebuilt(graphs: Sequence[Graph], replaced: Mapping[Graph, Graph]) -> list[G
     from pytensor.graph.traversal import toposort
     from pytensor.tensor import constant
 
-    known, fixed = dict(replaced), set[Graph]()
+    rebuilt, fixed = dict(replaced), set[Graph]()
 
-    def is_fixed(each: Graph) -> bool:
-        return each in fixed or (isinstance(each, Constant) and each not in replaced)
+    def is_fixed(variable: Graph) -> bool:
+        return variable in fixed or (isinstance(variable, Constant) and variable not in replaced)
 
     for node in toposort(list(graphs)):
         if all(map(is_fixed, node.inputs)):
             fixed.update(set(node.outputs) - replaced.keys())
             continue
-        for each in node.inputs:
-            if is_fixed(each) and getattr(each.type, "dtype", "") == "float32":
-                known[each] = constant(_value(each), dtype="float64")
-        inputs = [known.get(each, each) for each in node.inputs]
+        for variable in node.inputs:
+            if is_fixed(variable) and getattr(variable.type, "dtype", "") == "float32":
+                rebuilt[variable] = constant(_value(variable), dtype="float64")
+        inputs = [rebuilt.get(variable, variable) for variable in node.inputs]
         if inputs != node.inputs or _is_erfcx(node):
-            made = [_erfcx(*inputs)] if _is_erfcx(node) else node.op.make_node(*inputs).outputs
-            for old, new in zip(node.outputs, made, strict=True):
-                known.setdefault(old, new)
-    return [known.get(graph, graph) for graph in graphs]
+            outputs = [_erfcx(*inputs)] if _is_erfcx(node) else node.op.make_node(*inputs).outputs
+            for old, new in zip(node.outputs, outputs, strict=True):
+                rebuilt.setdefault(old, new)
+    return [rebuilt.get(graph, graph) for graph in graphs]
 
 
 def _wide(dtype: npt.DTypeLike) -> str:
@@ -351,15 +352,17 @@ def _value(graph: Graph) -> Tree:
         return graph.data
     if isinstance(graph, SharedVariable):
         return graph.get_value(borrow=True)
-    shared = {each: constant(each.get_value()) for each in graph_inputs([graph]) if isinstance(each, SharedVariable)}
+    shared = {
+        source: constant(source.get_value()) for source in graph_inputs([graph]) if isinstance(source, SharedVariable)
+    }
     return constant_fold(clone_replace([graph], shared))[0]
 
 
 def _quantities(model: pymc.Model, rows: _Rows | None) -> dict[str, Graph]:
     """The parameters as the model has them, and what is derived from them without rows; without any rows, all."""
     variables = [*model.free_RVs, *model.deterministics]
-    found = zip(variables, model.replace_rvs_by_values(variables), strict=True)
-    return {variable.name: graph for variable, graph in found if rows is None or not rows.within(graph)}
+    pairs = zip(variables, model.replace_rvs_by_values(variables), strict=True)
+    return {variable.name: graph for variable, graph in pairs if rows is None or not rows.within(graph)}
 
 
 def _start(model: pymc.Model) -> Params:
@@ -380,8 +383,8 @@ def _own(model: pymc.Model, inside: Mapping[str, Graph]) -> Own:
     function = model.compile_fn(outputs, inputs=model.value_vars, mode="FAST_COMPILE", on_unused_input="ignore")
 
     def own(params: Params) -> tuple[Parts, jax.Array]:
-        *each, whole = function(params)
-        return dict(zip(inside, each, strict=True)), whole
+        *sums, whole = function(params)
+        return dict(zip(inside, sums, strict=True)), whole
 
     return own
 
@@ -407,10 +410,9 @@ def _cutting(count: int, init: Params) -> Iterator[None]:
     try:
         yield
     except (TypeError, ValueError, IndexError, NotImplementedError) as error:
-        told = str(error).strip().split("\n")[0].rstrip(".")
         own = [name for name, value in init.items() if np.ndim(value) and len(value) == count]
         reason = f"every row has a {own[0]!r} of its own" if own else "it cannot be cut to a single row"
-        raise NotByRowsError(reason, "one that can be cut to a single row", told, _advice(own)) from error
+        raise NotByRowsError(reason, "one that can be cut to a single row", first_line(error), _advice(own)) from error
 
 
 @contextmanager
@@ -419,9 +421,8 @@ def _translating() -> Iterator[None]:
     try:
         yield
     except (TypeError, ValueError, IndexError, NotImplementedError) as error:
-        told = str(error).strip().split("\n")[0].rstrip(".")
         why = "write it with operations that PyMC's translation to JAX knows"
-        raise requirement("model", "one that PyMC can translate to JAX", told, why) from error
+        raise requirement("model", "one that PyMC can translate to JAX", first_line(error), why) from error
 
 
 def _advice(own: Sequence[str]) -> str:

@@ -13,6 +13,7 @@ from svrhmc.core.arrays import Array, Indices, Reals
 from svrhmc.core.errors import requirement
 from svrhmc.core.jax import Tree
 from svrhmc.core.jit import program
+from svrhmc.models.description import first_line
 
 Result = TypeVar("Result")
 _SOME = 256  # rows with which a sum over halves is compared with the whole
@@ -55,8 +56,8 @@ def rows(data: Tree) -> int:
             raise requirement(f"data: {name}", "an array with one entry for each row", "a single number", why)
         sizes[name] = array.shape[0]
     if len(set(sizes.values())) > 1:
-        told = ", ".join(f"{name} has {size:,}" for name, size in sizes.items())
-        raise requirement("data", "arrays with the same number of rows", told)
+        in_words = ", ".join(f"{name} has {size:,}" for name, size in sizes.items())
+        raise requirement("data", "arrays with the same number of rows", in_words)
     n = int(next(iter(sizes.values())))
     if n == 0:
         raise requirement("data", "at least one row", "none")
@@ -116,10 +117,10 @@ def traced(name: str, shape: str, function: Callable[..., Tree], *args: Tree) ->
         raise requirement(name, "a function that JAX can trace", "a branch on a traced value", why) from None
     except (jax.errors.TracerArrayConversionError, jax.errors.ConcretizationTypeError) as error:
         why = "use jax.numpy where it uses numpy, and no float() or int() of a traced value"
-        raise requirement(name, "a function that JAX can trace", _first_line(error), why) from error
+        raise requirement(name, "a function that JAX can trace", first_line(error), why) from error
     except Exception as error:
-        found = f"{type(error).__name__}: {_first_line(error)}"
-        raise requirement(f"{name}{shape}", "a function that runs on `init` and on rows of `data`", found) from error
+        got = f"{type(error).__name__}: {first_line(error)}"
+        raise requirement(f"{name}{shape}", "a function that runs on `init` and on rows of `data`", got) from error
 
 
 def scalar(name: str, value: Tree) -> None:
@@ -179,7 +180,7 @@ def differentiated(compute: Callable[[], Result], often: str = "once") -> Result
     try:
         return compute()
     except (ValueError, TypeError, NotImplementedError) as error:
-        got = f"{type(error).__name__}: {_first_line(error)}"
+        got = f"{type(error).__name__}: {first_line(error)}"
         allowed = f"a function that JAX can differentiate{' twice' if often == 'twice' else ''}"
         why = "write the rule for its derivative in operations of JAX, not as a callback" if often == "twice" else ""
         raise requirement("log_likelihood", allowed, got, why) from error
@@ -226,7 +227,3 @@ def _in_words(value: Tree) -> str:
     if hasattr(value, "shape"):
         return f"an array of shape {tuple(value.shape)} and dtype {value.dtype}"
     return f"{type(value).__name__}"
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0][:200].rstrip(".") if str(error).strip() else type(error).__name__

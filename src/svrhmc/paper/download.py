@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
+from svrhmc.core.code_cache import user_caches
 from svrhmc.core.errors import DataError, requirement
 from svrhmc.core.storage import write_bytes
 from svrhmc.core.version import VERSION
@@ -38,19 +39,10 @@ _DEEPEST = 4  # archives within archives; a publisher needs two
 
 
 def cache_folder() -> Path:
-    """Where downloads and parsed tables are kept: SVRHMC_CACHE, $XDG_CACHE_HOME/svrhmc or ~/.cache/svrhmc.
-
-    An empty variable counts as unset, and so does a relative XDG_CACHE_HOME, as its standard says.
-    """
-    own, shared = os.environ.get("SVRHMC_CACHE"), os.environ.get("XDG_CACHE_HOME")
-    if own:
-        return Path(own)
-    if shared and Path(shared).is_absolute():
-        return Path(shared) / "svrhmc"
-    try:
-        return Path.home() / ".cache" / "svrhmc"
-    except RuntimeError:
-        raise DataError("there is no home folder to keep downloads in: set SVRHMC_CACHE to a folder.") from None
+    """Where downloads and parsed tables are kept."""
+    for folder in user_caches():
+        return folder
+    raise DataError("there is no home folder to keep downloads in: set SVRHMC_CACHE to a folder.")
 
 
 def file_name(url: str) -> str:

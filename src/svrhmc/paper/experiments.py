@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,9 +13,6 @@ from svrhmc.paper.data import load
 from svrhmc.paper.journal import Pieces, resumable
 from svrhmc.paper.regression import Choice, Work, error_of, experiment, grid, posterior, split_of
 from svrhmc.paper.settings import Result, Settings
-
-if TYPE_CHECKING:
-    pass
 
 
 @resumable

@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,10 +16,7 @@ from svrhmc.paper.settings import Result, Settings, panel_name
 from svrhmc.paper.synthetic import COUNTS
 from svrhmc.samplers import LABELS
 
-if TYPE_CHECKING:
-    pass
-
-_HOW = {"passes": "gradients evaluated", "paper_passes": "the paper's count"}
+_COUNTED = {"passes": "gradients evaluated", "paper_passes": "the paper's count"}
 
 
 def figure1(results: Results, settings: Settings, out: Path, claims: Claims) -> list[Block]:
@@ -148,7 +144,7 @@ def _claims(panels: list[_Panel], section: Settings, limits: Settings) -> Iterat
     )
     common = [panel for panel in panels if panel.spread == 0]
     levels = " and ".join(f"{level:g}" for level in section["thresholds"])
-    for largest, (count, how) in itertools.product(limits["small"], _HOW.items()):
+    for largest, (count, in_words) in itertools.product(limits["small"], _COUNTED.items()):
         small = [panel for panel in common if panel.n <= largest]
         lost = [
             f"d = {panel.dim}, n = {panel.n}, W₂ = {level:g} ({LABELS[panel.first(level, count)]})"
@@ -158,7 +154,7 @@ def _claims(panels: list[_Panel], section: Settings, limits: Settings) -> Iterat
         ]
         yield Claim(
             PAPER,
-            f"Figure 1: SVR-HMC is the best of the three when n is not large (read as n ≤ {largest:g}; {how})",
+            f"Figure 1: SVR-HMC is the best of the three when n is not large (read as n ≤ {largest:g}; {in_words})",
             f"fewest passes to W₂ = {levels} in every such panel",
             yes(not lost),
             "another is first in " + "; ".join(lost) if lost else f"first in all {len(small)} panels",

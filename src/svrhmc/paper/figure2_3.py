@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,9 +17,6 @@ from svrhmc.paper.figures import draw_paths
 from svrhmc.paper.regression import at_edge
 from svrhmc.paper.settings import Result, Settings
 from svrhmc.samplers import LABELS
-
-if TYPE_CHECKING:
-    pass
 
 
 def figure2(results: Results, settings: Settings, out: Path, claims: Claims) -> list[Block]:

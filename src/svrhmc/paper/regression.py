@@ -157,17 +157,17 @@ def split_of(settings: Settings, name: str, table: Table, seed: int) -> Split:
     Of linear regression, features and target have mean 0 and deviation 1 over the training rows.
     """
     logistic = "preparation" in settings
-    how: Settings = settings["preparation"][name] if logistic else {"scale": "standard", "intercept": False}
+    preparation: Settings = settings["preparation"][name] if logistic else {"scale": "standard", "intercept": False}
     if table.test is not None:
         split = Split(table.X, table.y, *table.test, logistic)
     else:
-        train = how["train"] if logistic else round(settings["train"] * table.n)
-        order = np.random.default_rng(how.get("split_seed", seed)).permutation(table.n)
+        train = preparation["train"] if logistic else round(settings["train"] * table.n)
+        order = np.random.default_rng(preparation.get("split_seed", seed)).permutation(table.n)
         split = _divided(table.X, table.y, order[:train], order[train:], logistic)
     if not logistic:
         mean, deviation = split.y.mean(), split.y.std()
         split = replace(split, y=(split.y - mean) / deviation, y_test=(split.y_test - mean) / deviation)
-    return _prepared(split, how["scale"], how["intercept"])
+    return _prepared(split, preparation["scale"], preparation["intercept"])
 
 
 def _one_split(settings: Settings, name: str, table: Table) -> bool:

@@ -8,7 +8,6 @@ at the distances that the claims are about, and beyond, to where such a step set
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,9 +21,6 @@ from svrhmc.paper.settings import Result, Settings
 from svrhmc.samplers import METHODS, Sampler
 from svrhmc.theory.moments import Chain, law_of
 from svrhmc.theory.quadratic import Quadratic
-
-if TYPE_CHECKING:
-    pass
 
 COUNTS = ("passes", "paper_passes")  # gradients evaluated; the paper's count: one for an inner step instead of two
 

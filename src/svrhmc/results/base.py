@@ -52,6 +52,7 @@ class Fitted(Protocol):
     checked_rows: int
     group_effects: GroupEffects | None
     shrinkage: Shrinkage | None
+    imputed: Any  # `Imputations`, or None
     fitted_rows: int
     fitted_at: str
     _target: FiniteSum | None

@@ -33,7 +33,9 @@ from svrhmc.results.checks import misfits
 from svrhmc.results.effects import Effects, FittedRows, effects_of
 from svrhmc.results.export import export
 from svrhmc.results.groups import Compared, GroupLevels, Quantities, contrasts_of, levels_of, variances_of
+from svrhmc.results.imputations import Imputations, imputations_of
 from svrhmc.results.loo import Loo, loo_of
+from svrhmc.results.onnx import to_onnx
 from svrhmc.results.plots import forest
 from svrhmc.results.predict import (
     Block,
@@ -108,8 +110,9 @@ class Posterior(Fitted):
     family: its name. gaussian: whether the posterior is known to be. clashes: what in the model contradicts the scale
     of the data, in sentences. misfits: how the model fails to fit the rows (`svrhmc.results.checks`), in sentences,
     from checked_rows of them (0: it was not checked). parameters: as a model states them, where other coordinates were
-    sampled. shrinkage: what a `Horseshoe` did (`inclusion`). fitted_rows, fitted_at: how many rows it was fitted on,
-    and when (UTC); 0 and "" in files of 0.1.0. The target and some rows of its table are there for what needs the
+    sampled. shrinkage: what a `Horseshoe` did (`inclusion`). imputed: where several imputed tables were pooled, what
+    differs between them (`imputations`). fitted_rows, fitted_at: how many rows it was fitted on, and when (UTC); 0 and
+    "" in files of 0.1.0. The target and some rows of its table are there for what needs the
     rows that were fitted; no file keeps them.
     """
 
@@ -144,6 +147,7 @@ class Posterior(Fitted):
     checked_rows: int = 0
     group_effects: GroupEffects | None = None
     shrinkage: Shrinkage | None = None
+    imputed: Imputations | None = None
     fitted_rows: int = 0
     fitted_at: str = ""
     _target: FiniteSum | None = field(default=None, metadata=_IN_MEMORY)
@@ -289,6 +293,13 @@ class Posterior(Fitted):
         and how many coefficients that amounts to (`svrhmc.results.shrinkage`).
         """
         return inclusion_of(self, level)
+
+    def imputations(self) -> Summary:
+        """Where `fit` was given a list of imputed tables: of each coefficient the standard deviations within tables
+        and between them, the share of the information that is missing, and how far off its mean is because tables are
+        few (`svrhmc.results.imputations`).
+        """
+        return imputations_of(self)
 
     def draws_frame(self) -> pandas.DataFrame:
         """The draws as a pandas data frame, with the columns chain and draw and one for each coefficient."""
@@ -489,6 +500,9 @@ class Posterior(Fitted):
         """The rows that were fitted."""
         form = self.form
         if form is None:
+            if self.imputed is not None:
+                why = "the rows of imputed tables have no likelihood together; fit one of the tables by itself"
+                raise requirement("the posterior", "that of a single table", f"{self.imputed.count} pooled", why)
             if self._target is not None:
                 raise no_rows("to have a likelihood of each")
             why = "no file keeps the rows; fit again, or keep the posterior in memory"
@@ -535,6 +549,23 @@ class Posterior(Fitted):
         'WITH svrhmc_columns AS ('
         """
         return to_sql(self, dialect, table, level)
+
+    def to_onnx(self, path: str | Path | None = None, level: float = 0.9) -> bytes:
+        """The model as an ONNX graph in float64, for onnxruntime and the like, with the columns and the missing values
+        of `to_sql` (`svrhmc.results.onnx`). Each column of the table is an input of one number (float64) or text for
+        each row; `predicted_linear`, `predicted_linear_sd`, `predicted_mean`, `predicted_lower` and `predicted_upper`
+        are outputs.
+
+        path: where to write it, besides; None: nowhere. level: of the interval.
+
+        >>> from svrhmc.fitting import regress
+        >>> posterior = regress([[1.0], [2.0], [3.0], [4.0]], [301.0, 302.0, 303.5, 303.9], names=["dose"])
+        >>> import onnxruntime
+        >>> session = onnxruntime.InferenceSession(posterior.to_onnx())
+        >>> session.run(["predicted_mean"], {"dose": np.array([2.5])})[0].round(4)
+        array([302.6])
+        """
+        return to_onnx(self, path, level)
 
     def report(self, path: str | Path, **told: Any) -> Path:
         """Write a report on it, one HTML file, with the keywords of `svrhmc.report`."""

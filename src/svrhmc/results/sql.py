@@ -28,6 +28,7 @@ class Dialect:
     is_nan: str  # of {x}
     text: str
     escape: str = "'"  # what stands before a quote in a text
+    step: str = "AS"  # before a step of the query whose columns are computed once, however often they are used
 
     def name(self, name: str) -> str:
         """The name of a column or table."""
@@ -56,7 +57,7 @@ class Dialect:
 
 DIALECTS = {
     "duckdb": Dialect('"', "DOUBLE", "isnan({x})", "VARCHAR"),
-    "postgresql": Dialect('"', "DOUBLE PRECISION", "{x} = 'NaN'::DOUBLE PRECISION", "TEXT"),
+    "postgresql": Dialect('"', "DOUBLE PRECISION", "{x} = 'NaN'::DOUBLE PRECISION", "TEXT", step="AS MATERIALIZED"),
     "bigquery": Dialect("`", "FLOAT64", "IS_NAN({x})", "STRING", "\\"),
 }
 _GUARDED = {"log": "CASE WHEN {x} > 0 THEN LN({x}) END", "sqrt": "CASE WHEN {x} >= 0 THEN SQRT({x}) END"}
@@ -200,10 +201,10 @@ def to_sql(posterior: Fitted, dialect: str, table: str, level: float) -> str:
     inside = ["svrhmc_usable", *(f"svrhmc_{j}" for j in range(len(phi)))]
     inside += [f"svrhmc_z{g}_{j}" for g, group in enumerate(groups) for j in range(len(group["varying"]))]
     return "\n".join([
-        "WITH svrhmc_columns AS (",
+        f"WITH svrhmc_columns {write.dialect.step} (",
         f"  SELECT {', '.join(parts)}\n  FROM {write.dialect.name(table)} AS svrhmc_rows\n),",
         *(f"{one}," for one in tables),
-        "svrhmc_predictors AS (",
+        f"svrhmc_predictors {write.dialect.step} (",
         f"  SELECT c.*, CASE WHEN svrhmc_usable THEN {summed([*shift, *means])} END AS predicted_linear,",
         f"  CASE WHEN svrhmc_usable THEN SQRT({variance}) END AS predicted_linear_sd",
         "  FROM svrhmc_columns AS c", *joins, ")",

@@ -18,6 +18,7 @@ from svrhmc.families import FAMILIES
 from svrhmc.families.base import Loss
 from svrhmc.results.base import Fitted
 from svrhmc.results.checks import LOOKED_FOR
+from svrhmc.results.imputations import imputation_notes
 from svrhmc.results.probability import moved
 from svrhmc.results.shrinkage import shrinkage_notes
 from svrhmc.results.smooths import degrees_sentence
@@ -200,6 +201,8 @@ def title(posterior: Fitted) -> str:
     """What was fitted, in one sentence."""
     dim, design, n = len(posterior.mean), posterior.design, posterior.rows
     many = f"{n:,} rows" if n else ""
+    if posterior.imputed is not None:
+        many = f"{posterior.imputed.count} imputed tables of {posterior.fitted_rows:,} rows each"
     if left_out := posterior.left_out:
         many += f" ({left_out:,} of weight 0 left out)"
     if design is None:
@@ -250,6 +253,7 @@ def notes(posterior: Fitted) -> tuple[str, ...]:
         sentences.append(f"Modes: {posterior.modes.brief()} (posterior.modes).")
     sentences += tail_notes(posterior)
     sentences += [*smooth_notes(posterior), *scale_notes(posterior), *_shrinkage(posterior)]
+    sentences += _imputations(posterior)
     if posterior.parameters is not None:
         sentences.append(
             f"Coordinates: the parameters are functions of {len(posterior.mean):,} unconstrained coordinates, which "
@@ -313,6 +317,11 @@ def smooth_notes(posterior: Fitted, level: float = 0.9) -> tuple[str, ...]:
 def _shrinkage(posterior: Fitted) -> tuple[str, ...]:
     """What a shrinking prior did, where there is one."""
     return () if posterior.shrinkage is None else shrinkage_notes(posterior)
+
+
+def _imputations(posterior: Fitted) -> tuple[str, ...]:
+    """What pooling several imputed tables cost, where that was done."""
+    return () if posterior.imputed is None else imputation_notes(posterior)
 
 
 def model_notes(posterior: Fitted) -> tuple[str, ...]:
@@ -421,6 +430,7 @@ def html(posterior: Fitted) -> str:
         *smooth_notes(posterior),
         *scale_notes(posterior),
         *_shrinkage(posterior),
+        *_imputations(posterior),
         *(f"Clash: {clash}" for clash in posterior.clashes),
     )
     return replace(table_of(posterior, 0.9), title=title(posterior), notes=notes)._repr_html_()

@@ -113,7 +113,7 @@ class Rows(ABC):
         """
         shapes = [np.shape(part) for part in zero]
         make: Callable[..., Total] = type(zero)
-        return make(*once(lambda: tuple(function(form, *arguments)), *shapes, of=arguments))
+        return make(*once(lambda: tuple(function(form, *arguments)), *shapes, depends_on=arguments))
 
     @property
     def compiled(self) -> Any:
@@ -226,7 +226,6 @@ class Rows(ABC):
 
     def image_squares(self, factor: Array) -> Array:
         """|Fᵀaᵢ|² of every row in float64, F being zero above its diagonal."""
-
         from svrhmc.kernels import columns
 
         def squares(some: Reals) -> Array:

@@ -71,7 +71,7 @@ def coding_of(data: Partitions, loss: Loss) -> tuple[Coding, Values | None]:
     if loss.outcome not in ("events", "classes"):
         return Coding(loss), None
     reader = data.reader
-    by_partition = data.each(surveyed, [(k, _MOST_CLASSES) for k in range(len(reader.sizes))], "labels")
+    by_partition = data.pass_over(surveyed, [(k, _MOST_CLASSES) for k in range(len(reader.sizes))], "labels")
     filled = [labels for labels in by_partition if labels is None or len(labels)]
     if not filled:
         raise DataError("there are no rows in any partition.")

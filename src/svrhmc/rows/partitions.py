@@ -47,9 +47,11 @@ _REMEMBERED = 2  # passes, besides the last
 _CUSHION = {np.dtype(np.float32): (1 + 1e-3) ** 3, np.dtype(np.float64): (1 + 1e-9) ** 3}  # for rounding of |ã| and u
 
 
-def total_of(parts: Callable[[int], Iterable[Total | None]], count: int, zero: Total, of: Dependence = ()) -> Total:
+def total_of(
+    parts: Callable[[int], Iterable[Total | None]], count: int, zero: Total, depends_on: Dependence = ()
+) -> Total:
     """The sum of what a pass over so many partitions gives, in their order. `zero` is a sum of the same kind, and
-    `of` what the pass depends on.
+    `depends_on` what the pass does.
 
     parts: what the partitions from one of them on give. No more is held, or recorded, than the sum so far.
     """
@@ -62,7 +64,7 @@ def total_of(parts: Callable[[int], Iterable[Total | None]], count: int, zero: T
             filled, total = filled + 1, total + part if filled else part
         return filled, *total, False
 
-    filled, *total = repeat(add, (0.0, *zero), count, of)
+    filled, *total = repeat(add, (0.0, *zero), count, depends_on)
     if not filled:
         raise DataError("there are no rows in any partition.")
     return make(*total)
@@ -74,7 +76,7 @@ def listed(
     pack: Callable[[Part], Packed],
     unpack: Callable[[Packed], Part],
     *shapes: Shape,
-    of: Sequence[Dependence],
+    depends_on: Sequence[Dependence],
 ) -> list[Part]:
     """What so many partitions give, in their order, each recorded as the arrays that `pack` makes of it."""
     source = Ordered(parts)
@@ -82,7 +84,7 @@ def listed(
     def taken(number: int) -> Packed:
         return pack(source.take(number))
 
-    return [unpack(once(partial(taken, k), *shapes, of=of[k])) for k in range(count)]
+    return [unpack(once(partial(taken, k), *shapes, depends_on=depends_on[k])) for k in range(count)]
 
 
 def added(
@@ -367,7 +369,7 @@ class PartitionRows(Rows):
             parts = self._parts(measured, (self.coding, lengths), "lengths of all rows")
             by = np.array([lengths.scale, lengths.radius])
             keys = [(by, lengths.centre)] * len(self.numbers)
-            sums = listed(parts, len(self.numbers), Measured.packed, Measured.unpacked, Whole(), (), of=keys)
+            sums = listed(parts, len(self.numbers), Measured.packed, Measured.unpacked, Whole(), (), depends_on=keys)
         self.count(1.0)
         by_partition = [part for part in sums if part is not None]
         return by_partition if len(by_partition) == len(sums) else None
@@ -386,12 +388,12 @@ class PartitionRows(Rows):
             return Gathered(rows, X, y, offset, weights, q.view(np.uint64), row_of_place)
 
         def parts(first: int) -> Iterator[Gathered]:
-            return self.partitions.each(gathered, arguments[first:], "fetching rows")
+            return self.partitions.pass_over(gathered, arguments[first:], "fetching rows")
 
         shapes = (Whole((ANY,)),) * 3 + packing.shapes
         by = np.zeros(0) if lengths is None else np.array([lengths.scale, lengths.radius])
         keys = [(by, places[k]) for k in wanted]
-        taken = dict(zip(wanted, listed(parts, len(wanted), pack, unpack, *shapes, of=keys), strict=True))
+        taken = dict(zip(wanted, listed(parts, len(wanted), pack, unpack, *shapes, depends_on=keys), strict=True))
         for k, rows in taken.items():
             rows.require_sound(int(self.partitions.reader.sizes[k]), len(places[k]))
         share = sum(int(self.partitions.reader.sizes[k]) for k in wanted) / self.n
@@ -416,14 +418,14 @@ class PartitionRows(Rows):
         arguments, packing = [(k, self.coding, most) for k in sorted(chosen)], Packing(reader)
         some = some_of(
             listed(
-                lambda first: self.partitions.each(
+                lambda first: self.partitions.pass_over(
                     cast(Callable[..., Some], first_rows), arguments[first:], "some rows to start from"
                 ),
                 len(arguments),
                 lambda rows: packing.packed(*rows),
                 packing.unpacked,
                 *packing.shapes,
-                of=[np.array([k, most]) for k, *_ in arguments],
+                depends_on=[np.array([k, most]) for k, *_ in arguments],
             )
         )
         self.passes += len(some.y) / self.n
@@ -439,7 +441,7 @@ class PartitionRows(Rows):
         self, work: Callable[..., Part], arguments: tuple[object, ...], task: str
     ) -> Callable[[int], Iterator[Part]]:
         """What the partitions from one of them on give."""
-        return lambda first: self.partitions.each(work, [(k, *arguments) for k in self.numbers[first:]], task)
+        return lambda first: self.partitions.pass_over(work, [(k, *arguments) for k in self.numbers[first:]], task)
 
     @contextmanager
     def _timed(self) -> Iterator[None]:

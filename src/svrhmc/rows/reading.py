@@ -89,11 +89,11 @@ class Partitions(ABC):
     reader: Reader
 
     @abstractmethod
-    def each(
-        self, work: Callable[..., T], arguments: Sequence[tuple[int, *tuple[object, ...]]], told: str
+    def pass_over(
+        self, work: Callable[..., T], arguments: Sequence[tuple[int, *tuple[object, ...]]], purpose: str
     ) -> Iterator[T]:
         """work(reader, *some) for each of some arguments, by whoever works, in their order and as soon as they are
-        there; `told` names the pass.
+        there; `purpose` names the pass.
         """
 
     @abstractmethod

@@ -268,11 +268,11 @@ class InPartitions(Partitions):
         """The same workers with another reader."""
         return InPartitions(reader, self.workers)
 
-    def each(
-        self, work: Callable[..., T], arguments: Sequence[tuple[int, *tuple[object, ...]]], told: str
+    def pass_over(
+        self, work: Callable[..., T], arguments: Sequence[tuple[int, *tuple[object, ...]]], purpose: str
     ) -> Iterator[T]:
         """One task for each partition."""
-        return each_of(self.workers, self.reader, work, arguments, told)
+        return pass_over(self.workers, self.reader, work, arguments, purpose)
 
 
 class Parted(Protocol):
@@ -282,20 +282,20 @@ class Parted(Protocol):
         """The same with one of them, which has the number 0."""
 
 
-def each_of(
+def pass_over(
     workers: Workers,
     parted: Parted,
     work: Callable[..., T],
     arguments: Sequence[tuple[int, *tuple[object, ...]]],
-    told: str,
+    purpose: str,
 ) -> Iterator[T]:
     """work(one partition, 0, *rest) for each (number, *rest) of some arguments, in their order, as they are there."""
     tasks = ((parted.only(number), 0, *rest) for number, *rest in arguments)
     try:
-        yield from workers.run(work, tasks, lambda done: note(f"{told}, {done} of {len(arguments)} partitions"))
+        yield from workers.run(work, tasks, lambda done: note(f"{purpose}, {done} of {len(arguments)} partitions"))
     except WorkersError as error:
-        raise WorkersError(f"{error} It was in the pass '{told}'. {_GO_ON}") from None
+        raise WorkersError(f"{error} It was in the pass '{purpose}'. {_GO_ON}") from None
     except OSError as error:  # of a file
-        raise DataError(f"{_file_problem(error)} It was in the pass '{told}'. {_GO_ON}") from None
+        raise DataError(f"{_file_problem(error)} It was in the pass '{purpose}'. {_GO_ON}") from None
     finally:
         note("")

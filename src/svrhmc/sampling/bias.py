@@ -35,25 +35,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from svrhmc.checkpoint import Clock, Journal
-from svrhmc.core.arrays import Array, ratio
-from svrhmc.core.deadline import BudgetSpent
+from svrhmc.core.arrays import Array
+from svrhmc.core.deadline import Budget, BudgetSpent
 from svrhmc.core.errors import whole
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.dynamics import IDENTITY, SILENT, Kick, Scheme, StepNoise, pushed, step_noise
 from svrhmc.engines import NONE, Chains, Setup, State, chains, estimates
-from svrhmc.gradients import Full, Gradient
+from svrhmc.gradients import Gradient
 from svrhmc.samplers import Sampler, memory_of
 from svrhmc.sampling import costs
-from svrhmc.sampling.budget import Budget
-from svrhmc.sampling.certificate import Bias, Certificate, Chance, Measured, judge, unknown_bias, unmeasured
+from svrhmc.sampling.certificate import Bias, Certificate, Measured, judge, unmeasured
 from svrhmc.sampling.coordinates import ReportedCoordinates
-from svrhmc.sampling.correction import Corrected, Correction, correction, error_of_mean, stein_bias
-from svrhmc.sampling.drawing import Drawn
+from svrhmc.sampling.correction import Correction, DrawMoments
 from svrhmc.sampling.gradients import FreshGradients
 from svrhmc.whitening.targets import Space
 
@@ -67,7 +65,6 @@ _FIRST_SECONDS, _MOST_SECONDS = 1.0, 30.0  # that the first of them, and all of 
 # The terms that are averaged beside a pair: four of its long chain, the same of its short one, and those of the balance
 _MEAN, _SQUARE, _CORRECTED_MEAN, _CORRECTED_SQUARE = range(4)
 _SHORT, _BALANCE_MEAN, _BALANCE_SD, _TERMS = 4, 8, 9, 10
-_NO_GRADIENTS = "the budget ended before the gradients at the draws were found"
 
 
 class Balance(NamedTuple):
@@ -138,14 +135,14 @@ class OwnEstimates:
 
     def __init__(self, setup: Setup) -> None:
         empty = np.zeros((len(setup.chains), setup.target.dim))
-        self.made: Chains = chains("auto", _with(setup, scheme=_FALL), State(empty, empty))
+        self.chains: Chains = chains("auto", _with(setup, scheme=_FALL), State(empty, empty))
 
     def __call__(self, x: Array, step: int) -> Array:
         """At the states x, as the chains make them in this step."""
-        made = self.made
-        made.state = State(x, np.zeros_like(x), made.state.memory, step)
-        made.extend(1, NONE)
-        return -made.state.v
+        own_chains = self.chains
+        own_chains.state = State(x, np.zeros_like(x), own_chains.state.memory, step)
+        own_chains.extend(1, NONE)
+        return -own_chains.state.v
 
 
 @dataclass(frozen=True)
@@ -213,7 +210,7 @@ class Pairs:
 
     def compile(self) -> None:
         """What the chains' own estimates need."""
-        self.own[1].made.compile()
+        self.own[1].chains.compile()
 
     def averages(self, start: Array, plan: Plan, journal: Journal, name: str, budget: Budget) -> Array:
         """Averages over the used steps (term, pair, dim), from states (pairs, dim) with nearly the sampler's law."""
@@ -226,7 +223,7 @@ class Pairs:
             begin, sums = record.value("step", whole, 1, plan.steps), record.array("sums", sums.shape).copy()
             pairs = [(record.array(f"x{k}", start.shape), record.array(f"v{k}", start.shape)) for k in (0, 1)]
             for k in (0, 1):
-                self.own[k].made.state = State(*pairs[k], memory_of(record, f"m{k}", self.own[k].made))
+                self.own[k].chains.state = State(*pairs[k], memory_of(record, f"m{k}", self.own[k].chains))
         if self.space.at_hand < self.space.n:
             self._expect([step for step in range(begin, plan.steps) if plan.counts(step)])
         for step in range(begin, plan.steps):
@@ -242,8 +239,8 @@ class Pairs:
                     self._collect(sums, pairs, kicked, estimate, step)
             if journal.kept and (clock.due() or step + 1 == plan.steps):
                 arrays = {f"{what}{k}": pairs[k][place] for k in (0, 1) for place, what in enumerate("xv")}
-                kept = {f"m{k}{key}": a for k in (0, 1) for key, a in self.own[k].made.state.memory.items()}
-                journal.put(name, {"step": step + 1, "ledger": budget.said()}, {**arrays, **kept, "sums": sums})
+                kept = {f"m{k}{key}": a for k in (0, 1) for key, a in self.own[k].chains.state.memory.items()}
+                journal.put(name, {"step": step + 1, "ledger": budget.ledger()}, {**arrays, **kept, "sums": sums})
         return sums / plan.collected
 
     def _expect(self, steps: list[int]) -> None:
@@ -276,21 +273,21 @@ class Pairs:
         self, sums: Array, pairs: list[tuple[Array, Array]], kicked: tuple[Array, Array], estimate: Array, step: int
     ) -> None:
         """The terms of one step: raw and corrected ones of both chains, and the balance of the long one."""
-        how = self.reported
-        spread = np.sqrt(how.variances)
+        reported = self.reported
+        spread = np.sqrt(reported.variances)
         fresh = []
         for (z, _), terms in zip(pairs, (sums[:_SHORT], sums[_SHORT:]), strict=True):
-            x, g = how.out(z), estimates(self.fresh, z, step)
+            x, g = reported.out(z), estimates(self.fresh, z, step)
             fresh.append(g)
             away = (x - self.correction.mean) / spread
             terms[_MEAN] += away
             terms[_SQUARE] += away**2
-            mean, square = self.correction.terms(x, how.displace(g))
+            mean, square = self.correction.terms(x, reported.displace(g))
             terms[_CORRECTED_MEAN] += (mean - self.correction.mean) / spread
             terms[_CORRECTED_SQUARE] += square / spread**2
         at_kick = estimates(self.fresh, kicked[0], step)
         z, r, z_kick, v_kick, r_kick, r_own = (
-            how.displace(values) / spread
+            reported.displace(values) / spread
             for values in (
                 pairs[0][0], fresh[0] - pairs[0][0], *kicked, at_kick - kicked[0], estimate - kicked[0],
             )
@@ -302,10 +299,10 @@ class Pairs:
         """From the averages of independent pairs, in units of the whitening's standard deviations; each pair has so
         many effective draws.
         """
-        how, long, short = self.reported, means[:_SHORT], means[_SHORT:]
+        reported, long, short = self.reported, means[:_SHORT], means[_SHORT:]
         centre = short[_MEAN].mean(axis=0)
         squares = [terms[_SQUARE] - 2 * centre * terms[_MEAN] + centre**2 for terms in (long, short)]
-        variance, corrected_variance = squares[1].mean(axis=0), self.correction.variance / how.variances
+        variance, corrected_variance = squares[1].mean(axis=0), self.correction.variance / reported.variances
         halved = (
             _ORDER * (long[_MEAN] - short[_MEAN]) / np.sqrt(variance),
             _ORDER * (squares[0] - squares[1]) / (2 * variance),
@@ -314,14 +311,14 @@ class Pairs:
             _ORDER * (long[_CORRECTED_MEAN] - short[_CORRECTED_MEAN]) / np.sqrt(corrected_variance),
             _ORDER * (long[_CORRECTED_SQUARE] - short[_CORRECTED_SQUARE]) / (2 * corrected_variance),
         )
-        middle = long[_MEAN].mean(axis=0) + (self.correction.mean - how.centre) / np.sqrt(how.variances)
+        middle = long[_MEAN].mean(axis=0) + (self.correction.mean - reported.centre) / np.sqrt(reported.variances)
         off = means[_BALANCE_MEAN]
         balanced = off * np.sqrt(variance), means[_BALANCE_SD] - middle * off / 2  # about the mean, not the mode
         sighted = not self.schemes[0].recorded_at_kick
         return Measured(bias_of(*balanced), bias_of(*halved), bias_of(*corrected), sighted, effective * means.shape[1])
 
 
-def _with(setup: Setup, **parts: Any) -> Setup:
+def _with(setup: Setup, **parts: object) -> Setup:
     """The same with another scheme or recipe."""
     return replace(setup, sampler=replace(setup.sampler, **parts))
 
@@ -339,47 +336,6 @@ def bias_of(mean_terms: Array, half_variance_terms: Array) -> Bias:
         stretch - 1,
         half_variance_terms.std(axis=0, ddof=1) / (root * stretch),
     )
-
-
-@dataclass(frozen=True, eq=False)
-class DrawMoments:
-    """Corrected moments, with what they rest on: states (chain, draw, dim), their gradient, coefficients, errors.
-
-    doubt: why they are not to be used, where a budget ended before they were found.
-    corrected_at: the same states in the user's variables, and WWᵀ∇f there.
-    """
-
-    z: Array
-    gradient: Gradient
-    control: Correction | None
-    corrected: Corrected
-    stein: Bias
-    chance: Chance
-    doubt: str = ""
-    corrected_at: tuple[Array, Array] | None = None
-
-    @classmethod
-    def of(
-        cls, few: Drawn, gradient: Gradient, pulled: Array, variances: Array, effective: Array, one_mode: bool
-    ) -> DrawMoments:
-        """From WWᵀ∇f at some draws, where all of them are worth so many; one_mode: whether it is known that there is
-        one.
-        """
-        control, corrected = correction(few.x, pulled, variances, one_mode)
-        stein = stein_bias(few.x, pulled, variances)
-        errors = ratio(corrected.mean_error, corrected.sd), ratio(corrected.sd_error, corrected.sd)
-        chance = Chance(*errors, float(effective.min()))
-        return cls(few.z, gradient, control, corrected, stein, chance, corrected_at=(few.x, pulled))
-
-    @classmethod
-    def uncorrected(cls, drawn: Drawn) -> DrawMoments:
-        """Those of the draws, where nothing but them is there."""
-        x = drawn.x
-        mean, sd = x.mean(axis=(0, 1)), x.std(axis=(0, 1), ddof=1)
-        mean_error, sd_error = error_of_mean(x), error_of_mean((x - mean) ** 2) / (2 * sd)
-        chance = Chance(mean_error / sd, sd_error / sd, float(drawn.effective.min()))
-        corrected = Corrected(mean, sd, mean_error, sd_error)
-        return cls(drawn.z, Full(), None, corrected, unknown_bias(x.shape[2]), chance, _NO_GRADIENTS)
 
 
 @dataclass(frozen=True, eq=False)

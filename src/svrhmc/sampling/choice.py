@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from svrhmc.core.deadline import Budget
 from svrhmc.core.errors import requirement
 from svrhmc.density.base import FiniteSum
 from svrhmc.dynamics import BAOAB, UBU, Anchored, Dynamics
@@ -18,10 +19,9 @@ from svrhmc.exact.jumps import Regions
 from svrhmc.exact.marginal import MarginalMH
 from svrhmc.families.base import Loss
 from svrhmc.gradients import SVRG, Full, Gradient
-from svrhmc.rows.forms import FunctionsForm, rows_of
+from svrhmc.rows.forms import functions_of, rows_of
 from svrhmc.samplers import Sampler
 from svrhmc.sampling import costs
-from svrhmc.sampling.budget import Budget
 from svrhmc.sampling.gaussianity import Gaussianity
 from svrhmc.sampling.gradients import FreshGradients
 from svrhmc.whitening.targets import Space
@@ -57,23 +57,25 @@ class Choice:
     sampler: Runnable
     why: str
 
-    def halved(self, how: str) -> Choice:
+    def halved(self, outcome: str) -> Choice:
         """Half the step, with the same batches, whose noise then counts half as much."""
         step = self.sampler.dynamics.step_size
         dynamics = replace(self.sampler.dynamics, step_size=step / 2)
-        why = f"{self.why.rstrip('.')}; the step is {step / 2:g}, because a run with {step:g} {how}."
+        why = f"{self.why.rstrip('.')}; the step is {step / 2:g}, because a run with {step:g} {outcome}."
         return Choice(self.method, Sampler(dynamics, self.sampler.gradient), why)
 
-    def instead(self, sampler: Runnable, how: str) -> Choice:
+    def instead(self, sampler: Runnable, outcome: str) -> Choice:
         """Another sampler, or another step, after this one."""
         if sampler.method == self.method:
             step, why = self.sampler.step_size, self.why.rstrip(".")
             if sampler.cycle > self.sampler.cycle:
-                why = f"{why}; some steps are shorter, down to 1/{sampler.cycle}, because a run without those {how}."
+                why = (
+                    f"{why}; some steps are shorter, down to 1/{sampler.cycle}, because a run without those {outcome}."
+                )
             else:
-                why = f"{why}; the step is {sampler.step_size:.2g}, because a run with {step:.2g} {how}."
+                why = f"{why}; the step is {sampler.step_size:.2g}, because a run with {step:.2g} {outcome}."
             return Choice(self.method, sampler, why)
-        return Choice(sampler.method, sampler, f"exact, because a run of {self.method} {how}.")
+        return Choice(sampler.method, sampler, f"exact, because a run of {self.method} {outcome}.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,14 +128,14 @@ class Chooser:
     @property
     def of_functions(self) -> bool:
         """Whether the target is a model of JAX functions."""
-        return isinstance(self.target.form(), FunctionsForm)
+        return functions_of(self.target.form()) is not None
 
     def _full(self) -> SplitHMC:
         """Split HMC, with shorter steps where a tail is long enough to stick in, or the whitening leaves much."""
         if self.gaussianity.long_tails():
             return SplitHMC(*_SHORT)
-        how = self.space.whitening
-        return SplitHMC.for_leftover(how.leftover, how.least_curvature)
+        whitening = self.space.whitening
+        return SplitHMC.for_leftover(whitening.leftover, whitening.least_curvature)
 
     def _subsampling(self) -> SubsampledMH:
         """Independent proposals where tails are no heavier than those they are drawn from, ν: else E[π/ν] may be
@@ -159,8 +161,8 @@ class Chooser:
             why = f"exact, with full gradients, in {_in_words(split)}: nothing else would be faster."
             return Choice("split-hmc", self._full(), why)
         dear = f"would take {_in_words(min(split, subsampled))}" if split < math.inf else f"is not known for {loss}"
-        how = "full gradients" if size is None else f"batches of {size} rows, drawn by importance,"
-        why = f"{how} are enough for the tolerance; an exact sampler {dear}."
+        gradients = "full gradients" if size is None else f"batches of {size} rows, drawn by importance,"
+        why = f"{gradients} are enough for the tolerance; an exact sampler {dear}."
         return Choice("anchored", Sampler(Anchored(1.0, 1.0, 1.0), self._gradient(size)), why)
 
     def _split(self, loss: Loss) -> float:
@@ -228,14 +230,14 @@ class Chooser:
             with np.errstate(invalid="ignore"):
                 R = f - 0.5 * (u * u).sum(axis=1)
                 samplers.append(SplitHMC.for_remainder(R[1:] - R[0]))
-        sampler = min(samplers, key=lambda one: (one.leapfrogs > 1, one.step_size))
+        sampler = min(samplers, key=lambda sampler_of_mode: (sampler_of_mode.leapfrogs > 1, sampler_of_mode.step_size))
         count = f"the {modes.count} modes that were found"
         why = f"exact, with full gradients and jumps between {count}." if method is None else "as asked for."
         return Choice(SplitHMC.method, sampler, why)
 
     def _of_remainder(self) -> SplitHMC:
         """Split HMC as what is not Gaussian asks for it: R = f(z) − f(0) − ½|z|² at some draws of N(0, I)."""
-        z, how = self.fresh.laplace(self.fresh.pilot), self.space.whitening
+        z, whitening = self.fresh.laplace(self.fresh.pilot), self.space.whitening
         z[0] = 0.0
         self.budget.look(1.0 + len(z))
         self.budget.evaluations += float(len(z) * self.space.n)
@@ -245,7 +247,7 @@ class Chooser:
             states = f"nan or inf at {lost.sum()} of {len(z)} states drawn around the mode"
             raise requirement("the gradient", "finite wherever the log posterior is", states, _BRANCH)
         R = f - 0.5 * (z * z).sum(axis=1)
-        return SplitHMC.for_remainder(R[1:] - R[0], how.leftover, how.least_curvature)
+        return SplitHMC.for_remainder(R[1:] - R[0], whitening.leftover, whitening.least_curvature)
 
     def _for_components(self, method: str | None) -> Choice:
         """Long steps where the whitening is that of the curvature at the mode, else short ones; with control variates

@@ -14,7 +14,7 @@ of the coefficients as they are reported.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,12 +22,12 @@ import numpy as np
 
 from svrhmc.checkpoint import Journal
 from svrhmc.core.arrays import Array
+from svrhmc.core.deadline import Budget
 from svrhmc.core.errors import optional, requirement, text
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.density.base import FiniteSum
-from svrhmc.rows.forms import FunctionsForm, rows_of
+from svrhmc.rows.forms import functions_of, rows_of
 from svrhmc.sampling import costs
-from svrhmc.sampling.budget import Budget
 from svrhmc.sampling.correction import Location
 from svrhmc.whitening import LowRankWhitening, Whitening, dense_whitening, whitening
 from svrhmc.whitening.at_mode import whitening_in
@@ -188,9 +188,15 @@ class ReportedCoordinates:
         return self._mapped(z, first, self._whitening.displace, None if units is None else units.linear, into)
 
     @staticmethod
-    def _mapped(z: Array, first: int, whiten: Any, show: Any, into: Array | None = None) -> Array:
+    def _mapped(
+        z: Array,
+        first: int,
+        whiten: Callable[[Array, int], Array],
+        show: Callable[[Array], Array] | None,
+        into: Array | None = None,
+    ) -> Array:
         if z.ndim < 3:
-            x: Array = whiten(z, first)
+            x = whiten(z, first)
             return x if show is None else show(x)
         out = np.empty(z.shape) if into is None else into
         for some in some_draws(z.shape):
@@ -227,7 +233,7 @@ def find_whitening(target: FiniteSum, seed: int, journal: Journal, budget: Budge
     record = journal.get("variables")
     if record is not None:
         budget.restore(record)
-        how = whitening_in(record, target.dim, beside=(_MODES,))
+        whitening_map = whitening_in(record, target.dim, beside=(_MODES,))
         modes, alone = record.array(_MODES, (None, target.dim)), record.value("one mode", optional, text)
         if not len(modes):
             raise record.unusable("it has no mode")
@@ -236,37 +242,37 @@ def find_whitening(target: FiniteSum, seed: int, journal: Journal, budget: Budge
         target.recall_modes(modes, record.value("doubt", text), record.value("starts", text), alone)
     else:
         with journal.recording(_SEARCH, budget):
-            how = _whitening(target, seed, budget)
+            whitening_map = _whitening(target, seed, budget)
             modes = target.modes()
         in_words = {"doubt": target.doubt, "starts": target.mode_starts, "one mode": target.one_mode}
-        settings = {"kind": how.kind, "map": how.said(), "ledger": budget.said(), **in_words}
-        journal.put("variables", settings, {**how.arrays(), _MODES: modes})
+        settings = {"kind": whitening_map.kind, "map": whitening_map.said(), "ledger": budget.ledger(), **in_words}
+        journal.put("variables", settings, {**whitening_map.arrays(), _MODES: modes})
         journal.remove(_SEARCH)
-    return how
+    return whitening_map
 
 
 def _whitening(target: Any, seed: int, budget: Budget) -> Whitening:
     form = target.form()
     if rows_of(form) is not None:
         return _by_hessian(target, budget)
-    if form is not None and form.kind == FunctionsForm.kind:
+    if functions_of(form) is not None:
         return _of_bulk(target, _by_hessian(target, budget), budget)
     return _by_differences(target, seed, budget)
 
 
-def _of_bulk(target: Any, how: Whitening, budget: Budget) -> Whitening:
+def _of_bulk(target: Any, at_mode: Whitening, budget: Budget) -> Whitening:
     """Another map where most of a posterior with one mode lies elsewhere, and the budget allows to look."""
     alone = len(target.modes()) == 1 and not target.doubt
-    return nearest(target, how, budget, costs.of_pass(target)) if alone else how
+    return nearest(target, at_mode, budget, costs.of_pass(target)) if alone else at_mode
 
 
 def _by_hessian(target: Any, budget: Budget) -> Whitening:
     budget.compile(target.warm)
-    how = whitening(target)
+    map_at_mode = whitening(target)
     if not target.tells_passes:
         budget.require_passes(target.mode_passes + 2)  # where the mode was known, nobody has looked yet
         budget.evaluations += (target.mode_passes + 2) * target.n
-    return how
+    return map_at_mode
 
 
 def _by_differences(target: FiniteSum, seed: int, budget: Budget) -> Whitening:

@@ -26,7 +26,9 @@ import numpy as np
 from svrhmc.core.arrays import Array, ratio, require_alike
 from svrhmc.core.recording import once, recorded, repeat
 from svrhmc.diagnostics import by_columns, ess, some_columns, standard_error
-from svrhmc.sampling.certificate import Bias
+from svrhmc.gradients import Full, Gradient
+from svrhmc.sampling.certificate import Bias, Chance, unknown_bias
+from svrhmc.sampling.drawing import Drawn
 
 _TAIL = 3.0  # of the factor for skewed terms; found on three skewed posteriors, 60 to 200 seeds each
 _RAW = 0.08  # of the error of raw moments, for a skewness of 1; found on two skewed posteriors, 60 seeds each
@@ -36,6 +38,7 @@ _RIDGE = 1e-13  # against controls that are the same
 _ROWS = 1 << 18  # numbers of draws looked at in one piece
 _PARTS = 4  # of a run, each with coefficients from the others, for the errors
 _PRODUCTS = 1 << 36  # of numbers, up to which functions of the draws are corrected
+_NO_GRADIENTS = "the budget ended before the gradients at the draws were found"
 MANY = 20  # draws of each coordinate from which coefficients of all of them are found together
 
 
@@ -117,6 +120,47 @@ class Corrected:
     def require_sound(self) -> None:
         """Refuse arrays of unequal shapes."""
         require_alike(self)
+
+
+@dataclass(frozen=True, eq=False)
+class DrawMoments:
+    """Corrected moments, with what they rest on: states (chain, draw, dim), their gradient, coefficients, errors.
+
+    doubt: why they are not to be used, where a budget ended before they were found.
+    corrected_at: the same states in the user's variables, and WWᵀ∇f there.
+    """
+
+    z: Array
+    gradient: Gradient
+    control: Correction | None
+    corrected: Corrected
+    stein: Bias
+    chance: Chance
+    doubt: str = ""
+    corrected_at: tuple[Array, Array] | None = None
+
+    @classmethod
+    def of(
+        cls, few: Drawn, gradient: Gradient, pulled: Array, variances: Array, effective: Array, one_mode: bool
+    ) -> DrawMoments:
+        """From WWᵀ∇f at some draws, where all of them are worth so many; one_mode: whether it is known that there is
+        one.
+        """
+        control, corrected = correction(few.x, pulled, variances, one_mode)
+        stein = stein_bias(few.x, pulled, variances)
+        errors = ratio(corrected.mean_error, corrected.sd), ratio(corrected.sd_error, corrected.sd)
+        chance = Chance(*errors, float(effective.min()))
+        return cls(few.z, gradient, control, corrected, stein, chance, corrected_at=(few.x, pulled))
+
+    @classmethod
+    def uncorrected(cls, drawn: Drawn) -> DrawMoments:
+        """Those of the draws, where nothing but them is there."""
+        x = drawn.x
+        mean, sd = x.mean(axis=(0, 1)), x.std(axis=(0, 1), ddof=1)
+        mean_error, sd_error = error_of_mean(x), error_of_mean((x - mean) ** 2) / (2 * sd)
+        chance = Chance(mean_error / sd, sd_error / sd, float(drawn.effective.min()))
+        corrected = Corrected(mean, sd, mean_error, sd_error)
+        return cls(drawn.z, Full(), None, corrected, unknown_bias(x.shape[2]), chance, _NO_GRADIENTS)
 
 
 def correction(x: Array, h: Array, control: Array, one_mode: bool = True) -> tuple[Correction, Corrected]:

@@ -23,10 +23,10 @@ import math
 import numpy as np
 
 from svrhmc.core.arrays import Array
+from svrhmc.core.deadline import Budget
 from svrhmc.density.base import FiniteSum
 from svrhmc.diagnostics import by_columns, ess, r_hat, some_columns
-from svrhmc.rows.forms import FunctionsForm
-from svrhmc.sampling.budget import Budget
+from svrhmc.rows.forms import functions_of
 from svrhmc.whitening import Whitening
 
 _AGREE, _FEW = 1.05, 100  # R-hat up to which chains agree, and effective draws below which that says little
@@ -132,9 +132,9 @@ def least_tail_acceptance(x: Array, first: int = 1, cycle: int = 1) -> float:
         return 1.0
     before, least = x[:, :-1][:, some].reshape(-1, x.shape[2]), math.inf
     for columns in some_columns(len(moved), x.shape[2]):
-        here = before[:, columns]
-        low, high = np.quantile(here, (_OUTER, 1 - _OUTER), axis=0)
-        for tail in (here <= low, here >= high):
+        values = before[:, columns]
+        low, high = np.quantile(values, (_OUTER, 1 - _OUTER), axis=0)
+        for tail in (values <= low, values >= high):
             k, m = moved @ tail, tail.sum(axis=0)
             least = min(least, float(((k + _SURE * np.sqrt(k + 1)) / m).min()))
     return least / float(moved.mean())
@@ -167,13 +167,13 @@ def staying(index: float) -> str:
     )
 
 
-def curvatures(target: FiniteSum, x: Array, how: Whitening) -> Array:
+def curvatures(target: FiniteSum, x: Array, whitening: Whitening) -> Array:
     """λ at some of the draws (chain, draw, dim), from the smallest on; without those where it is not finite."""
     flat = x.reshape(-1, x.shape[2])
     largest = []
     for state in flat[:: max(1, len(flat) // DRAWS)][:DRAWS]:
         with np.errstate(over="ignore", invalid="ignore"):
-            curved = how.pull(how.pull(target.hessian(state)).T)
+            curved = whitening.pull(whitening.pull(target.hessian(state)).T)
         if np.isfinite(curved).all():
             largest.append(float(np.linalg.eigvalsh(curved)[-1]))
     return np.sort(np.array(largest))
@@ -230,7 +230,7 @@ def heavy_tail(target: FiniteSum, x: Array, sd: Array, budget: Budget, stopped: 
     deviations, d along the ray. Where f has risen by thousands before it becomes flat, because exp(t) is 0 or a
     probability is rounded to 1, the share is 0, and what f does there is of no consequence.
     """
-    if stopped or not (isinstance(target.form(), FunctionsForm) and budget.pays(0.0, 4.0 * _MOST)):
+    if stopped or functions_of(target.form()) is None or not budget.pays(0.0, 4.0 * _MOST):
         return ""
     a = x.reshape(-1, target.dim) - x.mean(axis=(0, 1))
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):

@@ -15,7 +15,7 @@ import numpy as np
 
 from svrhmc.checkpoint import Clock, Growing, Journal
 from svrhmc.core.arrays import Array, Indices
-from svrhmc.core.deadline import BudgetSpent
+from svrhmc.core.deadline import Budget, BudgetSpent
 from svrhmc.core.errors import DivergenceError, nonnegative, optional, truth, whole
 from svrhmc.core.progress import Progress, duration, reporter, stage
 from svrhmc.core.storage import Record
@@ -23,7 +23,6 @@ from svrhmc.diagnostics import r_hat
 from svrhmc.engines import EVERY, NONE, Chains, Extension
 from svrhmc.engines.base import Report
 from svrhmc.samplers import MOST_STEPS, accepted_of, arrays_of, said_of, state_of
-from svrhmc.sampling.budget import Budget
 from svrhmc.sampling.doubts import STUCK, effective_draws, longest_stay
 
 _FIRST = 5  # draws, or steps, of a first piece
@@ -97,9 +96,9 @@ class Prices:
         reported.out(some)
         self._showing = (self._budget.used()[0] - began) * self._count / len(some)
 
-    def learn_follow_up(self, made: int, since: SecondsAndPasses, used: SecondsAndPasses) -> None:
+    def learn_follow_up(self, draws: int, since: SecondsAndPasses, used: SecondsAndPasses) -> None:
         """What followed so many draws of a chain, from what was used at their end to what is used now."""
-        self.followed = (_SAFE * (used[0] - since[0]) / made, _SAFE * (used[1] - since[1]) / made)
+        self.followed = (_SAFE * (used[0] - since[0]) / draws, _SAFE * (used[1] - since[1]) / draws)
 
     def step(self) -> SecondsAndPasses:
         """Of all chains.
@@ -114,25 +113,25 @@ class Prices:
         measured = fastest[0] >= _TELLING and self._pieces[1:]
         return seconds if measured else min(self._follow_up.step, seconds), passes
 
-    def after(self, made: int) -> SecondsAndPasses:
+    def after(self, draws: int) -> SecondsAndPasses:
         """What is made after so many draws of a chain."""
         (seconds, passes), once = self._follows(), self._once()
-        return made * seconds + once[0] + self._showing, made * passes + once[1]
+        return draws * seconds + once[0] + self._showing, draws * passes + once[1]
 
-    def affordable(self, made: int, steps: int = 0) -> int:
+    def affordable(self, draws: int, steps: int = 0) -> int:
         """Draws of a chain to make next: those that are paid for, or half of them where they are many, so that the end
         of a budget cuts off few.
         """
-        count = self.paid(made, steps)
+        count = self.paid(draws, steps)
         return count if count < 2 * _FIRST or self._budget.unlimited else count // 2
 
-    def paid(self, made: int, steps: int = 0) -> int:
+    def paid(self, draws: int, steps: int = 0) -> int:
         """Draws of a chain that what is left of the budgets pays for, with all that comes after these and after those
         that are made, and with some more steps.
         """
         if self._budget.unlimited:
             return sys.maxsize
-        (seconds, passes), after, follows = self.step(), self.after(made), self._follows()
+        (seconds, passes), after, follows = self.step(), self.after(draws), self._follows()
         kept = (after[0] + steps * seconds, after[1] + steps * passes)
         count = self._budget.affordable((seconds + follows[0], passes + follows[1]), kept)
         return math.floor(min(count, sys.maxsize))
@@ -230,18 +229,20 @@ class Drawing:
         counts = {"draws": self._made, "spent": self._spent.array().shape[1]}
         counts |= {"pulled": self._pulled.array().shape[1]} if self._free else {}
         states = self._states.array().shape[1]
-        if self._keeps_states and states != -(-self.made // self._every):
-            raise record.unusable(f"states must have one row for each {self._every} of {self.made} steps; got {states}")
+        if self._keeps_states and states != -(-self.draws_made // self._every):
+            raise record.unusable(
+                f"states must have one row for each {self._every} of {self.draws_made} steps; got {states}"
+            )
         for name, count in counts.items():
-            if count != self.made:
-                raise record.unusable(f"{name} must have {self.made} rows, one for each step; got {count}")
+            if count != self.draws_made:
+                raise record.unusable(f"{name} must have {self.draws_made} rows, one for each step; got {count}")
 
     def _record(self) -> None:
         state = self.chains.state
         settings = {
             **self._settings, **said_of(state), "burn_in": self._burn_in, "goal": self._goal, "until": self._until,
             "free": self._free, "stopped": self._stopped, "looked": self._looked, "ended": self._ended,
-            "followed": self._prices.followed, "ledger": self._budget.said(),
+            "followed": self._prices.followed, "ledger": self._budget.ledger(),
         }  # fmt: skip
         counts = {} if self._accepted is None else {"accepted": self._accepted}
         self._journal.put(self._name, settings, {**arrays_of(state), "chains": self._numbers, **counts})
@@ -257,7 +258,7 @@ class Drawing:
         return 1 + (self._burn_in or 0)
 
     @property
-    def made(self) -> int:
+    def draws_made(self) -> int:
         """Draws of a chain so far."""
         return 0 if self._burn_in is None else self.chains.state.step - self._burn_in
 
@@ -293,23 +294,23 @@ class Drawing:
         """
         first = max(100, math.ceil(wanted / (len(self.chains.state.x) * expected)))
         self._goal, most = self._goal or first, _MOST * first
-        if not self._budget.unlimited and not self.made:
+        if not self._budget.unlimited and not self.draws_made:
             self._prices.learn_to_show(self._reported)
         while True:
             self._reach_goal(progress)
-            made = self.made
-            if made < LEAST:
+            draws = self.draws_made
+            if draws < LEAST:
                 raise BudgetSpent
-            counting = self._journal.recording(f"effective-{self._name}", self._budget, {"draws": made})
+            counting = self._journal.recording(f"effective-{self._name}", self._budget, {"draws": draws})
             with stage("effective draws", progress), counting:
                 effective = effective_draws(_ordered(self._draws))
                 least = float(f"{effective.min():.6g}")  # its last digits depend on the threads of a library below
-                enough = least >= wanted or self._stopped or made >= most
-                hopeless = not enough and made >= self._patience and self._hopeless()
+                enough = least >= wanted or self._stopped or draws >= most
+                hopeless = not enough and draws >= self._patience and self._hopeless()
             if enough or hopeless:
                 break
             self._remark = self._outlook(least, wanted, most)
-            more = math.ceil(min(max(made * (wanted / max(least, 1.0) * 1.1 - 1), made * 0.1), 2 * made))
+            more = math.ceil(min(max(draws * (wanted / max(least, 1.0) * 1.1 - 1), draws * 0.1), 2 * draws))
             self._goal = min(most, self._goal + more)
         return Drawn(
             z=_ordered(self._states),
@@ -323,14 +324,14 @@ class Drawing:
 
     def _reach_goal(self, progress: Progress) -> None:
         """Make draws up to the goal, or as many as a budget pays for."""
-        if self._goal > self.made and self._budget.unlimited:
-            self._expect(self._goal - self.made)
-        while self.made < self._goal and not self._stopped:
-            made = self.made
-            if made >= self._until:  # else a piece was begun before a kill, and is made to its end
-                more = min(self._goal - made, self._prices.affordable(made))
-                more = more if self._budget.unlimited else min(more, max(made, _FIRST))
-                self._stopped, self._until = more < 1, made + more
+        if self._goal > self.draws_made and self._budget.unlimited:
+            self._expect(self._goal - self.draws_made)
+        while self.draws_made < self._goal and not self._stopped:
+            draws = self.draws_made
+            if draws >= self._until:  # else a piece was begun before a kill, and is made to its end
+                more = min(self._goal - draws, self._prices.affordable(draws))
+                more = more if self._budget.unlimited else min(more, max(draws, _FIRST))
+                self._stopped, self._until = more < 1, draws + more
             if not self._stopped:
                 try:
                     before = self._burn_in or 0
@@ -338,7 +339,7 @@ class Drawing:
                 except BudgetSpent:
                     self._stopped = True
         if self._looked < self._goal:
-            self._stopped, self._looked = self._stopped or self._prices.affordable(self.made) < 1, self._goal
+            self._stopped, self._looked = self._stopped or self._prices.affordable(self.draws_made) < 1, self._goal
         if self._journal.kept:
             self._record()
 
@@ -367,8 +368,8 @@ class Drawing:
         """What a person who waits is told: how many draws are effective, and how long the others take where that is far
         longer than was expected.
         """
-        outlook, needed = f"  {least:,.0f} of {wanted:,} effective", self.made * wanted / max(least, 1.0)
-        seconds = (min(needed, most) - self.made) * self._prices.step()[0]
+        outlook, needed = f"  {least:,.0f} of {wanted:,} effective", self.draws_made * wanted / max(least, 1.0)
+        seconds = (min(needed, most) - self.draws_made) * self._prices.step()[0]
         if needed > self._patience and seconds > _SLOW:
             outlook += f", {duration(seconds)} more (budget_seconds=60 or fewer draws end it sooner)"
         return outlook
@@ -385,20 +386,20 @@ class Drawing:
         """
         if not self._ended:
             used = self._budget.used()
-            self._prices.learn_follow_up(self.made, since, used)
+            self._prices.learn_follow_up(self.draws_made, since, used)
             share = max(now / limit for now, limit in zip(used, self._budget.limits, strict=True))
-            self._ended = share > _USED or self._prices.affordable(self.made) < max(1, _WORTH * self.made)
+            self._ended = share > _USED or self._prices.affordable(self.draws_made) < max(1, _WORTH * self.draws_made)
             self._stopped = self._ended
             if self._journal.kept:
                 self._record()
         return not self._ended
 
-    def _advance(self, end: int, goal: int, kept: bool, progress: Progress) -> None:
+    def _advance(self, end: int, goal: int, keeps: bool, progress: Progress) -> None:
         """Steps to `end`, in pieces where the journal outlives the process. A person is told how long it takes to
         `goal`, or until a budget ends.
         """
         chains, journal, step = self.chains, self._journal, self.chains.state.step
-        left = max(0, end - step, min(goal - step, self._prices.paid(self.made)))
+        left = max(0, end - step, min(goal - step, self._prices.paid(self.draws_made)))
         tell, finish = reporter(progress, left * len(chains.state.x), self._remark)
         report = tell if self._budget.unlimited else self._watched(tell)
         try:
@@ -407,8 +408,8 @@ class Drawing:
                 most = min(end - step, max(_FEWEST, _NUMBERS // chains.state.x.size))
                 piece = self._clock.piece(most) if journal.kept else most
                 with journal.within(f"within-{self._name}", self._budget, step, piece):
-                    extension = chains.extend(piece, EVERY if kept else NONE, report)
-                self._take(step, extension, kept)
+                    extension = chains.extend(piece, EVERY if keeps else NONE, report)
+                self._take(step, extension, keeps)
                 took, count = self._budget.used()[0] - began, chains.state.step - step
                 self._clock.learn(count, took)
                 self._prices.learn(took, count)
@@ -419,7 +420,7 @@ class Drawing:
 
     def _watched(self, tell: Report) -> Report:
         """A report that ends what is on its way where the rest of a budget is needed for what comes after."""
-        needed = self._prices.after(max(self.made, LEAST))[0]
+        needed = self._prices.after(max(self.draws_made, LEAST))[0]
 
         def watch(amount: int) -> None:
             tell(amount)
@@ -427,11 +428,11 @@ class Drawing:
 
         return watch
 
-    def _take(self, step: int, extension: Extension, kept: bool) -> None:
+    def _take(self, step: int, extension: Extension, keeps: bool) -> None:
         self._budget.evaluations += float(extension.evaluations)
         if extension.accepted is not None:
             self._accepted = extension.accepted + (0 if self._accepted is None else self._accepted)
-        if not kept:
+        if not keeps:
             return
         self._require_near(step, extension.draws)
         self._draws.append(self._reported.out(extension.draws, self._made))

@@ -71,16 +71,13 @@ class GroupEffects:
 
     def in_words(self) -> str:
         """The grouping factors and how many levels each has, such as "groups: school (12 levels)", and the smooths."""
-        sizes = {self.names[k]: len(self.levels[k]) for k in self.groups}
-        groups = ", ".join(f"{name} ({size:,} levels)" for name, size in sizes.items())
-        smooths = ", ".join(self.names[k] for k in self.smooths)
-        words = (("groups", groups), ("smooths", smooths))
+        words = (("groups", self.counted()), ("smooths", ", ".join(self.names[k] for k in self.smooths)))
         return "; ".join(f"{word}: {names}" for word, names in words if names)
 
     def of_term(self, k: int) -> Array:
         """The effects of term k: (chain, draw, level, column)."""
-        some = self.draws[..., self.slices()[k]]
-        return some.reshape(*some.shape[:2], len(self.levels[k]), len(self.columns[k]))
+        effects = self.draws[..., self.slices()[k]]
+        return effects.reshape(*effects.shape[:2], len(self.levels[k]), len(self.columns[k]))
 
     def rows_of_term(self, k: int) -> Indices:
         """How many rows each level of term k has."""
@@ -96,9 +93,7 @@ class GroupEffects:
             raise requirement("group effects", f"{slices[-1].stop} of them", self.draws.shape[2])
         if len(self.smooth) not in (0, len(self.names)):
             raise requirement("smooth", f"one truth value for each of {len(self.names)} terms", len(self.smooth))
-        size, given = (
-            sum(len(self.levels[k]) for k in self.smooths),
-            () if self.information is None else self.information.shape,
-        )
-        if given != ((size, size) if size else ()):
-            raise requirement("information", f"that of {size} functions", given)
+        functions = sum(len(self.levels[k]) for k in self.smooths)
+        shape = () if self.information is None else self.information.shape
+        if shape != ((functions, functions) if functions else ()):
+            raise requirement("information", f"that of {functions} functions", shape)

@@ -60,7 +60,7 @@ class Gaussianity:
 
     def _measure_spread(self) -> Array:
         space = self.fresh.space
-        how, few = space.whitening, space.n <= _ROWS and space.at_hand == space.n
+        whitening, few = space.whitening, space.n <= _ROWS and space.at_hand == space.n
         gradient = Full() if few else self.fresh.batches(_BATCH)
         states = self.fresh.laplace(np.arange(_STATES) if few else self.fresh.pilot)
         if space.at_hand < space.n:
@@ -68,9 +68,9 @@ class Gaussianity:
             space.expect(space.spaced_places(_ROWS))
             for seed in (1 << 21, 1 << 22):
                 self.fresh.expect(gradient, np.arange(len(states)), seed)
-        first = how.displace(self.fresh.at(gradient, states, 1 << 21) - states)
-        second = first if few else how.displace(self.fresh.at(gradient, states, 1 << 22) - states)
-        return np.asarray(np.sqrt(np.maximum((first * second).mean(axis=0), 0.0) / how.variances), np.float64)
+        first = whitening.displace(self.fresh.at(gradient, states, 1 << 21) - states)
+        second = first if few else whitening.displace(self.fresh.at(gradient, states, 1 << 22) - states)
+        return np.asarray(np.sqrt(np.maximum((first * second).mean(axis=0), 0.0) / whitening.variances), np.float64)
 
     @property
     def tail(self) -> float:
@@ -116,17 +116,17 @@ class Gaussianity:
         """R(±tu) at some distances t, (distances, directions): of the coordinates with the largest spread of r, from
         all rows or from some drawn by importance.
         """
-        space, how = self.fresh.space, self.fresh.space.whitening
+        space, whitening = self.fresh.space, self.fresh.space.whitening
         worst = np.argsort(-self.spread, kind="stable")[:_DIRECTIONS]
         look()
-        unit = how.pull(np.eye(space.dim)[worst])  # rows of W
+        unit = whitening.pull(np.eye(space.dim)[worst])  # rows of W
         unit = unit / np.sqrt((unit**2).sum(axis=1, keepdims=True))
         if space.n <= _ROWS and space.at_hand == space.n:
             some, rows, weights = space, np.arange(space.n), np.ones(space.n)
         else:
             some, rows, weights = space.spaced(_ROWS)
         look()
-        u = some.target.rows.choose(rows).predict(how.displace(unit))  # (direction, row), or (direction, row, m)
+        u = some.target.rows.choose(rows).predict(whitening.displace(unit))  # (direction, row), or (direction, row, m)
         t, form = some.predictors[rows], rows_of(some.form())
         assert form is not None
         slopes, curved = some.slopes[rows], form.turned(some.curvatures[rows], u)

@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 
 from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.deadline import Budget
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.dynamics import IDENTITY, SILENT, Kick, Scheme
 from svrhmc.engines import Grid, Setup, estimates
 from svrhmc.gradients import ControlVariate, Full, Gradient, Minibatch
 from svrhmc.sampling import costs
-from svrhmc.sampling.budget import Budget
 from svrhmc.whitening.targets import Space
 
 _STILL = Scheme(IDENTITY, SILENT, Kick(0.0, 0.0), IDENTITY, SILENT)  # for estimates, which no scheme enters

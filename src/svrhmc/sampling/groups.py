@@ -20,7 +20,7 @@ import numpy as np
 
 from svrhmc.checkpoint import Journal
 from svrhmc.core.arrays import Array
-from svrhmc.core.deadline import BudgetSpent, look
+from svrhmc.core.deadline import Budget, BudgetSpent, look
 from svrhmc.core.errors import requirement
 from svrhmc.core.machine import one_blas_thread
 from svrhmc.core.progress import stage
@@ -33,7 +33,6 @@ from svrhmc.exact import SplitHMC
 from svrhmc.exact.base import Runnable
 from svrhmc.exact.marginal import MarginalMH, ScaleVariables
 from svrhmc.sampling.answer import Answer, Cost, Request, independent_trace
-from svrhmc.sampling.budget import Budget
 from svrhmc.sampling.certificate import Bias, Certificate, unknown_bias, unmeasured
 from svrhmc.sampling.coordinates import Units
 from svrhmc.sampling.correction import Corrected, Location, error_of_mean
@@ -188,7 +187,7 @@ class GroupSearch:
             space, start, mode, sds = find_scales(model, density, first, seed, len(request.chains))
             arrays = {field.name: getattr(space.bend, field.name) for field in fields(Bend)}
             arrays |= {"mixing": space.mixing, "start": start, "mode": mode, "sds": sds}
-            self.journal.put("scales", {"ledger": self.budget.said()}, arrays)
+            self.journal.put("scales", {"ledger": self.budget.ledger()}, arrays)
         else:
             self.budget.restore(record)
             bend = Bend(*(record.array(field.name, (dim,)) for field in fields(Bend)))
@@ -220,7 +219,7 @@ class GroupSearch:
         space = found.space
         arrays = {field.name: getattr(space.bend, field.name) for field in fields(Bend)}
         arrays |= {"mixing": space.mixing, "w": space.w, "start": found.start, "first theta": found.theta}
-        settings = {"ledger": self.budget.said(), "sampler": found.sampler.settings()}
+        settings = {"ledger": self.budget.ledger(), "sampler": found.sampler.settings()}
         self.journal.put("variables", settings, {**arrays, "first w": found.w, "sds": found.sds})
         return found
 
@@ -318,7 +317,7 @@ class GroupSearch:
             accepted = drawing.settle(burn_in, request.progress)
             smaller = None if given is not None else sampler.smaller()
             enough = accepted.sum() >= _LEAST_ACCEPTED * burn_in * len(request.chains)
-            if smaller is None or enough or drawing.made or drawing.cut(burn_in):
+            if smaller is None or enough or drawing.draws_made or drawing.cut(burn_in):
                 break
             sampler, number = smaller, number + 1
         drawn = drawing.draw(request.draws, _EXPECTED[self._method], request.progress)

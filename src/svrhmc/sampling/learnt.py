@@ -6,6 +6,7 @@ import numpy as np
 
 from svrhmc.checkpoint import Journal
 from svrhmc.core.arrays import Array
+from svrhmc.core.deadline import Budget
 from svrhmc.core.errors import requirement
 from svrhmc.core.progress import stage
 from svrhmc.core.randomness import Purpose, Stream
@@ -13,7 +14,6 @@ from svrhmc.density.learnt import LearntScaleModel
 from svrhmc.exact.base import Runnable
 from svrhmc.exact.learnt import LearntScaleHMC
 from svrhmc.sampling.answer import Answer, Request
-from svrhmc.sampling.budget import Budget
 from svrhmc.sampling.coordinates import Units
 from svrhmc.sampling.drawing import Drawing, FollowUp
 from svrhmc.sampling.inclusion import Shrinkage

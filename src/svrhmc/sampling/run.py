@@ -10,7 +10,7 @@ import numpy as np
 
 from svrhmc.checkpoint import Checkpoint, InMemory, Journal
 from svrhmc.core.arrays import Array, cores, digest
-from svrhmc.core.deadline import BudgetSpent
+from svrhmc.core.deadline import Budget, BudgetSpent
 from svrhmc.core.errors import one_of, positive, requirement, truth, whole
 from svrhmc.core.machine import blas_for
 from svrhmc.core.progress import Progress
@@ -23,7 +23,6 @@ from svrhmc.diagnostics import spread
 from svrhmc.engines import names
 from svrhmc.samplers import MOST_STEPS, require_room
 from svrhmc.sampling.answer import Answer, Cost, Request, independent_trace
-from svrhmc.sampling.budget import Budget
 from svrhmc.sampling.certificate import Bias, Certificate
 from svrhmc.sampling.choice import METHODS
 from svrhmc.sampling.coordinates import Units

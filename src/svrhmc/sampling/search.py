@@ -17,7 +17,7 @@ import numpy as np
 
 from svrhmc.checkpoint import Clock, Journal
 from svrhmc.core.arrays import Array
-from svrhmc.core.deadline import BudgetSpent, look
+from svrhmc.core.deadline import Budget, BudgetSpent, look
 from svrhmc.core.errors import DivergenceError, finite, nonnegative, optional, text, whole
 from svrhmc.core.progress import stage
 from svrhmc.core.randomness import Purpose, Stream
@@ -25,18 +25,17 @@ from svrhmc.core.serialise import from_settings, is_part, to_settings
 from svrhmc.core.storage import Record
 from svrhmc.diagnostics import spread
 from svrhmc.exact.base import Runnable
-from svrhmc.exact.jumps import MOST_COORDINATES, Jumps, Regions, has_feet, regions
+from svrhmc.exact.jumps import MOST_COORDINATES, Jumps, Regions, regions
 from svrhmc.gradients import Full, Gradient
-from svrhmc.rows.forms import FunctionsForm
+from svrhmc.rows.forms import functions_of
 from svrhmc.samplers import MOST_STEPS, Sampler
 from svrhmc.sampling import costs
 from svrhmc.sampling.answer import Answer, Cost, Request, independent_trace
-from svrhmc.sampling.bias import BiasJudge, DrawMoments, settling_steps
-from svrhmc.sampling.budget import Budget
+from svrhmc.sampling.bias import BiasJudge, settling_steps
 from svrhmc.sampling.certificate import DECIDED, Certificate, judge_invariant, unjudged, unknown_bias, unmeasured
 from svrhmc.sampling.choice import Choice, Chooser
 from svrhmc.sampling.coordinates import ReportedCoordinates, find_whitening
-from svrhmc.sampling.correction import Corrected, Location
+from svrhmc.sampling.correction import Corrected, DrawMoments, Location
 from svrhmc.sampling.doubts import (
     DRAWS,
     agreement,
@@ -148,7 +147,7 @@ class Search:
         """
         target, space = self.request.target, self.space
         modes, dim = target.modes(), space.dim
-        if not target.has_potential or dim > MOST_COORDINATES or not (len(modes) > 1 or has_feet(target)):
+        if not target.has_potential or dim > MOST_COORDINATES or not (len(modes) > 1 or target.has_feet()):
             return None
 
         def make() -> Record:
@@ -240,7 +239,7 @@ class Search:
         if self.journal.kept and not self._given:
             tail, spread = self.gaussianity.measured()
             settings = {"method": choice.method, "sampler": choice.sampler.settings(), "why": choice.why}
-            settings |= {"row noise": self.fresh.measured_noise(), "tail": tail, "ledger": self.budget.said()}
+            settings |= {"row noise": self.fresh.measured_noise(), "tail": tail, "ledger": self.budget.ledger()}
             self.journal.put("choice", settings, {} if spread is None else {"spread": spread})
         return choice
 
@@ -278,7 +277,7 @@ class Search:
                 return answer, drawn.stopped
             wanted = math.ceil(float(f"{1.2 * more:.6g}") * request.draws)
             if self.journal.kept:
-                self.journal.put(f"wanted-{number}", {"wanted": wanted, "ledger": self.budget.said()})
+                self.journal.put(f"wanted-{number}", {"wanted": wanted, "ledger": self.budget.ledger()})
 
     def _recording(self, name: str, drawn: Drawn, wanted: int = 0) -> AbstractContextManager[None]:
         """Of work on these draws, of which so many effective ones are wanted."""
@@ -311,7 +310,7 @@ class Search:
             accepted = drawing.settle(_TUNING, self.request.progress)
             smaller = None if self._given else sampler.smaller()
             enough = accepted.sum() >= _ACCEPTED * proposals and accepted.min() >= _LEAST * _TUNING
-            if smaller is None or drawing.made or enough or drawing.cut(_TUNING):
+            if smaller is None or drawing.draws_made or enough or drawing.cut(_TUNING):
                 return sampler, drawing
             sampler, tuning = smaller, tuning + 1
 
@@ -478,7 +477,7 @@ class Search:
         target, space, budget = self.request.target, self.space, self.budget
         if drawn.stopped and sampler.cycle > 1 and drawn.effective.min() < _NARROW * self.request.draws:
             return cut_short(_NARROW * self.request.draws)
-        asked = isinstance(target.form(), FunctionsForm) and space.dim <= FEW_COORDINATES and not drawn.stopped
+        asked = functions_of(target.form()) is not None and space.dim <= FEW_COORDINATES and not drawn.stopped
         if not asked or sampler.reach is None or self._jumps(sampler) is not None:
             return ""
         passes = float(DRAWS * space.dim)
@@ -504,9 +503,9 @@ class Search:
     def _reached_less(self, raw: Location, number: int) -> str:
         """A doubt, where an earlier attempt saw more of the posterior than this one."""
         self._raw_moments[number] = raw
-        for earlier, other in self._raw_moments.items():
-            wider = (np.abs(other.mean - raw.mean) > other.sd) | (other.sd > _WIDER * raw.sd)
-            if earlier < number and wider.any():
+        for attempt, moments in self._raw_moments.items():
+            wider = (np.abs(moments.mean - raw.mean) > moments.sd) | (moments.sd > _WIDER * raw.sd)
+            if attempt < number and wider.any():
                 return "a run with a longer step reached more of the posterior, which may have other modes"
         return ""
 
@@ -542,7 +541,7 @@ class Search:
             clock.learn(piece, self.budget.used()[0] - before)
             done += piece
             if self.journal.kept and (clock.due() or done >= len(flat)):
-                self.journal.put(name, {"gradient": to_settings(gradient), "ledger": self.budget.said()})
+                self.journal.put(name, {"gradient": to_settings(gradient), "ledger": self.budget.ledger()})
         gradients = rows.array()[0].reshape(few.z.shape)
         return few, gradient, self.reported.displace(gradients, into=None if self.journal.kept else gradients)
 
@@ -555,7 +554,7 @@ class Search:
         x = self.reported.out(z).reshape(chains, count, dim)
         laplace, unknown = self.reported.laplace, np.full(dim, np.inf)
         if self.journal.kept and self.journal.get(_LAPLACE_RECORD) is None:
-            self.journal.put(_LAPLACE_RECORD, {"ledger": self.budget.said()})
+            self.journal.put(_LAPLACE_RECORD, {"ledger": self.budget.ledger()})
         return Answer(
             mean=laplace.mean,
             sd=laplace.sd,

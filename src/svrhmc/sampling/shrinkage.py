@@ -11,7 +11,7 @@ import numpy as np
 
 from svrhmc.checkpoint import Journal
 from svrhmc.core.arrays import Array
-from svrhmc.core.deadline import BudgetSpent
+from svrhmc.core.deadline import Budget, BudgetSpent
 from svrhmc.core.errors import requirement
 from svrhmc.core.progress import stage
 from svrhmc.core.randomness import Purpose, Stream
@@ -20,7 +20,6 @@ from svrhmc.diagnostics import spread
 from svrhmc.exact.base import Runnable
 from svrhmc.exact.gibbs import HorseshoeGibbs, generator, start
 from svrhmc.sampling.answer import Answer, Cost, Request
-from svrhmc.sampling.budget import Budget
 from svrhmc.sampling.certificate import Bias, Certificate, unmeasured
 from svrhmc.sampling.coordinates import Units
 from svrhmc.sampling.correction import Corrected, Location, error_of_mean

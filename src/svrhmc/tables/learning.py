@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import pairwise
 from operator import add
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.errors import DataError
-from svrhmc.rows.workers import Workers, each_of
+from svrhmc.rows.workers import Workers, pass_over
 from svrhmc.tables.columns import NUMBER, Column, Columns, Level, Texts
 from svrhmc.tables.design import response_of
 from svrhmc.tables.expressions import State, Value, expression
@@ -40,7 +40,7 @@ class Table(NamedTuple):
         """work(source, number, *arguments, drop) of every partition."""
         rest: tuple[object, ...] = (*arguments, self.drop)
         tasks: list[tuple[int, *tuple[object, ...]]] = [(k, *rest) for k in range(len(self.source.sizes))]
-        return list(each_of(self.workers, self.source, work, tasks, purpose))
+        return list(pass_over(self.workers, self.source, work, tasks, purpose))
 
 
 def whole_rows(columns: Columns) -> Columns:
@@ -133,6 +133,14 @@ def _different(column: Column) -> list[Value]:
 
 def _union(a: set[Level] | None, b: set[Level] | None) -> set[Level] | None:
     return None if a is None or b is None or len(a | b) > MOST_LEVELS else a | b
+
+
+def levels_of_all(parts: Iterable[Iterable[Level] | None]) -> list[Level] | None:
+    """The levels that all partitions have together, in order; None where those of one, or of all, are too many."""
+    levels: set[Level] | None = set()
+    for part in parts:
+        levels = _union(levels, None if part is None else set(part))
+    return None if levels is None else sorted(levels)  # type: ignore[type-var]
 
 
 def _order(name: str, a: tuple[Level, ...], b: tuple[Level, ...]) -> tuple[Level, ...]:
@@ -252,7 +260,7 @@ def rows_at(table: Table, sizes: npt.NDArray[np.int64], names: Sequence[str], pl
         for k, (low, high) in enumerate(pairwise(np.searchsorted(places, ends)))
         if high > low
     ]
-    return _joined(list(each_of(table.workers, table.source, taken, tasks, "rows for average effects")))
+    return _joined(list(pass_over(table.workers, table.source, taken, tasks, "rows for average effects")))
 
 
 def taken(

@@ -191,6 +191,6 @@ def files_of(path: str | os.PathLike[str] | list[str | os.PathLike[str]], suffix
     return files
 
 
-def stamps_of(files: list[str]) -> dict[str, tuple[int, int]]:
-    """Size and time of each file, by which a run that goes on knows that they are the same."""
-    return {path: ((stat := os.stat(path)).st_size, stat.st_mtime_ns) for path in files}
+def stamps_of(files: Sequence[str]) -> list[str]:
+    """Path, size and time of each file, by which a run that goes on knows that they are the same."""
+    return [f"{path}:{(stat := os.stat(path)).st_size}:{stat.st_mtime_ns}" for path in files]

@@ -213,7 +213,7 @@ class Chain(Recursion):
     def _maps(self, linear: Map, kick: Array) -> Array:
         """G = F − I on (y, 1) in each coordinate; a map with xx ≠ 1 acts on x itself, not on x − x*."""
         d, k = self.model.dim, self.k
-        change = _minus_identity(linear)
+        change = linear.matrix() - np.eye(2)
         G = np.zeros((d, k + 1, k + 1))
         G[:, :2, :2] = change
         G[:, :2, k] = np.outer(self.model.basis.T @ self.model.centre, change[:, 0])
@@ -222,7 +222,7 @@ class Chain(Recursion):
 
     def _noise(self, noise: NoiseFactor) -> Array:
         """LLᵀ on the pairs of equal coordinates."""
-        return self._diagonal[:, None, None] * self._top(_covariance(noise))
+        return self._diagonal[:, None, None] * self._top(noise.covariance())
 
     def _top(self, matrix: Array) -> Array:
         """A 2 × 2 matrix of (x, v) as one of y."""
@@ -259,17 +259,6 @@ def _parts(recipe: Recipe, sampler: Sampler) -> int:
     if recipe.reference == "snapshot":
         return 4 if recipe.snapshot_rows else 3
     return 2
-
-
-def _minus_identity(linear: Map) -> Array:
-    """What a map changes on (x, v) of one coordinate."""
-    return np.array([[linear.xx - 1, linear.xv], [linear.vx, linear.vv - 1]])
-
-
-def _covariance(noise: NoiseFactor) -> Array:
-    """LLᵀ on (x, v) of one coordinate."""
-    cross = noise.xv * noise.vv
-    return np.array([[noise.xv**2 + noise.xx**2, cross], [cross, noise.vv**2]])
 
 
 def _scale(size: int, n: int, replacement: bool) -> float:
@@ -423,7 +412,7 @@ class TableChain(Recursion):
 
     def _map(self, linear: Map) -> Array:
         """What a map of (x, v) changes on (y, 1); with xx ≠ 1 it acts on x itself, not on x − x*."""
-        d, change = len(self.spectrum), _minus_identity(linear)
+        d, change = len(self.spectrum), linear.matrix() - np.eye(2)
         G = np.zeros((1, self.k + 1, self.k + 1))
         G[0, : 2 * d, : 2 * d] = np.kron(change, np.eye(d))
         G[0, : 2 * d, -1] = np.kron(change[:, 0], self.basis.T @ self.goal.mean)
@@ -432,5 +421,5 @@ class TableChain(Recursion):
     def _noise(self, noise: NoiseFactor) -> Array:
         """LLᵀ on (x, v)."""
         d, whole = len(self.spectrum), np.zeros((self.k, self.k))
-        whole[: 2 * d, : 2 * d] = np.kron(_covariance(noise), np.eye(d))
+        whole[: 2 * d, : 2 * d] = np.kron(noise.covariance(), np.eye(d))
         return whole

@@ -54,13 +54,13 @@ def whitened(target: FiniteSum, how: Map | str | None = None) -> FiniteSum:
     (4, 200, 2)
     """
     form = rows_of(require_target(target).form())
-    known = form is not None and form.whitening is None
+    unwhitened = form is not None and form.whitening is None
     if how is None or isinstance(how, str):
-        if not (known or functions_of(target.form()) is not None):
+        if not (unwhitened or functions_of(target.form()) is not None):
             raise requirement("how", f"a Whitening for {target!r}", repr(how), "its curvature is not known")
         how = whitening(target, how)  # type: ignore[arg-type]
     how = require_map(how, target.dim)
-    if form is None or not known or form.terms is not None or not isinstance(how, Whitening):
+    if form is None or not unwhitened or form.terms is not None or not isinstance(how, Whitening):
         return Whitened(target, how)
     kind: Any = WhitenedRows if form.rows.in_memory else WhitenedPartitions
     space: FiniteSum = kind(target, how)
@@ -98,9 +98,9 @@ def whitening(target: GeneralisedLinear | Model, kind: str | None = None, rank: 
     curvature = target.row_curvatures(mode)
     bend = target.prior_curvature(mode)
     if kind in (None, "sparse"):
-        made = _sparse(target, mode, curvature, bend, kind is not None)
-        if made is not None:
-            return made
+        by_factor = _sparse(target, mode, curvature, bend, kind is not None)
+        if by_factor is not None:
+            return by_factor
         kind = "diagonal"
     scale = (target.rows.squares(curvature) + bend) ** -0.5
     if kind == "diagonal":
@@ -113,8 +113,8 @@ def whitening(target: GeneralisedLinear | Model, kind: str | None = None, rank: 
 def whitening_of(kind: str, arrays: dict[str, Any], said: dict[str, Any] | None = None) -> Whitening:
     """The map that `arrays`, `kind` and what else is said describe."""
     kinds: dict[str, type[Any]] = {one.kind: one for one in (DenseWhitening, LowRankWhitening, SparseWhitening)}
-    made: Whitening = kinds[one_of("kind", kind, tuple(kinds))](**arrays, **(said or {}))
-    return made
+    whitening_map: Whitening = kinds[one_of("kind", kind, tuple(kinds))](**arrays, **(said or {}))
+    return whitening_map
 
 
 def whitening_in(record: Record, dim: int, beside: tuple[str, ...] = ()) -> Whitening:
@@ -166,12 +166,12 @@ def _outstanding(mode: Array, H: MatrixLike, why: str) -> LowRankWhitening:
     space = Krylov(size)
     for _ in looked(range(_ROUNDS)):
         start = space.grow(lambda block: T @ block, start)
-    found = space.pairs()
-    gain, worth = standing_out(found)
+    pairs = space.pairs()
+    gain, worth = standing_out(pairs)
     chosen = worth[np.argsort(-gain[worth], kind="stable")][:_RANK]
     left = max(0.0, left - float(gain[chosen].sum()))
-    kept = np.ascontiguousarray((space.basis @ found.turn)[:, chosen])
-    return LowRankWhitening(mode, scale, kept, found.values[chosen] ** -0.5 - 1, left, why)
+    directions = np.ascontiguousarray((space.basis @ pairs.turn)[:, chosen])
+    return LowRankWhitening(mode, scale, directions, pairs.values[chosen] ** -0.5 - 1, left, why)
 
 
 def _extremes(target: GeneralisedLinear, curvature: Array, bend: Array, scale: Array, rank: int) -> tuple[Array, Array]:

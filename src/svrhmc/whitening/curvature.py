@@ -40,8 +40,8 @@ def told_curvature(target: Model, mode: Array, hessian: Array) -> Array:
         return hessian
     if doubtful.any():
         bent[doubtful] /= _reach(target, mode, ways[doubtful]) ** 2
-    made = (vectors * bent) @ vectors.T
-    return np.asarray((made + made.T) / 2 / (scale * scale[:, None]), np.float64)
+    bent_matrix = (vectors * bent) @ vectors.T
+    return np.asarray((bent_matrix + bent_matrix.T) / 2 / (scale * scale[:, None]), np.float64)
 
 
 def _rises(target: Model, mode: Array, ways: Array, far: Array) -> Array:

@@ -30,7 +30,7 @@ class Krylov:
     def __init__(self, size: int) -> None:
         self.basis, self.image = np.zeros((size, 0)), np.zeros((size, 0))
         self._first = np.zeros((size, 0))
-        self._found: Ritz | None = None
+        self._pairs: Ritz | None = None
 
     def grow(self, products: Products, start: Array) -> Array:
         """Take in what is new in some columns; gives the images of that."""
@@ -42,27 +42,27 @@ class Krylov:
         if not new.all():
             block = block[:, new]
             block, _ = np.linalg.qr(block - basis @ (basis.T @ block))
-        found = np.asarray(products(block)) if new.any() else block
+        images = np.asarray(products(block)) if new.any() else block
         self._first = self._first if basis.size else block
-        self.basis, self.image = np.hstack([basis, block]), np.hstack([self.image, found])
-        self._found = None
-        return found
+        self.basis, self.image = np.hstack([basis, block]), np.hstack([self.image, images])
+        self._pairs = None
+        return images
 
     def rescaled(self, ratio: Array) -> None:
         """The same directions for R⁻¹TR⁻¹ instead of T, R = diag(ratio): these are RQ, with images R⁻¹TQ."""
         moved = ratio[:, None] * self.basis
         back = np.linalg.inv(np.linalg.qr(moved, mode="r"))
         self.basis, self.image = moved @ back, (self.image / ratio[:, None]) @ back
-        self._first, self._found = ratio[:, None] * self._first, None
+        self._first, self._pairs = ratio[:, None] * self._first, None
 
     def pairs(self) -> Ritz:
         """Those of T in this space."""
-        if self._found is None:
+        if self._pairs is None:
             small = self.basis.T @ self.image
             values, turn = np.linalg.eigh((small + small.T) / 2)
             squares = ((self.image.T @ self.image @ turn) * turn).sum(axis=0)  # |Tv|² = |Tv − θv|² + θ²
-            self._found = Ritz(values, turn, np.maximum(squares - values**2, 0.0))
-        return self._found
+            self._pairs = Ritz(values, turn, np.maximum(squares - values**2, 0.0))
+        return self._pairs
 
     def shares(self) -> Array:
         """How many eigenvalues each Ritz value stands for: size·E(vᵀb)² over the random directions b of the
@@ -80,11 +80,11 @@ class Krylov:
         return self.image @ turn[:, these] - self.basis @ (turn[:, these] * values[these])
 
 
-def standing_out(found: Ritz) -> tuple[Array, Indices]:
+def standing_out(pairs: Ritz) -> tuple[Array, Indices]:
     """What each pair lessens |WᵀTW − I|²_F by, W = I + v(|θ|^{−½} − 1)vᵀ, and those that stand out and do so by at
     least half of what they could: v leaves 2r²/|θ| of (|θ| − 1)².
     """
-    sizes = np.maximum(np.abs(found.values), _LEAST)
+    sizes = np.maximum(np.abs(pairs.values), _LEAST)
     most = (sizes - 1) ** 2
-    gain = most - 2 * found.rest / sizes
+    gain = most - 2 * pairs.rest / sizes
     return gain, np.flatnonzero((np.abs(np.log(sizes)) > _FAR) & (gain > most / 2))

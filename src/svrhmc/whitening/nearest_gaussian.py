@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from svrhmc.core.arrays import Array, middle_spread
-from svrhmc.core.deadline import Deadline
+from svrhmc.core.deadline import Budget
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.core.recording import repeat
 from svrhmc.models.model import STATES, Model
@@ -37,9 +37,9 @@ _LAST = 30  # steps that become shorter, at the end
 _LONGEST = 30.0  # seconds, about, for the others
 
 
-def nearest(target: Model, how: Whitening, spent: Deadline, seconds: float) -> Whitening:
-    """Variables in which the nearest Gaussian is N(0, I), where those of `how` are poor and these are twice as good;
-    `how` itself also where the search would take more than is left, or half a minute; a pass takes so many seconds.
+def nearest(target: Model, at_mode: Whitening, spent: Budget, seconds: float) -> Whitening:
+    """Variables in which the nearest Gaussian is N(0, I), where those `at_mode` are poor and these are twice as good;
+    `at_mode` itself also where the search would take more than is left, or half a minute; a pass takes so many seconds.
 
     Good means that R = f(x) − ½|ε|² has a small spread over draws of N(0, I), as it is what is not Gaussian.
     """
@@ -49,38 +49,38 @@ def nearest(target: Model, how: Whitening, spent: Deadline, seconds: float) -> W
         return spent.pays(steps * count * seconds, float(steps * count))
 
     if target.dim > MOST or not pays(1):
-        return how
-    law = _Law(target, how.centre, np.ascontiguousarray(how.displace(np.eye(target.dim)).T), spent)
+        return at_mode
+    law = _Law(target, at_mode.centre, np.ascontiguousarray(at_mode.displace(np.eye(target.dim)).T), spent)
     before = _spread(law)
     if before < POOR:
-        return how
+        return at_mode
     affordable = _LONGEST / max(_WINDOW * count * seconds, 1e-300)
 
     def window(number: int, state: Any) -> Any:
         """Some steps; the state has KL before them, and how many steps were made, or −1 where no more are paid for."""
-        law.centre, law.factor, earlier, made = state
+        law.centre, law.factor, earlier, steps_made = state
         if not pays(_WINDOW + _LAST + 1):
             return law.centre, law.factor, earlier, -1.0, True
-        now = float(np.mean([law.step(count, int(made) + k, _STEP) for k in range(_WINDOW)]))
-        return law.centre, law.factor, now, made + _WINDOW, now > earlier - _GAIN
+        now = float(np.mean([law.step(count, int(steps_made) + k, _STEP) for k in range(_WINDOW)]))
+        return law.centre, law.factor, now, steps_made + _WINDOW, now > earlier - _GAIN
 
     def shorter(number: int, state: Any) -> Any:
         law.centre, law.factor = state
-        law.step(count, int(made) + number, _STEP / (1 + number / 5))
+        law.step(count, int(steps_made) + number, _STEP / (1 + number / 5))
         return law.centre, law.factor, False
 
     start = (law.centre, law.factor, np.inf, 0.0)
-    law.centre, law.factor, _, made = repeat(window, start, int(min(_WINDOWS, affordable)))
-    if made < 0:
-        return how
-    law.centre, law.factor = repeat(shorter, (law.centre, law.factor), _LAST if made else 0)
-    return DenseWhitening(law.centre, law.factor) if _spread(law) < before / 2 else how
+    law.centre, law.factor, _, steps_made = repeat(window, start, int(min(_WINDOWS, affordable)))
+    if steps_made < 0:
+        return at_mode
+    law.centre, law.factor = repeat(shorter, (law.centre, law.factor), _LAST if steps_made else 0)
+    return DenseWhitening(law.centre, law.factor) if _spread(law) < before / 2 else at_mode
 
 
 class _Law:
     """N(μ, WWᵀ), on its way."""
 
-    def __init__(self, target: Model, centre: Array, factor: Array, spent: Deadline) -> None:
+    def __init__(self, target: Model, centre: Array, factor: Array, spent: Budget) -> None:
         self.target, self.centre, self.factor, self.spent = target, centre, factor, spent
 
     def at(self, count: int, number: int) -> tuple[Array, Array, Array]:
@@ -89,7 +89,7 @@ class _Law:
         noise = np.concatenate([half, -half])
         self.spent.evaluations += float(count) * self.target.n
         blocks = (self.centre + noise @ self.factor.T).reshape(-1, STATES, len(self.centre))
-        f, slopes = (np.concatenate(each) for each in zip(*map(self.target.energies, blocks), strict=True))
+        f, slopes = (np.concatenate(arrays) for arrays in zip(*map(self.target.energies, blocks), strict=True))
         sound = np.isfinite(f) & np.isfinite(slopes).all(axis=1)
         rest = np.where(sound, f, np.inf) - 0.5 * (noise * noise).sum(axis=1)
         return noise, rest, np.where(sound[:, None], slopes, 0.0) @ self.factor
@@ -101,7 +101,7 @@ class _Law:
         if not 2 * sound.sum() > count:  # most draws are where f is not known
             self.factor = self.factor * 0.7
             return np.inf
-        found = float(rest[sound].mean()) - float(np.linalg.slogdet(self.factor)[1])
+        divergence = float(rest[sound].mean()) - float(np.linalg.slogdet(self.factor)[1])
         A = noise.T @ pulled / sound.sum()
         values, turn = np.linalg.eigh((A + A.T) / 2)
         bent = (1 - rho) + rho * np.clip(values, _LEAST, _LARGEST)
@@ -109,7 +109,7 @@ class _Law:
         way *= min(1.0, 0.5 * np.sqrt(len(way)) / max(float(np.linalg.norm(way)), 1e-300))
         self.centre = self.centre + self.factor @ way
         self.factor = self.factor @ (turn * bent**-0.5) @ turn.T
-        return found
+        return divergence
 
 
 def _spread(law: _Law) -> float:

@@ -46,14 +46,14 @@ class WhitenedPartitions(Whitened):
     modal_first = True
     unbounded = GeneralisedLinear.unbounded
 
-    def __init__(self, target: GeneralisedLinear, how: Whitening) -> None:
-        super().__init__(target, how)
-        if how.kind != "dense":
-            raise requirement("how", "a dense whitening where rows are in partitions", f"a {how.kind} one")
+    def __init__(self, target: GeneralisedLinear, whitening: Whitening) -> None:
+        super().__init__(target, whitening)
+        if whitening.kind != "dense":
+            raise requirement("how", "a dense whitening where rows are in partitions", f"a {whitening.kind} one")
         self.identity_hessian = True
         self.rows_form, self.rows = target.form(), cast(PartitionRows, target.rows)
-        gradient = target.row_derivatives(how.centre).gradient + target.prior_gradient(how.centre)
-        self.force = -how.pull(gradient)
+        gradient = target.row_derivatives(whitening.centre).gradient + target.prior_gradient(whitening.centre)
+        self.force = -whitening.pull(gradient)
         self._held: list[tuple[Places, Window]] = []
         self._expected: list[Places] = []
         self._within: dict[float, WhitenedPartitions] = {}
@@ -123,22 +123,22 @@ class WhitenedPartitions(Whitened):
 
         S follows from n and dim alone, and from how large weights turn out only where they would overflow.
         """
-        loss, how = self.target.loss, self.whitening
+        loss, whitening = self.target.loss, self.whitening
         typical = (4 * self.dim / self.n) ** 1.5
         power = _BITS - _SPARE - math.ceil(math.log2(self.n)) - math.floor(math.log2(typical))
         third = (1.0 if math.isfinite(self.radius) else loss.third_bound) if self.bounded else None
         floor = 0.0 if self.bounded and loss.third_bound != 0 else 0.1 * typical
-        root, shared = root_of(how.arrays()["factor"], loss, self.target.rows.columns)
+        root, shared = root_of(whitening.arrays()["factor"], loss, self.target.rows.columns)
         while True:
-            lengths = Lengths(how.centre, root, shared, 2.0**power, third, self.radius, floor)
-            found = self.rows.weights_by(lengths)
-            if found is not None and sum(each.total for each in found) < _MOST:
+            lengths = Lengths(whitening.centre, root, shared, 2.0**power, third, self.radius, floor)
+            by_partition = self.rows.weights_by(lengths)
+            if by_partition is not None and sum(measured.total for measured in by_partition) < _MOST:
                 break
             power -= _SPARE
         ends = [0]
-        for each in found:
-            ends.append(ends[-1] + each.total)
-        return lengths, tuple(ends), sum(each.noise for each in found)
+        for measured in by_partition:
+            ends.append(ends[-1] + measured.total)
+        return lengths, tuple(ends), sum(measured.noise for measured in by_partition)
 
     @property
     def lengths(self) -> Lengths:
@@ -188,9 +188,9 @@ class WhitenedPartitions(Whitened):
     def gather(self, places: Places) -> tuple[Window, Indices]:
         """A window in which the rows of these places are, and where each is in it."""
         wanted = np.unique(places)
-        for known, window in self._held:
-            if np.isin(wanted, known, assume_unique=True).all():
-                return window, window.at[np.searchsorted(known, places)]
+        for held_places, window in self._held:
+            if np.isin(wanted, held_places, assume_unique=True).all():
+                return window, window.at[np.searchsorted(held_places, places)]
         wanted = np.unique(np.concatenate([wanted, *self._expected]))
         self._expected = []
         while self._held and sum(window.size for _, window in self._held) > _HELD // 2:
@@ -215,9 +215,9 @@ class WhitenedPartitions(Whitened):
     def _fetched(self, wanted: Places) -> Window:
         ends = np.array(self._weighed[1], np.uint64)
         cuts = np.searchsorted(wanted, ends, "left")
-        each = [wanted[low:high] - end for low, high, end in zip(cuts[:-1], cuts[1:], ends[:-1], strict=True)]
-        found = [part for part in self.rows.gather(self.lengths, each) if part is not None]
-        return Window(self, joined(found))
+        by_partition = [wanted[low:high] - end for low, high, end in zip(cuts[:-1], cuts[1:], ends[:-1], strict=True)]
+        parts = [part for part in self.rows.gather(self.lengths, by_partition) if part is not None]
+        return Window(self, joined(parts))
 
 
 class Window(WhitenedRows):
@@ -231,13 +231,13 @@ class Window(WhitenedRows):
     _place: dict[int, int]
 
     def __init__(self, tall: WhitenedPartitions, rows: Gathered) -> None:
-        target, how = tall.target, tall.whitening
+        target, whitening = tall.target, tall.whitening
         some = seen_by(make_rows(rows.X), target.loss)
         held = GeneralisedLinear(
             some, rows.y, target.loss, target.prior_precision, target.prior_mean, rows.offset, rows.weights,
             target.heavy,
         )  # fmt: skip
-        super().__init__(held, how, tall.force)
+        super().__init__(held, whitening, tall.force)
         self.tall, self.at, self.held, self.n = tall, rows.row_of_place, some.n, tall.n
         self.probabilities = rows.q.astype(np.float64) / float(tall.total)
 
@@ -254,13 +254,13 @@ class Window(WhitenedRows):
     def drawn(self, stream: Stream, step: int, count: int) -> Indices:
         """Those of `for_steps`, for the chains that are asked for."""
         places = [self._place[int(chain)] for chain in stream.chains]
-        found: Indices = self._drawn[step - self._first][places]
-        return found
+        rows: Indices = self._drawn[step - self._first][places]
+        return rows
 
     def drawn_with(self, indices: Indices) -> Array:
         """qᵢ/Q."""
-        found: Array = self.probabilities[indices]
-        return found
+        chances: Array = self.probabilities[indices]
+        return chances
 
     def region(self, all_rows: Region) -> Region:
         """Where bounds on ℓ‴ hold, with what they are for these rows."""

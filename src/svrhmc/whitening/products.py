@@ -63,7 +63,7 @@ Products = Callable[[Array], Array]  # of H with some columns
 
 
 @dataclass(frozen=True, eq=False)
-class _Known:
+class _StandingOut:
     """G = S⁻¹V diag(c)VᵀS⁻¹: what stands out of H."""
 
     scale: Array
@@ -80,20 +80,20 @@ class _Diagonal:
 
     def __init__(self, products: Products, dim: int) -> None:
         self._products, self._dim = products, dim
-        self._made: list[tuple[Array, Array, Array]] = []  # s, ω and H(s∘ω)
+        self._probes: list[tuple[Array, Array, Array]] = []  # s, ω and H(s∘ω)
 
     def probe(self, scale: Array) -> None:
         """Multiply one block more of random signs."""
-        signs = _signs(len(self._made), self._dim)
-        self._made.append((scale, signs, self._products(scale[:, None] * signs)))
+        signs = _signs(len(self._probes), self._dim)
+        self._probes.append((scale, signs, self._products(scale[:, None] * signs)))
 
-    def found(self, known: _Known) -> Array:
-        """That of H − G."""
+    def without(self, removed: _StandingOut) -> Array:
+        """diag(H − G), G being what stands out."""
         total, precision = np.zeros(self._dim), np.zeros(self._dim)
-        for scale, signs, image in self._made:
-            each = signs * (image - known.products(scale[:, None] * signs)) / scale[:, None]
-            mean = each.mean(axis=1)
-            variance = each.var(axis=1) / (TOGETHER - 1) + 1e-12 * mean**2 + 1e-300
+        for scale, signs, image in self._probes:
+            estimates = signs * (image - removed.products(scale[:, None] * signs)) / scale[:, None]
+            mean = estimates.mean(axis=1)
+            variance = estimates.var(axis=1) / (TOGETHER - 1) + 1e-12 * mean**2 + 1e-300
             total, precision = total + mean / variance, precision + 1 / variance
         sizes = np.maximum(np.abs(total / precision), precision**-0.5)
         return np.asarray(np.maximum(sizes, max(_FLAT * float(sizes.max()), 1e-300)), np.float64)
@@ -112,30 +112,30 @@ def by_products(target: Any, rank: int) -> LowRankWhitening:
         room[: u.shape[1]] = u.T
         return np.asarray(target.hessian_products(mode, room)[: u.shape[1]].T, np.float64)
 
-    return _found(mode, products, rank)
+    return _whitened(mode, products, rank)
 
 
-def _found(mode: Array, products: Products, rank: int) -> LowRankWhitening:
+def _whitened(mode: Array, products: Products, rank: int) -> LowRankWhitening:
     dim = len(mode)
     rounds = min(_ROUNDS, math.isqrt(_WORK // dim) // TOGETHER, dim // TOGETHER) if rank else 0
-    diagonal, known = _Diagonal(products, dim), _Known(np.ones(dim), np.zeros((dim, 0)), np.zeros(0))
-    scale = known.scale
+    diagonal, removed = _Diagonal(products, dim), _StandingOut(np.ones(dim), np.zeros((dim, 0)), np.zeros(0))
+    scale = removed.scale
     for _ in range(_PROBED):
         diagonal.probe(scale)
-        scale = diagonal.found(known) ** -0.5
+        scale = diagonal.without(removed) ** -0.5
     space = Krylov(dim)
     start = Stream(_START, np.arange(TOGETHER)).normals(0, dim, Purpose.DATA, Purpose.DATA_FINE).T
     for number in range(rounds):
         if number and number in [math.floor(share * rounds) for share in _REFINED]:
-            before, known = scale, _outstanding(space, scale)
-            scale = diagonal.found(known) ** -0.5
+            before, removed = scale, _outstanding(space, scale)
+            scale = diagonal.without(removed) ** -0.5
             space.rescaled(before / scale)
             start = space.least_sure(TOGETHER)
         start = space.grow(partial(_scaled, products, scale), start)
-    how = _chosen(mode, scale, space, rank)
+    whitening = _chosen(mode, scale, space, rank)
     signs = _signs(_CHECK, dim)
-    away = how.pull(products(how.displace(signs.T).T).T) - signs.T
-    return replace(how, left=float(f"{(away**2).sum(axis=1).mean():.3g}"))
+    away = whitening.pull(products(whitening.displace(signs.T).T).T) - signs.T
+    return replace(whitening, left=float(f"{(away**2).sum(axis=1).mean():.3g}"))
 
 
 def _scaled(products: Products, scale: Array, u: Array) -> Array:
@@ -143,21 +143,21 @@ def _scaled(products: Products, scale: Array, u: Array) -> Array:
     return scale[:, None] * products(scale[:, None] * u)
 
 
-def _outstanding(space: Krylov, scale: Array) -> _Known:
-    found = space.pairs()
-    _, worth = standing_out(found)
-    return _Known(scale, space.basis @ found.turn[:, worth], found.values[worth] - 1)
+def _outstanding(space: Krylov, scale: Array) -> _StandingOut:
+    pairs = space.pairs()
+    _, worth = standing_out(pairs)
+    return _StandingOut(scale, space.basis @ pairs.turn[:, worth], pairs.values[worth] - 1)
 
 
 def _chosen(mode: Array, scale: Array, space: Krylov, rank: int) -> LowRankWhitening:
     """Pairs that stand out alone, those farthest from 1 first; and the least of the others."""
-    found = space.pairs()
-    _, worth = standing_out(found)
-    sizes = np.abs(found.values)
-    kept = worth[space.shares()[worth] < _ALONE]
-    kept = kept[np.argsort(-np.abs(np.log(sizes[kept])), kind="stable")][:rank]
-    least = float(f"{np.delete(sizes, kept).min(initial=1.0):.3g}")
-    return LowRankWhitening(mode, scale, space.basis @ found.turn[:, kept], sizes[kept] ** -0.5 - 1, least=least)
+    pairs = space.pairs()
+    _, worth = standing_out(pairs)
+    sizes = np.abs(pairs.values)
+    chosen = worth[space.shares()[worth] < _ALONE]
+    chosen = chosen[np.argsort(-np.abs(np.log(sizes[chosen])), kind="stable")][:rank]
+    least = float(f"{np.delete(sizes, chosen).min(initial=1.0):.3g}")
+    return LowRankWhitening(mode, scale, space.basis @ pairs.turn[:, chosen], sizes[chosen] ** -0.5 - 1, least=least)
 
 
 def _signs(number: int, dim: int) -> Array:

@@ -220,7 +220,7 @@ class WhitenedRows(Whitened):
         if rows_pass is None:
             return super().energies(z)
         u, target = self.whitening.displace(z), self.target
-        values, slopes = once(lambda: rows_pass(u, valued, threads), (len(z),), z.shape, of=z)
+        values, slopes = once(lambda: rows_pass(u, valued, threads), (len(z),), z.shape, depends_on=z)
         u += self.whitening.centre
         slopes += target.prior_gradient(u)
         return values + target.prior_potential(u) if valued else values, self.whitening.pull(slopes)
@@ -311,8 +311,8 @@ class WhitenedRows(Whitened):
     @cached_property
     def curvature_noise(self) -> float:
         """V₁ = Σᵢ |WᵀHᵢW|²_F/(Pᵢ dim), of rows drawn by importance: what the curvature of one varies by."""
-        known = (self.curvatures, self.row_norms, self.row_table[2], self.whitening)
-        return self.rows_form.curvature_noise(*known) / self.dim
+        at_mode = (self.curvatures, self.row_norms, self.row_table[2], self.whitening)
+        return self.rows_form.curvature_noise(*at_mode) / self.dim
 
     @cached_property
     def row_norms(self) -> Array:

@@ -324,17 +324,17 @@ def make_model(form: RowsForm | QuadraticForm) -> Models:
 
 def _of_rows(form: RowsForm) -> layout.Model:
     """Rows in the user's variables, or in whitened ones with what was taken out of them."""
-    model, how, removed = plain_model(form), form.whitening, form.removed
-    if how is None or removed is None:
+    model, whitening, removed = plain_model(form), form.whitening, form.removed
+    if whitening is None or removed is None:
         return model
     dim = form.rows.dim
     return model._replace(
         prior=fixed(np.ones(dim) if removed.second_order else np.zeros(dim)),
         prior_force=fixed(removed.force),
-        frame=make_frame(how),
+        frame=make_frame(whitening),
         inner=fixed(form.prior_precision),
         **_taken(model, removed.predictors, removed.curvatures)._asdict(),
-        heavy=make_heavy(form, how.centre, 2 if removed.second_order else 1),
+        heavy=make_heavy(form, whitening.centre, 2 if removed.second_order else 1),
     )
 
 

@@ -39,10 +39,10 @@ _SLACK = 1 + 1e-9  # for rounding
 def subsampled_kernel(setup: Setup) -> CompiledKernel:
     """On rows that are all in memory, or are fetched before they are picked."""
     space, sampler = setup.target, setup.sampler
-    how, target = space.whitening, space.target
-    require_dense(how)
-    at_mode = np.array_equal(how.centre, target.mode())
-    hessian = target.modal_hessian if at_mode else target.hessian(how.centre)
+    whitening, target = space.whitening, space.target
+    require_dense(whitening)
+    at_mode = np.array_equal(whitening.centre, target.mode())
+    hessian = target.modal_hessian if at_mode else target.hessian(whitening.centre)
     region = sampler.region(space)
     if space.at_hand < space.n:
         return GatheredKernel(setup, space.within(sampler.radius), hessian, region)

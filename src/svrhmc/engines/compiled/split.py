@@ -59,15 +59,15 @@ class SplitKernel(CompiledKernel):
         self.compiled = worth and pass_of(setup.target) is not None and setup.target.target.terms is None
 
     @cached_property
-    def known(self) -> tuple[split.Prior, Frame, split.Path]:
+    def arrays(self) -> tuple[split.Prior, Frame, split.Path]:
         """Prior, map and settings in arrays."""
-        sampler, form, how = self.setup.sampler, self.setup.form, self.setup.target.whitening
+        sampler, form, whitening = self.setup.sampler, self.setup.form, self.setup.target.whitening
         heavy, at = make_heavy(form, 0.0, 0), np.zeros_like(form.prior_mean)
         constant = 0.0 if heavy is None else float(form.heavy.value(at))
-        centre, mean, precision = map(fixed, (how.centre, form.prior_mean, form.prior_precision))
+        centre, mean, precision = map(fixed, (whitening.centre, form.prior_mean, form.prior_precision))
         prior = split.Prior(centre, mean, precision, heavy, constant)
         path = split.Path(sampler.step_size, sampler.jitter, sampler.halvings, *map(fixed, sampler.kicks()))
-        return prior, make_frame(how), path
+        return prior, make_frame(whitening), path
 
     def call(self, state: State, end: int, keep: Keep) -> SplitCall:
         """Trajectories of some chains in step."""
@@ -94,7 +94,7 @@ class SplitCall(MetropolisCall["dict[int, Trajectories]"]):
         super().__init__(state, end, keep)
         self.kernel, self.team, self.v = kernel, kernel.team, state.v
         self.gradients: Array = np.empty_like(self.draws)
-        self._known = dict(state.memory)
+        self._evaluated = bool(state.memory)  # f and ∇f at the start
         self.f = state.memory["f"].copy() if state.memory else np.empty(len(self.x))
         self.gradient = state.memory["gradient"].copy() if state.memory else np.empty_like(self.x)
         setup, steps = kernel.setup, np.arange(state.step, end + 1)
@@ -113,21 +113,21 @@ class SplitCall(MetropolisCall["dict[int, Trajectories]"]):
             return self._by_definition(chains, *steps)
         definition, some, count = self.kernel.definition, slice(*chains), chains[1] - chains[0]
         stream = definition.stream(self.kernel.setup.chains[some])
-        if not self._known and steps[0] == self.begin:
+        if not self._evaluated and steps[0] == self.begin:
             _, self.f[some], self.gradient[some] = definition.reached(stream, steps[0], self.x[some])
         if count not in room:
             room[count] = Trajectories(self.kernel, count)
         for first, v, uniform in definition.noise_ahead(stream, self.x[some].size, *steps):
-            made, number = 0, v.shape[1]
-            while made < number:
-                made += room[count].follow(self, chains, first + made, v, uniform, made)
-                if made < number:
-                    self._by_definition(chains, first + made, first + made + 1)
-                    made += 1
+            drawn, number = 0, v.shape[1]
+            while drawn < number:
+                drawn += room[count].follow(self, chains, first + drawn, v, uniform, drawn)
+                if drawn < number:
+                    self._by_definition(chains, first + drawn, first + drawn + 1)
+                    drawn += 1
 
     def _by_definition(self, chains: tuple[int, int], step: int, end: int) -> None:
         some, kernel = slice(*chains), self.kernel
-        memory = {"f": self.f[some], "gradient": self.gradient[some]} if self._known or step > self.begin else {}
+        memory = {"f": self.f[some], "gradient": self.gradient[some]} if self._evaluated or step > self.begin else {}
         state = State(self.x[some], self.v[some], memory, step)
         for slot, place in enumerate(kernel.definition.walk(kernel.setup.chains[some], state, end), step - self.begin):
             self.draws[some, slot], self.gradients[some, slot] = place.x, place.gradient
@@ -144,22 +144,22 @@ class Trajectories:
     """Some chains that move in step, in compiled code."""
 
     def __init__(self, kernel: SplitKernel, count: int) -> None:
-        by, dim = pass_of(kernel.setup.target), kernel.setup.target.dim
-        assert by is not None  # of rows that are compiled
-        flat, cuts, self._rooms = by.arrays(count), (by.width, by.blocks * by.width, by.blocks), []
-        for low in range(0, count, by.together):
-            size = min(by.together, count - low)
-            own = (part[low * each : (low + size) * each] for part, each in zip(flat, cuts, strict=True))
-            self._rooms.append(PassRoom(by, size, *own))
+        rows, dim = pass_of(kernel.setup.target), kernel.setup.target.dim
+        assert rows is not None  # of rows that are compiled
+        flat, widths, self._rooms = rows.arrays(count), (rows.width, rows.blocks * rows.width, rows.blocks), []
+        for low in range(0, count, rows.together):
+            size = min(rows.together, count - low)
+            own = (part[low * width : (low + size) * width] for part, width in zip(flat, widths, strict=True))
+            self._rooms.append(PassRoom(rows, size, *own))
         passes = [room.shares[0] for room in self._rooms]
-        data, (states, sums, values) = np.array([each.data for each in passes]), flat
+        data, (states, sums, values) = np.array([share.data for share in passes]), flat
         self._rows = split.Rows(
-            passes[0].address, data, states, sums, values, by.together, by.blocks, by.k, by.columns, by.pad, by.width,
-            not by.dense,
+            passes[0].address, data, states, sums, values, rows.together, rows.blocks, rows.k, rows.columns, rows.pad,
+            rows.width, not rows.dense,
         )  # fmt: skip
         shapes = 5 * [(count, dim)] + 3 * [(count,)] + [(dim,)]
         self._room = split.Room._make(map(apart, shapes))
-        self._known = kernel.known
+        self._arrays = kernel.arrays
 
     def follow(
         self, call: SplitCall, chains: tuple[int, int], step: int, noise: Array, uniform: Array, begin: int = 0
@@ -170,8 +170,8 @@ class Trajectories:
         some = slice(*chains)
         states = call.x[some], call.f[some], call.gradient[some], noise, uniform, call.draws[some], call.gradients[some]
         span, slot = (begin, noise.shape[1]), step - call.begin
-        made: int = split.follow(self._rows, *self._known, self._room, *states, call.accepted[some], step, span, slot)
-        return made
+        drawn: int = split.follow(self._rows, *self._arrays, self._room, *states, call.accepted[some], step, span, slot)
+        return drawn
 
 
 class Passes:

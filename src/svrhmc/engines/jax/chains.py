@@ -108,7 +108,7 @@ class JaxChains(Chains):
         state, kernel, step, end = self.state, self.kernel, self.state.step, self.state.step + count
         (chains, dim), kept = state.x.shape, keep.within(step, end)
         rooms = [np.empty((chains, len(kept), dim)) for _ in range(1 + kernel.gradients)]
-        place, made = kernel.begin(state), 0
+        place, drawn = kernel.begin(state), 0
         while step < end:
             look()
             wanted = min(end, step + self._pace.steps, (step // HIGH + 1) * HIGH)
@@ -117,9 +117,9 @@ class JaxChains(Chains):
             place, arrays = kernel.advance(place, step, until, keep)
             self._pace.learn(until - step, time.perf_counter() - began)
             for room, new in zip(rooms, arrays, strict=True):
-                room[:, made : made + new.shape[1]] = new
+                room[:, drawn : drawn + new.shape[1]] = new
             report((until - step) * chains)
-            step, made = until, made + arrays[0].shape[1]
+            step, drawn = until, drawn + arrays[0].shape[1]
         x, v, memory, accepted = kernel.reached(place, state)
         spent = self.setup.sampler.spent(state, np.r_[state.step, kept, end], self.setup.target.n)
         self.state = State(x, v, memory, end, float(spent[-1]))
@@ -127,12 +127,12 @@ class JaxChains(Chains):
         return Extension(rooms[0], spent[1:-1], round((spent[-1] - spent[0]) * chains), gradients, accepted)
 
 
-def steps_at_once(made: int, kept: int, nanoseconds: float) -> int:
+def steps_at_once(random_numbers: int, kept_numbers: int, nanoseconds: float) -> int:
     """A power of 2, for steps that need so many random numbers before the first of them, of which so many numbers are
     kept, and that take so long on a core: it does not depend on the clock, as another program may round otherwise.
     """
     room, store, speed = _DEVICES.get(jax.default_backend(), _DEVICES["gpu"])
-    most = min(_MOST_STEPS, room // max(1, made), store // max(1, kept))
+    most = min(_MOST_STEPS, room // max(1, random_numbers), store // max(1, kept_numbers))
     most = max(1, min(most, max(_LEAST_STEPS, round(_PIECE * speed / nanoseconds))))
     return 1 << (int(most).bit_length() - 1)
 

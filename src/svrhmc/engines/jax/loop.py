@@ -2,7 +2,7 @@
 
     z ← P z + Lp ξ ;      g = ∇f̂(x) ;      z ← Q z − k g + Lq ξ′
 
-The estimate ∇f̂ is that of a recipe, which `gradients.estimator` defines.
+The estimate ∇f̂ is that of a recipe, which `svrhmc.gradients.Estimator` defines.
 
 A program makes up to `capacity` steps; how many is an argument, so that a run may be cut anywhere. It is compiled for a
 form, a recipe and a number of chains; the sixteen numbers of a scheme are arguments too.
@@ -97,8 +97,8 @@ def advance(program: Program, spread: Spread, given: Given) -> tuple[Place, jax.
     if spread.chains:
         mine, every = PartitionSpec(AXIS), PartitionSpec()
         needed = Given(every, every, mine, mine, every, every, every, every)  # type: ignore[arg-type]
-        made = mine, PartitionSpec(None, AXIS)
-        steps = jax.shard_map(steps, mesh=spread.mesh, in_specs=(needed,), out_specs=made, check_vma=False)
+        outputs = mine, PartitionSpec(None, AXIS)
+        steps = jax.shard_map(steps, mesh=spread.mesh, in_specs=(needed,), out_specs=outputs, check_vma=False)
     result: tuple[Place, jax.Array] = steps(given)
     return result
 

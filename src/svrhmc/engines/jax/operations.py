@@ -3,7 +3,7 @@
 Each form has its `Operations` and the arrays that they work on: `rows.py` has those of rows with linear predictors, and
 here are those of quadratics and of a user's functions. Operations are plain data that can be hashed, so that programs
 are compiled once for all targets alike; whatever is large is in the arrays: what rows have under "data", wherever that
-is (`targets.placed`), and what all share under names of its own. What a target does not have is not among the arrays.
+is (`models/placement.py`), and what all share under names of its own; what a target does not have is not there.
 
 States come as (chains, dim), batches of rows as (chains, batch), parts of components as (chains, batch, numbers of a
 part); all sums are in float64.
@@ -48,9 +48,9 @@ class Source(NamedTuple):
 
 
 class Operations(ABC):
-    """A component's gradient is what all share, `prior`, and a part of its own, as in `targets.base`."""
+    """A component's gradient is what all share, `prior`, and a part of its own, as in `density/base.py`."""
 
-    place: Any = None  # where rows of data are (`targets.placed`); None where they are never cut over devices
+    place: Any = None  # where rows of data are (`models/placement.py`); None where they are never cut over devices
 
     def copied(self, mesh: Mesh, data: Tree) -> tuple[Operations, Tree]:
         """The same with the data of all rows on each device."""
@@ -170,7 +170,7 @@ class QuadraticOperations(Operations):
 
 @dataclass(frozen=True)
 class FunctionOperations(Operations):
-    """A user's log likelihood and log prior (`targets.functions`), in the variables of a map."""
+    """A user's log likelihood and log prior (`models/functions.py`), in the variables of a map."""
 
     functions: Functions
     map: Map
@@ -202,10 +202,10 @@ class FunctionOperations(Operations):
 
     def parts(self, arrays: Arrays, x: jax.Array, batch: Batch) -> jax.Array:
         """Gradients of −n log likelihood, in the user's variables."""
-        return -self.functions.n * self.functions.each_gradient(self.map.out(arrays, x), batch.data)
+        return -self.functions.n * self.functions.gradients_of_taken(self.map.out(arrays, x), batch.data)
 
     def every_part(self, arrays: Arrays, x: jax.Array) -> jax.Array:
-        return -self.functions.n * self.functions.every_gradient(arrays["data"], self.map.out(arrays, x))
+        return -self.functions.n * self.functions.row_gradients(arrays["data"], self.map.out(arrays, x))
 
     def assemble(self, arrays: Arrays, parts: jax.Array, batch: Batch) -> jax.Array:
         return self.map.pull(arrays, parts.mean(axis=1))

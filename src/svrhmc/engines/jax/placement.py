@@ -13,7 +13,7 @@ of such a pass are Cn/D either way), there are as many chains as devices or more
 has no rows to pass over, such as a quadratic, chains are cut always.
 
 Sums over all rows are those of sections whose number does not depend on the devices, added in their order
-(`targets.placed.OnDevices`), and rows that are fetched are what they were: so draws with rows cut are the same on any
+(`models.placement.OnDevices`), and rows that are fetched are what they were: so draws with rows cut are the same on any
 number of devices, to the last bit where the compiler makes the same code of a section. Chains in other company are the
 same to rounding, as everywhere on JAX.
 """

@@ -237,7 +237,7 @@ class RowOperations(Operations):
     def every_part(self, arrays: Arrays, x: jax.Array) -> jax.Array:
         """Of all rows at once."""
         every, u = jax.vmap(self._slopes, _ALL), self.map.displace(arrays, x)
-        return self.n * self.place.each(arrays["data"], every, arrays["numbers"], u)
+        return self.n * self.place.by_row(arrays["data"], every, arrays["numbers"], u)
 
     def assemble(self, arrays: Arrays, parts: jax.Array, batch: Batch) -> jax.Array:
         """(1/B) Σ_b part_b Wᵀa_{i_b}."""

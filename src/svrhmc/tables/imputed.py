@@ -1,0 +1,58 @@
+"""Several imputed tables as one: their rows one table after the other, so that all have one design.
+
+Levels, knots, centres, scales and priors are learnt from the rows of all of them, and the coefficients of each table
+then mean the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from svrhmc.core.errors import DataError, requirement
+from svrhmc.tables.columns import Column, Columns, columns_of
+
+_NAMED = 4  # columns that an error names
+
+
+def stacked(tables: Sequence[object], names: Collection[str]) -> Columns:
+    """These columns of all tables, which have as many rows each and miss nothing.
+
+    >>> stacked([{"age": [31.0, 48.0]}, {"age": [31.0, 52.0]}], ["age"])["age"].values
+    array([31., 48., 31., 52.])
+    """
+    if len(tables) < 2:
+        raise requirement("a list of imputed tables", "2 tables or more", len(tables), "give a single table by itself")
+    parts = [columns_of(table, names, f"table {k} of {len(tables)}") for k, table in enumerate(tables, 1)]
+    for k, part in enumerate(parts, 1):
+        if part.n != parts[0].n:
+            why = "they are imputations of one table, row by row"
+            raise requirement(f"table {k} of {len(tables)}", f"as many rows as the first, {parts[0].n:,}", part.n, why)
+        if gaps := part.gaps():
+            some = ", ".join(f"{name!r} ({count:,} rows)" for name, count in list(gaps.items())[:_NAMED])
+            raise DataError(
+                f"table {k} of {len(tables)} misses values: {some}. An imputed table has none: impute these columns "
+                "as well, or leave them out of the formula."
+            )
+    return Columns({name: _column(name, [part[name] for part in parts]) for name in names}, sum(p.n for p in parts))
+
+
+def _column(name: str, parts: Sequence[Column]) -> Column:
+    """One column of all tables."""
+    kinds = dict.fromkeys(part.kind for part in parts)
+    if len(kinds) > 1:
+        raise requirement(f"column {name!r}", "of one kind in all tables", " in one and ".join(kinds) + " in another")
+    values = np.concatenate([np.asarray(part.values) for part in parts])
+    if all(part.levels == parts[0].levels for part in parts):
+        return replace(parts[0], values=values)
+    if any(part.ordered for part in parts):
+        listed = " and ".join(dict.fromkeys(", ".join(map(str, part.levels)) for part in parts))
+        raise DataError(
+            f"rows of all tables must have the same levels of the ordered category {name!r}; got {listed}: join levels "
+            "that are rare, or make it a column of texts or numbers."
+        )
+    levels: set[Any] = {level for part in parts for level in part.levels}
+    return replace(parts[0], values=values, levels=tuple(sorted(levels)))
