@@ -117,9 +117,7 @@ class LearntScale(Prior):
         return 0.0, float("inf")
 
 
-def joint_prior(
-    priors: Prior | Sequence[Prior], count: int
-) -> tuple[Horseshoe, list[int]] | tuple[LearntScale, list[int]] | None:
+def joint_prior(priors: Prior | Sequence[Prior], count: int) -> tuple[Horseshoe | LearntScale, list[int]] | None:
     """The one joint prior among those of some coefficients, and which have it; None where none has one."""
     each = list(priors) if isinstance(priors, Sequence) else [priors] * count
     places = [j for j, one in enumerate(each) if getattr(one, "joint", False)]  # others are refused elsewhere

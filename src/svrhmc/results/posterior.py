@@ -44,8 +44,8 @@ from svrhmc.results.predict import (
     Levels,
     Model,
     Prediction,
-    log_likelihoods,
     no_rows,
+    pointwise_log_likelihoods,
     prediction_of,
     predictions_at,
     thinned,
@@ -413,12 +413,12 @@ class Posterior(Fitted):
 
     def log_likelihood(self, draws: int | None = None) -> Iterator[tuple[int, Array]]:
         """log p(yᵢ | x) of the rows that were fitted: yields pairs (number of the first row, array (draws, rows)).
+        A model of your own has the terms of its rows, as it states them.
 
         draws: use at most this many draws, taken evenly from every chain; None for all of them, chain after chain.
         """
-        form = self.fitted()
         total = self.trace.draws.shape[0] * self.trace.draws.shape[1]
-        return log_likelihoods(form, self.inner(total if draws is None else whole("draws", draws, 1)))
+        return pointwise_log_likelihoods(self, total if draws is None else whole("draws", draws, 1))[1]
 
     def loo(self, by: str | None = None, *, draws: int | None = None) -> Loo:
         """How well the model predicts rows that it has not seen, by leave-one-out cross-validation from this one fit

@@ -92,7 +92,7 @@ class LearntScaleSearch(ShrinkageSearch):
             self.budget.evaluations += float(made.evaluations)
             x = space.out(made.draws)
             arrays = {"x": x[:, _PILOT // 3 :].reshape(-1, x.shape[2]), "end": x[:chains, -1]}
-            self.journal.put("pilot", {"ledger": self.budget.said()}, arrays)
+            self.journal.put("pilot", {"ledger": self.budget.ledger()}, arrays)
         else:
             self.budget.restore(record)
             arrays = {name: record.array(name, (None, space.dim)) for name in ("x", "end")}
