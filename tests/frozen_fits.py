@@ -140,20 +140,20 @@ def summary(run: Callable[[], Any]) -> dict[str, Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of verdicts on so few draws
         try:
-            found = run()
+            posterior = run()
         except (ValueError, TypeError) as error:
             return {"refused": type(error).__name__}
     return {
-        "names": list(found.names),
-        "mean": np.asarray(found.mean).tolist(),
-        "sd": np.asarray(found.sd).tolist(),
-        "verdict": found.certificate.verdict,
-        "family": found.family,
-        "method": found.method,
-        "prior": found.prior.said,
-        "location": np.asarray(found.prior.location).tolist(),
-        "precision": np.asarray(found.prior.precision).tolist(),
-        "dropped": int(found.design.dropped),
+        "names": list(posterior.names),
+        "mean": np.asarray(posterior.mean).tolist(),
+        "sd": np.asarray(posterior.sd).tolist(),
+        "verdict": posterior.certificate.verdict,
+        "family": posterior.family,
+        "method": posterior.method,
+        "prior": posterior.prior.said,
+        "location": np.asarray(posterior.prior.location).tolist(),
+        "precision": np.asarray(posterior.prior.precision).tolist(),
+        "dropped": int(posterior.design.dropped),
     }
 
 

@@ -138,8 +138,8 @@ def example() -> dict[str, Any]:
         for name in made:
             with open(name, newline="") as file:
                 found["predictions"][name] = next(csv.reader(file))
-        told = invoke("fit", "--json", "--out", "other")
-        found["svrhmc fit --json"] = {"code": told.exit_code, "shape": shapes(json.loads(told.stdout))}
+        result = invoke("fit", "--json", "--out", "other")
+        found["svrhmc fit --json"] = {"code": result.exit_code, "shape": shapes(json.loads(result.stdout))}
         found["errors"] = {
             " ".join(words): [(done := invoke(*words)).exit_code, *done.output.splitlines()]
             for words in (

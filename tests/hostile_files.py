@@ -398,20 +398,20 @@ def larger_than_memory(path: Path, good: Path, rng: np.random.Generator) -> None
 def two_of_one_name(path: Path, good: Path, rng: np.random.Generator) -> None:
     import warnings
 
-    with np.load(good) as known, zipfile.ZipFile(path, "w") as archive, warnings.catch_warnings():
+    with np.load(good) as loaded, zipfile.ZipFile(path, "w") as archive, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for name in ("X", "y", "X"):
             out = io.BytesIO()
-            np.save(out, known[name])
+            np.save(out, loaded[name])
             archive.writestr(f"{name}.npy", out.getvalue())
 
 
 @maker("npz")
 def names_outside(path: Path, good: Path, rng: np.random.Generator) -> None:
-    with np.load(good) as known, zipfile.ZipFile(path, "w") as archive:
+    with np.load(good) as loaded, zipfile.ZipFile(path, "w") as archive:
         for name in ("X", "y"):
             out = io.BytesIO()
-            np.save(out, known[name])
+            np.save(out, loaded[name])
             archive.writestr(f"../outside/{name}.npy", out.getvalue())
             archive.writestr(f"/tmp/{name}.npy", out.getvalue())
 

@@ -68,15 +68,15 @@ def test_interactions_and_polynomials_are_terms_too(fitted):
 
 def test_without_a_design_coefficients_are_coordinates():
     rng = np.random.default_rng(1)
-    found = sample(targets.linear(rng.normal(size=(40, 2)), rng.normal(size=40)), draws=40)
-    x = found.to_arviz()["posterior"]["x"]
+    posterior = sample(targets.linear(rng.normal(size=(40, 2)), rng.normal(size=40)), draws=40)
+    x = posterior.to_arviz()["posterior"]["x"]
     assert x.dims == ("chain", "draw", "coefficient")
-    assert x.values == pytest.approx(found.trace.draws)
+    assert x.values == pytest.approx(posterior.trace.draws)
     named = svrhmc.fitting.regress(rng.normal(size=(40, 1)), rng.normal(size=40), names=["dose"], draws=40).to_arviz()
     assert list(named["posterior"]["coefficient"].values) == ["Intercept", "dose", "log sigma"]
-    chains, draws, _ = found.trace.draws.shape
-    accepted = replace(found.trace, acceptance=np.linspace(0.5, 0.9, chains))
-    stats = replace(found, trace=accepted).to_arviz()["sample_stats"]["acceptance_rate"]
+    chains, draws, _ = posterior.trace.draws.shape
+    accepted = replace(posterior.trace, acceptance=np.linspace(0.5, 0.9, chains))
+    stats = replace(posterior, trace=accepted).to_arviz()["sample_stats"]["acceptance_rate"]
     assert stats.values == pytest.approx(np.repeat(accepted.acceptance[:, None], draws, axis=1))
     assert accepted.to_arviz()["sample_stats"]["acceptance_rate"].values == pytest.approx(stats.values)
     # a column by the name of a dimension leaves no room for variables of their own
@@ -266,7 +266,7 @@ def test_log_densities_are_found_unasked_only_where_that_is_quick(results, monke
 def test_a_target_that_has_no_potential_has_no_log_density():
     points = np.random.default_rng(6).normal(size=(20, 2))
     target = targets.custom(20, 2, lambda x, rows: x - points[rows])
-    found = sample(target, draws=40)
-    assert set(found.to_arviz()["sample_stats"].data_vars) <= {"passes", "acceptance_rate"}
+    posterior = sample(target, draws=40)
+    assert set(posterior.to_arviz()["sample_stats"].data_vars) <= {"passes", "acceptance_rate"}
     with pytest.raises(ValueError, match="its target has gradients alone"):
-        found.to_arviz(lp=True)
+        posterior.to_arviz(lp=True)

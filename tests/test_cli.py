@@ -129,8 +129,8 @@ def test_plan_prints_the_table_the_regimes_and_the_plan(tmp_path):
         assert line in result.output
     assert "<!-- component gradients" in figure.read_text()
     problem = svrhmc.theory.Problem(1000, 10, 4.0, 1.0, gradient_variance=100.0)
-    made = svrhmc.theory.plan(problem, 0.1)
-    assert f"{made.steps:,}" in result.output
+    plan = svrhmc.theory.plan(problem, 0.1)
+    assert f"{plan.steps:,}" in result.output
     assert all(len(line) <= 80 for line in result.output.splitlines()[:12] if not line.startswith("Problem"))
     proved = shell(*PLAN, "--rule", "corollary", "--method", "hmc")
     assert "Proved for every" in proved.output
@@ -147,8 +147,8 @@ def test_plan_draws_rows_by_importance_and_knows_saga(tmp_path):
         even, weighted = (shell(*arguments, "--method", method, *more) for more in ([], ["--importance"]))
         assert even.exit_code == weighted.exit_code == 0, weighted.output
         for result, importance in ((even, False), (weighted, True)):
-            made = svrhmc.theory.plan(target, 0.05, method, importance=importance)
-            assert f"{made.steps:,}" in result.output
+            plan = svrhmc.theory.plan(target, 0.05, method, importance=importance)
+            assert f"{plan.steps:,}" in result.output
         assert even.output != weighted.output
     refused = shell(*PLAN, "--importance")
     assert refused.exit_code == 2

@@ -41,9 +41,9 @@ def use(package, cwd, **variables):
     kept = {name: value for name, value in os.environ.items() if name in ("PATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV")}
     environment = {**kept, "PYTHONPATH": str(package), "PYTHONDONTWRITEBYTECODE": "1", **variables}
     cwd.mkdir(exist_ok=True)
-    said = subprocess.run([sys.executable, "-c", USE], cwd=cwd, env=environment, capture_output=True, text=True)
-    assert said.returncode == 0, said.stderr
-    return said
+    result = subprocess.run([sys.executable, "-c", USE], cwd=cwd, env=environment, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    return result
 
 
 def test_without_any_folder_it_runs_and_says_so_once(package, tmp_path):

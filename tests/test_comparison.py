@@ -40,18 +40,18 @@ def models():
 
 
 def test_differences_are_paired(models):
-    found = svrhmc.compare(models)
+    comparison = svrhmc.compare(models)
     loo = {name: model.loo() for name, model in models.items()}
-    assert found.names == tuple(sorted(loo, key=lambda name: -loo[name].elpd))
-    best = loo[found.names[0]].pointwise
-    for name, diff, se in zip(found.names, found.elpd_diff, found.diff_se, strict=True):
+    assert comparison.names == tuple(sorted(loo, key=lambda name: -loo[name].elpd))
+    best = loo[comparison.names[0]].pointwise
+    for name, diff, se in zip(comparison.names, comparison.elpd_diff, comparison.diff_se, strict=True):
         away = best - loo[name].pointwise
         assert diff == pytest.approx(away.sum(), abs=1e-9)
         assert se == pytest.approx(np.sqrt(N * away.var()), abs=1e-9)
-    last = found.names.index("other")
-    unpaired = np.hypot(loo[found.names[0]].se, loo["other"].se)
-    assert found.diff_se[last] < 0.8 * unpaired
-    assert found.decided[last]
+    last = comparison.names.index("other")
+    unpaired = np.hypot(loo[comparison.names[0]].se, loo["other"].se)
+    assert comparison.diff_se[last] < 0.8 * unpaired
+    assert comparison.decided[last]
 
 
 @pytest.mark.filterwarnings("ignore:The inplace keyword")  # of pandas, as ArviZ calls it
@@ -125,9 +125,9 @@ def test_bad_k_are_counted_and_said():
     rng = np.random.default_rng(0)
     far = {"x": np.append(rng.normal(size=40), 100.0), "u": rng.normal(size=41)}
     far["y"] = np.append(far["x"][:40] + rng.normal(size=40), 0.0)
-    found = svrhmc.compare({"line": svrhmc.fit("y ~ x", far), "other": svrhmc.fit("y ~ u", far)})
-    assert found.to_frame().loc["line", "bad_k"] >= 1
-    assert "Some Pareto k of" in str(found)
+    comparison = svrhmc.compare({"line": svrhmc.fit("y ~ x", far), "other": svrhmc.fit("y ~ u", far)})
+    assert comparison.to_frame().loc["line", "bad_k"] >= 1
+    assert "Some Pareto k of" in str(comparison)
 
 
 def test_what_is_not_of_the_same_observations_is_refused(models):
@@ -333,15 +333,15 @@ def test_r2_has_groups_in_it_and_refuses_classes():
     index = np.repeat(np.arange(8), 6)
     rng = np.random.default_rng(0)
     y = 3 * rng.normal(size=8)[index] + rng.normal(size=48)
-    found = svrhmc.sample(
+    posterior = svrhmc.sample(
         glm(np.ones((48, 1)), y, "gaussian", groups=[Group(index, name="g")]), draws=200, budget_seconds=20
     )
-    assert found.r2().mean[0] > 0.7
-    assert "variances() has shares with and without them" in " ".join(str(found.r2()).split())
+    assert posterior.r2().mean[0] > 0.7
+    assert "variances() has shares with and without them" in " ".join(str(posterior.r2()).split())
     with pytest.raises(ValueError, match="one that says the variance of y"):
         svrhmc.fit("k ~ x", {"k": rng.choice(["a", "b", "c"], 60), "x": rng.normal(size=60)}).r2()
     with pytest.raises(ValueError, match="level must be"):
-        found.r2(2)
+        posterior.r2(2)
 
 
 @pytest.mark.parametrize(

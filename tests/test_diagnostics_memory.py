@@ -52,8 +52,8 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024, post
 
 
 def measured(*command):
-    said = subprocess.run([sys.executable, "-c", *command], capture_output=True, text=True, check=True)
-    return [float(number) for number in said.stdout.split()]
+    result = subprocess.run([sys.executable, "-c", *command], capture_output=True, text=True, check=True)
+    return [float(number) for number in result.stdout.split()]
 
 
 def test_diagnostics_take_little_beside_the_draws():

@@ -27,16 +27,16 @@ def coefficient(posterior, name):
 
 def test_a_logarithm_counts_by_the_slope_at_each_row():
     data = table()
-    found = svrhmc.fit("y ~ np.log(age) + plan + member", data, draws=200)
-    effects = found.effects()
+    posterior = svrhmc.fit("y ~ np.log(age) + plan + member", data, draws=200)
+    effects = posterior.effects()
     assert effects.names == ("plan[max - basic]", "plan[pro - basic]", "member[True - False]", "age")
     assert effects.terms == ("plan", "plan", "member", "age")
     assert effects.contrasts == ("max - basic", "pro - basic", "True - False", "dY/dX")
-    beta = coefficient(found, "np.log(age)")
+    beta = coefficient(posterior, "np.log(age)")
     assert effects.mean[3] == pytest.approx(beta * (1 / data["age"]).mean(), rel=1e-6)
     assert effects.mean[3] != pytest.approx(beta / data["age"].mean(), rel=1e-2)  # the slope at the mean is another
-    assert effects.mean[:3] == pytest.approx([coefficient(found, n) for n in ("plan[max]", "plan[pro]", "member")])
-    sd = found.sd[found.names.index("member")]
+    assert effects.mean[:3] == pytest.approx([coefficient(posterior, n) for n in ("plan[max]", "plan[pro]", "member")])
+    sd = posterior.sd[posterior.names.index("member")]
     assert effects.sd[2] == pytest.approx(sd, rel=1e-9)  # draws have the reported moments
     assert effects.draws.shape == (200, 4)
     assert effects.interval[:, 0] == pytest.approx(np.quantile(effects.draws, 0.05, axis=0))
@@ -44,52 +44,52 @@ def test_a_logarithm_counts_by_the_slope_at_each_row():
     assert list(frame.columns) == ["term", "contrast", "mean", "sd", "5%", "95%"]
     assert "Averaged over all 300 rows, under 200 draws" in str(effects)
     assert "<table>" in effects._repr_html_()
-    few = found.effects(level=0.5, rows=50, draws=100, variables=["age"])
-    assert found.effects(level=0.5, rows=50, draws=100, variables="age").names == few.names
+    few = posterior.effects(level=0.5, rows=50, draws=100, variables=["age"])
+    assert posterior.effects(level=0.5, rows=50, draws=100, variables="age").names == few.names
     for wrong in (3, [3]):
         with pytest.raises(ValueError, match="variables must be names of columns, or None for all; got"):
-            found.effects(variables=wrong)
+            posterior.effects(variables=wrong)
     assert few.names == ("age",)
     assert few.said == "Averaged over 50 of 300 rows, spread evenly, under 100 draws of the posterior."
     with pytest.raises(ValueError, match=r"variables must be of the formula \(plan, member, age\); got 'zip'"):
-        found.effects(variables=["zip"])
+        posterior.effects(variables=["zip"])
 
 
 def test_interactions_and_weights_count_as_the_rows_do():
     data = table()
-    found = svrhmc.fit("y ~ age * plan", data, weights="w", draws=200)
-    effects = found.effects()
+    posterior = svrhmc.fit("y ~ age * plan", data, weights="w", draws=200)
+    effects = posterior.effects()
     names = dict(zip(effects.names, effects.mean, strict=True))
     w = data["w"] / data["w"].sum()
-    extra = {level: coefficient(found, f"age:plan[{level}]") for level in ("max", "pro")}
+    extra = {level: coefficient(posterior, f"age:plan[{level}]") for level in ("max", "pro")}
     share = {level: w @ (data["plan"] == level) for level in extra}
-    by_hand = coefficient(found, "age") + sum(share[level] * extra[level] for level in extra)
+    by_hand = coefficient(posterior, "age") + sum(share[level] * extra[level] for level in extra)
     assert names["age"] == pytest.approx(by_hand, rel=1e-7)
     assert names["plan[pro - basic]"] == pytest.approx(
-        coefficient(found, "plan[pro]") + extra["pro"] * (w @ data["age"]), rel=1e-7
+        coefficient(posterior, "plan[pro]") + extra["pro"] * (w @ data["age"]), rel=1e-7
     )
-    unweighted = coefficient(found, "plan[pro]") + extra["pro"] * data["age"].mean()
+    unweighted = coefficient(posterior, "plan[pro]") + extra["pro"] * data["age"].mean()
     assert names["plan[pro - basic]"] != pytest.approx(unweighted, rel=1e-4)
 
 
 def test_splines_are_not_asked_beyond_the_ends_of_the_data():
     data = table()
-    found = svrhmc.fit("y ~ bs(age, df=4)", data, draws=200)
+    posterior = svrhmc.fit("y ~ bs(age, df=4)", data, draws=200)
     h = 1e-3
     inner = (data["age"] > data["age"].min() + h) & (data["age"] < data["age"].max() - h)
     some = {"age": data["age"][inner]}
-    ends = [found.design.rows({"age": some["age"] + side * h}) @ found.mean[1:5] for side in (-1, 1)]
-    assert found.effects().mean[0] == pytest.approx(((ends[1] - ends[0]) / (2 * h)).mean(), rel=0.02)
-    assert found.effects(table=some).mean[0] == pytest.approx(((ends[1] - ends[0]) / (2 * h)).mean(), rel=1e-4)
+    ends = [posterior.design.rows({"age": some["age"] + side * h}) @ posterior.mean[1:5] for side in (-1, 1)]
+    assert posterior.effects().mean[0] == pytest.approx(((ends[1] - ends[0]) / (2 * h)).mean(), rel=0.02)
+    assert posterior.effects(table=some).mean[0] == pytest.approx(((ends[1] - ends[0]) / (2 * h)).mean(), rel=1e-4)
 
 
 def test_without_a_design_every_column_is_a_number():
     rng = np.random.default_rng(1)
     X = rng.normal(size=(N, 2)) * [1.0, 30.0]
     y = (rng.logistic(size=N) < X @ [1.0, -0.03]).astype(float)
-    found = regress(X, y, "bernoulli", names=["a", "b"], draws=300)
-    effects = found.effects(draws=200)
-    x = moved(thinned(found.trace.draws, 200), found.mean, found.sd)
+    posterior = regress(X, y, "bernoulli", names=["a", "b"], draws=300)
+    effects = posterior.effects(draws=200)
+    x = moved(thinned(posterior.trace.draws, 200), posterior.mean, posterior.sd)
     p = 1 / (1 + np.exp(-(x[:, :1] + x[:, 1:] @ X.T)))
     by_hand = x[:, 1:] * (p * (1 - p)).mean(axis=1)[:, None]
     assert effects.names == ("a", "b")
@@ -123,12 +123,12 @@ def test_probabilities_of_classes_change_by_nothing_in_all():
 
 def test_a_posterior_from_a_file_says_what_is_missing_and_takes_a_table(tmp_path):
     data = table()
-    found = svrhmc.fit("y ~ age + plan", data, draws=100)
-    found.save(tmp_path / "fit.posterior")
+    posterior = svrhmc.fit("y ~ age + plan", data, draws=100)
+    posterior.save(tmp_path / "fit.posterior")
     again = Posterior.load(tmp_path / "fit.posterior")
     with pytest.raises(ValueError, match=r"given a table to average over: effects\(table=…\); got one from a file"):
         again.effects()
-    assert again.effects(table=data).draws == pytest.approx(found.effects().draws)
+    assert again.effects(table=data).draws == pytest.approx(posterior.effects().draws)
     assert again.rows == 0
     assert "rows" not in str(again.summary()).splitlines()[0]
     with pytest.raises(ValueError, match="no missing values in 'age'"):
@@ -201,13 +201,13 @@ def test_many_levels_need_few_looks_at_the_rows(family, levels, monkeypatch):
 def test_a_category_of_its_own_has_the_effects_that_its_designs_say(monkeypatch):
     data = table()
     data["high"] = data["y"] > np.median(data["y"])
-    found = svrhmc.fit("high ~ np.log(age) + plan + member", data, weights="w", draws=100)
-    fast = found.effects(draws=50)
-    assert found.design.separate("plan")
-    assert not found.design.separate("age")
+    posterior = svrhmc.fit("high ~ np.log(age) + plan + member", data, weights="w", draws=100)
+    fast = posterior.effects(draws=50)
+    assert posterior.design.separate("plan")
+    assert not posterior.design.separate("age")
     assert not svrhmc.fit("y ~ age * plan", data, draws=50).design.separate("plan")
-    monkeypatch.setattr(type(found.design), "separate", lambda self, name: False)
-    slow = found.effects(draws=50)
+    monkeypatch.setattr(type(posterior.design), "separate", lambda self, name: False)
+    slow = posterior.effects(draws=50)
     assert fast.names == slow.names
     np.testing.assert_allclose(fast.draws, slow.draws, atol=1e-10)
     assert np.abs(fast.mean).min() > 1e-4
@@ -235,10 +235,10 @@ def test_effects_of_trials_are_on_the_probability_of_one_trial_and_those_of_the_
     rng = np.random.default_rng(5)
     births, dose = rng.integers(1, 60, 40), rng.normal(size=40)
     deaths = rng.binomial(births, 1 / (1 + np.exp(1 - dose)))
-    found = svrhmc.fit(
+    posterior = svrhmc.fit(
         "deaths ~ dose", {"deaths": deaths, "births": births, "dose": dose}, "binomial", trials="births", draws=400
     )
-    effects = found.effects()
+    effects = posterior.effects()
     assert effects.on == "the probability of a success in one trial (deaths of births)"
     assert "mean of deaths" not in str(effects)
     assert "all 40 rows, by their trials" in effects.said
@@ -246,9 +246,9 @@ def test_effects_of_trials_are_on_the_probability_of_one_trial_and_those_of_the_
     long = svrhmc.fit("died ~ dose", {"died": one, "dose": np.repeat(dose, births)}, "bernoulli", draws=400)
     expected = long.effects(rows=10**6)
     assert effects.mean == pytest.approx(expected.mean, abs=0.2 * expected.sd[0])
-    p = 1 / (1 + np.exp(-(found.mean[0] + found.mean[1] * dose)))
-    by_row = found.mean[1] * (p * (1 - p)).mean()  # what rows that count alike would give
+    p = 1 / (1 + np.exp(-(posterior.mean[0] + posterior.mean[1] * dose)))
+    by_row = posterior.mean[1] * (p * (1 - p)).mean()  # what rows that count alike would give
     assert abs(by_row - expected.mean[0]) > 0.3 * expected.sd[0]
-    again = found.effects(table={"dose": dose, "births": births})
+    again = posterior.effects(table={"dose": dose, "births": births})
     assert again.mean == pytest.approx(effects.mean, rel=1e-9)
-    assert found.effects(table={"dose": dose}).mean == pytest.approx([by_row], rel=0.02)
+    assert posterior.effects(table={"dose": dose}).mean == pytest.approx([by_row], rel=0.02)

@@ -317,7 +317,7 @@ def test_a_prior_that_clashes_is_advised_about_in_the_words_of_the_door(door):
     }[door]
     with pytest.warns(UserWarning, match="Take a wider prior") as caught:
         call()
-    said = " ".join(str(each.message) for each in caught)
+    said = " ".join(str(warning.message) for warning in caught)
     assert ("use svrhmc.fit" in said) == (door == "target")
     assert ("leave it out" in said) == (door != "target")
 

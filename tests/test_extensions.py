@@ -266,8 +266,8 @@ def test_an_engine_from_outside_runs_split_hmc(fault, monkeypatch):
     with pytest.raises(ValueError, match=r"engine must be .*; got 'plain': it knows split HMC alone"):
         svrhmc.hmc(0.1).run(target, 9, engine="plain")
     if not fault:
-        found = sample(target, 100, engine="plain")
-        assert (found.trace.engine, found.method) == ("plain", "split-hmc")
+        posterior = sample(target, 100, engine="plain")
+        assert (posterior.trace.engine, posterior.method) == ("plain", "split-hmc")
 
 
 class Alike(Term):

@@ -90,9 +90,9 @@ def test_columns_that_depend_to_rounding_are_named_with_their_rank():
     with pytest.raises(
         ValueError,
         match=r"prior_precision must be larger where the columns of X depend on each other to rounding; got 1e-20 for columns 1, 3, where X is of rank 3 of 4",
-    ) as told:
+    ) as raised:
         targets.logistic(X, np.arange(50) % 2, prior_precision=1e-20).mode()
-    assert not isinstance(told.value, np.linalg.LinAlgError)
+    assert not isinstance(raised.value, np.linalg.LinAlgError)
 
 
 def test_some_rows_that_leave_a_direction_out_are_no_obstacle():

@@ -75,9 +75,9 @@ def test_each_file_is_written_whatever_became_of_the_others(table, monkeypatch):
     monkeypatch.setattr(outputs, "report", lambda posterior, path, **told: refused(path))
     result = CliRunner().invoke(app, ["fit", "rows.csv", "--target", "y", "--draws", "50", "--json"])
     assert result.exit_code == 1
-    said = json.loads(result.stdout)
-    assert set(said["files"]) == {"model", "loo", "coefficients", "netcdf"}
-    assert said["notes"][-1] == "rows-fit/report.html is not written: Read-only file system."
+    content = json.loads(result.stdout)
+    assert set(content["files"]) == {"model", "loo", "coefficients", "netcdf"}
+    assert content["notes"][-1] == "rows-fit/report.html is not written: Read-only file system."
     assert "error: rows-fit/report.html is not written: Read-only file system." in result.stderr
 
 

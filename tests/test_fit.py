@@ -428,6 +428,6 @@ def test_contrasts_of_formulaic():
 
 def test_a_number_of_two_rows_is_no_event():
     """Two values of two rows may be any number: only 0 and 1, texts and truth values are events by themselves."""
-    found = svrhmc.fit("y ~ x", {"y": [1.5, 2.5], "x": [0.0, 1.0]})
-    assert found.model.loss.name == "gaussian"
+    posterior = svrhmc.fit("y ~ x", {"y": [1.5, 2.5], "x": [0.0, 1.0]})
+    assert posterior.model.loss.name == "gaussian"
     assert svrhmc.fit("y ~ x", {"y": [0, 1], "x": [0.0, 1.0]}).model.loss.name == "bernoulli"

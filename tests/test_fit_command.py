@@ -63,10 +63,10 @@ def test_a_fit_prints_the_table_and_the_verdict_and_writes_its_files(table):
 
 def test_json_is_one_object_and_quiet_is_silent(table):
     shown = invoke("fit", "a.csv", "--target", "price", "--json", "--out", "j")
-    found = json.loads(shown.stdout)
-    assert (found["family"], found["verdict"], found["rows"]) == ("gaussian", "exact", 60)
-    assert [each["name"] for each in found["coefficients"]] == ["Intercept", "age", "plan[pro]", "log sigma"]
-    assert set(found["files"]) >= {"model", "coefficients", "report"}
+    content = json.loads(shown.stdout)
+    assert (content["family"], content["verdict"], content["rows"]) == ("gaussian", "exact", 60)
+    assert [each["name"] for each in content["coefficients"]] == ["Intercept", "age", "plan[pro]", "log sigma"]
+    assert set(content["files"]) >= {"model", "coefficients", "report"}
     assert invoke("fit", "a.csv", "--target", "price", "--quiet", "--out", "j").output == ""
 
 
@@ -161,8 +161,8 @@ def test_after_an_interrupt_the_same_command_goes_on(table, monkeypatch):
     assert [path.name for path in (table / "a-fit").iterdir()] == ["unfinished"]
     one_line(invoke("fit", "a.csv", "--target", "price", "--seed", 1), 2, "Remove a-fit/unfinished to begin anew")
     one_line(invoke("predict", "a-fit", "a.csv"), 2, "The fit was interrupted: the same command goes on")
-    found = json.loads(invoke("fit", "a.csv", "--target", "price", "--json").stdout)
-    assert found["coefficients"] == whole["coefficients"]
+    content = json.loads(invoke("fit", "a.csv", "--target", "price", "--json").stdout)
+    assert content["coefficients"] == whole["coefficients"]
     assert not (table / "a-fit" / "unfinished").exists()
 
 
@@ -214,15 +214,15 @@ def test_the_example_is_fitted_without_a_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     result = invoke("fit", "--json")
     assert result.exit_code == 0, result.output
-    found = json.loads(result.stdout)
-    assert (found["family"], found["classes"], found["verdict"]) == ("bernoulli", ["no", "yes"], "exact")
+    content = json.loads(result.stdout)
+    assert (content["family"], content["classes"], content["verdict"]) == ("bernoulli", ["no", "yes"], "exact")
     place = command.files("svrhmc").joinpath("data", "titanic.csv").read_text().splitlines()[1:]
     people = {
         answer: sum(int(line.split(",")[4]) for line in place if line.split(",")[3] == answer)
         for answer in ("no", "yes")
     }
     assert people == {"no": 1490, "yes": 711}
-    means = {each["name"]: (each["mean"], each["sd"]) for each in found["coefficients"]}
+    means = {each["name"]: (each["mean"], each["sd"]) for each in content["coefficients"]}
     known = {
         "class[first]": 0.8577,
         "class[second]": -0.1604,
@@ -256,8 +256,8 @@ def test_predictions_of_trials_are_successes_and_a_probability(table):
     deaths = RNG.binomial(20, 1 / (1 + np.exp(-dose)))
     with open("b.csv", "w", newline="") as file:
         csv.writer(file).writerows([["deaths", "dose", "tries"], *zip(deaths, dose.round(3), tries, strict=True)])
-    made = invoke("fit", "b.csv", "--target", "deaths", "--trials", "tries", "--family", "binomial", "--quiet")
-    assert made.exit_code == 0, made.output
+    result = invoke("fit", "b.csv", "--target", "deaths", "--trials", "tries", "--family", "binomial", "--quiet")
+    assert result.exit_code == 0, result.output
     (table / "new.csv").write_text("dose,tries\n0.5,10\n0.5,20\n")
     assert invoke("predict", "b-fit", "new.csv", "--out", "p.csv").exit_code == 0
     with open("p.csv") as file:

@@ -54,13 +54,13 @@ def test_ratios_leave_out_intercepts_and_shared_parameters_and_need_a_logarithm(
 
 
 def test_a_probit_is_not_said_to_be_about_log_odds(table, tmp_path):
-    found = svrhmc.fit("churn ~ age", table, family=svrhmc.families.bernoulli("probit"))
-    found.save(tmp_path / "probit.posterior")
-    for one in (found, svrhmc.Posterior.load(tmp_path / "probit.posterior")):
+    posterior = svrhmc.fit("churn ~ age", table, family=svrhmc.families.bernoulli("probit"))
+    posterior.save(tmp_path / "probit.posterior")
+    for one in (posterior, svrhmc.Posterior.load(tmp_path / "probit.posterior")):
         assert "family 'bernoulli' with the probit link" in str(one.summary())
         with pytest.raises(ValueError, match="to have ratios; got 'bernoulli' with the probit link"):
             one.ratios()
-    found.report(tmp_path / "probit.html")
+    posterior.report(tmp_path / "probit.html")
     page = (tmp_path / "probit.html").read_text()
     assert "log odds" not in page
     assert "the probit Φ⁻¹(p) of the probability p of churn = yes" in page
@@ -75,10 +75,10 @@ def test_draws_are_a_frame_with_names(churn):
 
 
 def test_predictions_are_printed_and_framed(churn, table):
-    found = churn.predict(table.head(3), levels=(0.05, 0.95))
-    assert list(found.to_frame().columns) == ["mean", "sd", "5%", "95%"]  # a new label is 0 or 1, and says nothing
-    assert found.to_frame()["mean"].to_numpy() == pytest.approx(found.mean)
-    assert len(str(found).splitlines()) == 4
+    prediction = churn.predict(table.head(3), levels=(0.05, 0.95))
+    assert list(prediction.to_frame().columns) == ["mean", "sd", "5%", "95%"]  # a new label is 0 or 1, and says nothing
+    assert prediction.to_frame()["mean"].to_numpy() == pytest.approx(prediction.mean)
+    assert len(str(prediction).splitlines()) == 4
     numbers = svrhmc.fit("spend ~ age", table).predict(table.head(3))
     assert list(numbers.to_frame().columns)[-1] == "new 95%"
     classes = svrhmc.fit("plan ~ age", table, draws=100).predict(table.head(2))
@@ -105,14 +105,14 @@ def test_an_exposure_is_an_offset_of_its_logarithm(table, tmp_path):
 def test_known_noise_is_that_of_generalised_least_squares(table):
     """With a flat prior: (XᵀX)⁻¹Xᵀy, with covariance v(XᵀX)⁻¹; another v gives another sd."""
     v = 2500.0
-    found = svrhmc.fit("spend ~ age", table, noise_variance=v, prior=svrhmc.targets.priors.Flat())
+    posterior = svrhmc.fit("spend ~ age", table, noise_variance=v, prior=svrhmc.targets.priors.Flat())
     X = np.column_stack([np.ones(N), table["age"]])
     cov = v * np.linalg.inv(X.T @ X)
-    assert found.names == ("Intercept", "age")
-    assert found.mean == pytest.approx(cov @ X.T @ table["spend"].to_numpy() / v, rel=1e-8)
-    assert found.sd == pytest.approx(np.sqrt(np.diag(cov)), rel=1e-8)
+    assert posterior.names == ("Intercept", "age")
+    assert posterior.mean == pytest.approx(cov @ X.T @ table["spend"].to_numpy() / v, rel=1e-8)
+    assert posterior.sd == pytest.approx(np.sqrt(np.diag(cov)), rel=1e-8)
     twice = svrhmc.fit("spend ~ age", table, noise_variance=4 * v, prior=svrhmc.targets.priors.Flat())
-    assert twice.sd == pytest.approx(2 * found.sd, rel=1e-8)
+    assert twice.sd == pytest.approx(2 * posterior.sd, rel=1e-8)
     assert "log σ" not in svrhmc.fit("spend ~ age", table, noise_variance=v).prior.said
     with pytest.raises(ValueError, match="noise_variance must be None for LogisticLoss"):
         svrhmc.fit("churn ~ age", table, noise_variance=1.0)

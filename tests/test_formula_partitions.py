@@ -142,13 +142,13 @@ def test_a_state_learned_of_one_file_would_be_seen(folder, tmp_path):
 def test_the_posterior_is_that_of_the_table_in_memory(formula, more, folder, tmp_path):
     whole = svrhmc.fit(formula, TABLE, **more)
     for partitions in (data.from_parquet(folder), data.from_dask(dask()), csv(tmp_path)):
-        found = svrhmc.fit(formula, partitions, **more)
-        assert (found.names, found.family, found.rows) == (whole.names, whole.family, N)
-        assert np.abs((found.mean - whole.mean) / whole.sd).max() < 1e-6
-        assert found.sd == pytest.approx(whole.sd, rel=1e-6)
+        posterior = svrhmc.fit(formula, partitions, **more)
+        assert (posterior.names, posterior.family, posterior.rows) == (whole.names, whole.family, N)
+        assert np.abs((posterior.mean - whole.mean) / whole.sd).max() < 1e-6
+        assert posterior.sd == pytest.approx(whole.sd, rel=1e-6)
         new = TABLE[:7]
-        assert found.predict(new).mean == pytest.approx(whole.predict(new).mean, rel=1e-6)
-        assert found.effects().mean == pytest.approx(whole.effects().mean, rel=1e-6, abs=1e-9)
+        assert posterior.predict(new).mean == pytest.approx(whole.predict(new).mean, rel=1e-6)
+        assert posterior.effects().mean == pytest.approx(whole.effects().mean, rel=1e-6, abs=1e-9)
     other = svrhmc.fit(formula, TABLE[1:], **more)
     assert np.abs((other.mean - whole.mean) / whole.sd).max() > 1e-5  # a row that is left out is seen
 
@@ -212,10 +212,10 @@ def test_a_cluster_fits_the_same(folder):
 
 def test_columns_named_where_the_table_was_opened_are_used(folder):
     opened = data.from_parquet(folder, target="visits", features=["a"], offset="exposure", weights="k")
-    found = svrhmc.fit("y ~ a", opened)
+    posterior = svrhmc.fit("y ~ a", opened)
     whole = svrhmc.fit("y ~ a", TABLE, offset="exposure", weights="k")
-    assert np.abs((found.mean - whole.mean) / whole.sd).max() < 1e-6
-    assert found.design.offset == "exposure"
+    assert np.abs((posterior.mean - whole.mean) / whole.sd).max() < 1e-6
+    assert posterior.design.offset == "exposure"
 
 
 def test_a_fit_is_saved_reported_and_predicts_in_the_shell(folder, tmp_path, monkeypatch):
@@ -306,11 +306,11 @@ def test_processes_fit_the_same_and_need_functions_that_they_can_load(folder):
     formula = "y ~ half(a) + bs(x, df=4) + region"
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         partitions = data.from_parquet(folder, client=pool)
-        found = svrhmc.fit(formula, partitions, transforms={"half": half})
+        posterior = svrhmc.fit(formula, partitions, transforms={"half": half})
         with pytest.raises(ValueError, match="transforms must be functions that other processes can import; got half"):
             svrhmc.fit(formula, partitions, transforms={"half": lambda x: x / 2})
     expected = svrhmc.fit(formula, data.from_parquet(folder), transforms={"half": half})
-    assert (found.mean == expected.mean).all()
+    assert (posterior.mean == expected.mean).all()
 
 
 def test_a_table_without_a_target_is_for_formulas(folder):

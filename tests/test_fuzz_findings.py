@@ -135,10 +135,10 @@ def test_a_prior_of_the_intercept_is_about_the_intercept():
     y = np.array([300.0, 302.0, 301.0, 299.0])
     for prior in (priors.Normal(100.0, 250.0), priors.StudentT(4.0, 0.1, 250.0), priors.Laplace(0.1, 250.0)):
         assert prior.shifted(2.0).spread[0] == 252.0
-    found = svrhmc.fit(
+    posterior = svrhmc.fit(
         "y ~ 1", {"y": y}, "gaussian", noise_variance=1.0, prior={"Intercept": priors.Normal(4.0, 300.0)}
     )
-    assert found.mean == pytest.approx((y.sum() + 4.0 * 300.0) / 8.0, abs=1e-6)
+    assert posterior.mean == pytest.approx((y.sum() + 4.0 * 300.0) / 8.0, abs=1e-6)
 
 
 def test_a_hessian_that_is_none_whitens_nothing():
@@ -187,8 +187,8 @@ def test_columns_of_lists_and_of_pandas_missing_values():
     with pytest.raises(ValueError, match="column 'b' must hold numbers, truth values or texts; row 0 is array"):
         svrhmc.fit("y ~ b", lists)
     gaps = {"y": y, "b": np.array([1.0, pandas.NA, 2.0, 5.0], object)}
-    found = svrhmc.fit("y ~ b", gaps, "gaussian", noise_variance=1.0, missing="drop", draws=20)
-    assert found.design.dropped == 1
+    posterior = svrhmc.fit("y ~ b", gaps, "gaussian", noise_variance=1.0, missing="drop", draws=20)
+    assert posterior.design.dropped == 1
 
 
 def test_a_decimal_sign_is_one_sign_for_new_rows_too(tmp_path):
@@ -292,9 +292,9 @@ def test_a_prior_or_noise_beyond_all_measure_is_said_to_contradict_the_data(labe
     X = np.zeros((7, 2))
     X[-1, 0] = 0.125
     with pytest.warns(UserWarning, match=r"contradicts the data's scale"):
-        found = svrhmc.sample(targets.linear(X, [*np.zeros(6), label], 0.125, 0.125, mean), draws=20)
-    assert np.isfinite(found.prior.shift).all()
-    assert np.isfinite(found.prior.share).all()
+        posterior = svrhmc.sample(targets.linear(X, [*np.zeros(6), label], 0.125, 0.125, mean), draws=20)
+    assert np.isfinite(posterior.prior.shift).all()
+    assert np.isfinite(posterior.prior.share).all()
 
 
 def test_draws_beyond_all_measure_have_an_influence_without_warnings():

@@ -38,8 +38,11 @@ DESIGNS = {
     "slopes": [single(5, SLOPE, lkj=2.0)],
     "slopes beside": [single(9, name="h"), single(4, SLOPE)],
     "slopes both": [single(9, SLOPE, name="h"), single(4, SLOPE)],
+    "a slope that is often 0": [
+        single(9, SLOPE[:, 1:] * (np.arange(N) % 3 == 0)[:, None], name="h"), single(4), single(3, SLOPE, name="k"),
+    ],
     "a slope seen once": [Group(np.minimum(np.arange(N), 30), SLOPE, name="g")],
-}
+}  # fmt: skip
 SETTINGS = {
     "plain": {"prior_precision": 0.3},
     "weights and offset": {

@@ -342,9 +342,9 @@ def test_rows_of_arrays_are_given_their_levels():
     posterior = regress(X[:, None], TABLE["z"], names=["x"], groups=[Group(CODE, name="g")], draws=100)
     x, u = flat(posterior), effects(posterior)
     new = np.array([[1.0], [2.0], [3.0]])
-    found = posterior.predict(new, groups=[[3, 0, 99]], new_groups="average", draws=10**6)
+    prediction = posterior.predict(new, groups=[[3, 0, 99]], new_groups="average", draws=10**6)
     expected = x[:, :1] + x[:, 1:2] * new[:, 0] + np.column_stack([u[:, 3], u[:, 0], 0 * u[:, 0]])
-    assert np.allclose(found.mean, expected.mean(axis=0))
+    assert np.allclose(prediction.mean, expected.mean(axis=0))
     with pytest.raises(ValueError, match=r"the levels of the rows for each of \(1 \| g\)"):
         posterior.predict(new)
     with pytest.raises(ValueError, match="3 whole numbers for each"):

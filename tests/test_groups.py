@@ -16,11 +16,15 @@ from group_faults import without_jacobian, without_outer_determinant
 from svrhmc import checkpoint, sample
 from svrhmc.core.deadline import Budget
 from svrhmc.core.errors import UndefinedDensityError
+from svrhmc.core.randomness import Stream
 from svrhmc.density import mixed
 from svrhmc.density.mixed import MixedModel
 from svrhmc.engines.reference import ReferenceChains
+from svrhmc.exact import SplitHMC
+from svrhmc.kernels.stream import CompiledStream
 from svrhmc.posterior import usual_settings
 from svrhmc.priors.covariance import Covariance
+from svrhmc.rows.forms import RowsForm
 from svrhmc.sampling import groups, run
 from svrhmc.sampling.correction import error_of_mean
 from svrhmc.sampling.drawing import Drawing
@@ -292,6 +296,44 @@ def test_compiled_effects_are_those_of_numpy(family):
     far[0, space.model.inner_dim] = 1e4
     assert space.energies(far)[0][0] == math.inf
     assert np.array_equal(space.energies(far)[0][1:], space.energies(z)[0][1:])
+
+
+def test_of_too_many_effects_some_draws_are_kept_and_it_is_said(model, monkeypatch):
+    whole = sample(model, draws=100, seed=5)
+    monkeypatch.setattr(groups, "_MOST_KEPT", 100 / 0.6 * model.inner_dim / 3)
+    monkeypatch.setattr(groups, "_NUMBERS", 1)
+    some = sample(model, draws=100, seed=5)
+    assert some.group_effects.every == 3
+    assert some.group_effects.draws == pytest.approx(whole.group_effects.draws[:, ::3], rel=1e-10, abs=1e-12)
+    assert some.trace.draws == pytest.approx(whole.trace.draws, rel=1e-10)
+    assert some.laplace.sd == pytest.approx(whole.laplace.sd, rel=1e-12)
+    assert "the effects of one draw in 3 are kept" in str(some.summary())
+    assert "are kept" not in str(whole.summary())
+
+
+def test_forces_without_values_are_the_gradient_and_keep_draws(monkeypatch):
+    monkeypatch.setattr(RowsForm, "is_small", property(lambda _: False))
+    space = variables(Problem("bernoulli", (1,)))
+    assert variables(Problem("gaussian", (1,))).forces is None
+    z = 0.5 * np.random.default_rng(3).normal(size=(3, space.dim))
+    _, gradient = space.energies(z)
+    assert space.forces(z) == pytest.approx(gradient, rel=1e-12, abs=1e-13)
+    far = np.full((1, space.dim), 1e200)
+    assert not space.forces(far).any()  # as ∇f where f is ∞
+    settings = {"draws": 100, "chains": 2, "burn_in": 2, "seed": 1}
+    quick = SplitHMC(0.5, 3).run(space, **settings)
+    with monkeypatch.context() as replaced:
+        replaced.setattr(GroupVariables, "forces", None)
+        assert SplitHMC(0.5, 3).run(space, **settings).draws == pytest.approx(quick.draws, rel=1e-9, abs=1e-9)
+    monkeypatch.setattr(GroupVariables, "forces", lambda self, z: z - self.energies(z)[1])  # the negative control
+    assert SplitHMC(0.5, 3).run(space, **settings).acceptance.max() < quick.acceptance.min() - 0.2
+
+
+def test_compiled_normals_are_those_of_the_stream():
+    plain, compiled = (make(7, np.arange(2)) for make in (Stream, CompiledStream))
+    for step in (3, np.array([3, 4]), np.array([1 << 33])):
+        assert compiled.normals(step, 1500) == pytest.approx(plain.normals(step, 1500), rel=1e-14)
+    assert not np.isclose(compiled.normals(3, 1500), plain.normals(4, 1500)).any()
 
 
 def test_the_outer_coordinates_have_unit_spread_at_the_centre_and_follow_a_scale():
@@ -641,8 +683,8 @@ def test_a_density_that_is_not_a_number_ends_the_run_and_one_far_out_does_not(mo
     assert not gradient.any()
     plain = MixedModel.energies_given
 
-    def undefined(self, w):
-        f, gradient = plain(self, w)
+    def undefined(self, w, valued=True):
+        f, gradient = plain(self, w, valued)
         return np.where(w[:, 0] > 1.0, np.nan, f), gradient
 
     monkeypatch.setattr(MixedModel, "energies_given", undefined)

@@ -265,26 +265,26 @@ def table_of(name, n=400, between=0.0):
 @pytest.mark.parametrize("name", NAMES)
 def test_from_formula_to_report(name, tmp_path):
     table, more = table_of(name)
-    found = svrhmc.fit("y ~ x + plan", table, name, seed=1, **more)
+    posterior = svrhmc.fit("y ~ x + plan", table, name, seed=1, **more)
     loss = loss_of(name)
-    assert found.names == ("Intercept", "x", "plan[b]", *loss.shared_names)
-    assert found.family == name
-    assert found.certificate.verdict in ("exact", "certified", "local"), str(found.certificate)
-    assert found.misfits == ()
-    assert found.checked_rows == 400
-    assert abs(found.mean[1] - 0.4) < LIMIT * found.sd[1]
-    summary = str(found.summary())
+    assert posterior.names == ("Intercept", "x", "plan[b]", *loss.shared_names)
+    assert posterior.family == name
+    assert posterior.certificate.verdict in ("exact", "certified", "local"), str(posterior.certificate)
+    assert posterior.misfits == ()
+    assert posterior.checked_rows == 400
+    assert abs(posterior.mean[1] - 0.4) < LIMIT * posterior.sd[1]
+    summary = str(posterior.summary())
     assert loss.shared_names == () or loss.shared_names[0] in summary
-    p = found.predict(table, levels=(0.05, 0.95))
+    p = posterior.predict(table, levels=(0.05, 0.95))
     mean = table["y"].mean() / (1 if not more else table["m"].mean())
     fitted = p.mean.mean() / (1 if not more else table["m"].mean())
     assert fitted == pytest.approx(mean, rel=0.15)
     inside = (table["y"] >= p.new_quantiles[0]) & (table["y"] <= p.new_quantiles[1])
     assert 0.82 < inside.mean() <= 1.0
-    assert np.isfinite(found.effects().mean).all()
-    text = found.report(tmp_path / "report.html").read_text()
+    assert np.isfinite(posterior.effects().mean).all()
+    text = posterior.report(tmp_path / "report.html").read_text()
     assert loss.modelled.split("{")[0].strip() in text
-    found.save(tmp_path / "kept.npz")
+    posterior.save(tmp_path / "kept.npz")
     again = svrhmc.Posterior.load(tmp_path / "kept.npz")
     assert np.array_equal(again.predict(table).mean, p.mean)
 
@@ -312,9 +312,9 @@ def test_the_unit_of_y_does_not_matter():
 @pytest.mark.parametrize("name", ["beta", "hurdle-poisson", "beta-binomial", "log-normal"])
 def test_groups(name):
     table, more = table_of(name, between=0.4)
-    found = svrhmc.fit("y ~ x + (1 | school)", table, name, seed=1, draws=400, **more)
-    assert found.names[-1] == "sd(1 | school)"
-    assert abs(found.mean[1] - 0.4) < 5 * found.sd[1]
+    posterior = svrhmc.fit("y ~ x + (1 | school)", table, name, seed=1, draws=400, **more)
+    assert posterior.names[-1] == "sd(1 | school)"
+    assert abs(posterior.mean[1] - 0.4) < 5 * posterior.sd[1]
 
 
 @pytest.mark.parametrize(
@@ -401,10 +401,10 @@ def test_advice_works():
 def test_a_scale_from_1_on_is_told_of_ordinal():
     rng = np.random.default_rng(0)
     table = {"x": rng.normal(size=90), "rating": 1 + np.arange(90) % 5}
-    found = svrhmc.fit("rating ~ x", table, draws=100)
-    assert found.family == "gaussian"
-    assert "steps of a scale, name the family 'ordinal'" in found.design.guessed
-    assert "ordinal" in str(found.summary())
+    posterior = svrhmc.fit("rating ~ x", table, draws=100)
+    assert posterior.family == "gaussian"
+    assert "steps of a scale, name the family 'ordinal'" in posterior.design.guessed
+    assert "ordinal" in str(posterior.summary())
     assert (
         "ordinal" not in svrhmc.fit("rating ~ x", {**table, "rating": table["rating"] + 0.5}, draws=100).design.guessed
     )

@@ -77,9 +77,9 @@ def test_two_levels_without_an_intercept_do_not_repeat_each_other():
 
 def test_a_column_of_zeros_among_the_rows_that_count_is_no_overflow():
     table = {"y": [0.3, -1.1, 0.5, -0.4, 0.2], "x": [0.0, 1.0, 0.0, 0.0, 0.0], "g": list("aacba")}
-    found = svrhmc.fit("y ~ 0 + x + g", table, weights=[0.0, 0.0, 1.0, 1.0, 1.0])
-    assert np.isfinite(found.mean).all()
-    assert np.isfinite(found.sd).all()
+    posterior = svrhmc.fit("y ~ 0 + x + g", table, weights=[0.0, 0.0, 1.0, 1.0, 1.0])
+    assert np.isfinite(posterior.mean).all()
+    assert np.isfinite(posterior.sd).all()
 
 
 def test_columns_of_pandas_and_pyarrow_that_are_coded_are_the_same_in_any_table():
@@ -174,6 +174,6 @@ def test_columns_of_one_name_are_refused():
 
 
 def test_one_row_says_nothing_of_its_noise_and_contradicts_no_prior(recwarn):
-    found = regress([[1.0, 2.0]], [3.0])
-    assert found.clashes == ()
+    posterior = regress([[1.0, 2.0]], [3.0])
+    assert posterior.clashes == ()
     assert not recwarn.list

@@ -282,11 +282,11 @@ REFERENCES = {
 @pytest.mark.parametrize("name", REFERENCES)
 def test_means_and_deviations_are_those_of_a_long_run_of_nuts(name):
     made, mean, sd, ess = REFERENCES[name]
-    found = svrhmc.sample(glm(*made(), "ordinal"), 4000, seed=2)
-    assert found.certificate.verdict == "exact"
+    posterior = svrhmc.sample(glm(*made(), "ordinal"), 4000, seed=2)
+    assert posterior.certificate.verdict == "exact"
     error = np.array(sd) * np.sqrt(1 / ess + 1 / 4000)
-    assert (np.abs(found.mean - mean) < LIMIT * error).all()
-    assert (np.abs(found.sd - sd) < LIMIT * error).all()
+    assert (np.abs(posterior.mean - mean) < LIMIT * error).all()
+    assert (np.abs(posterior.sd - sd) < LIMIT * error).all()
 
 
 @pytest.mark.untraced
@@ -363,29 +363,29 @@ def rated(n=500, seed=1):
 
 def test_from_formula_to_report(tmp_path):
     table, places = rated()
-    found = svrhmc.fit("rating ~ year + C(group)", table, family="ordinal", seed=1)
-    assert found.names == (
+    posterior = svrhmc.fit("rating ~ year + C(group)", table, family="ordinal", seed=1)
+    assert posterior.names == (
         "year", "group[b]", "group[c]", "threshold bad|ok", "threshold ok|good", "threshold good|great",
     )  # fmt: skip
-    assert found.certificate.verdict == "exact"
-    text = str(found.summary())
+    assert posterior.certificate.verdict == "exact"
+    text = str(posterior.summary())
     assert "classes in order: bad < ok < good < great" in text
     assert "thresholds, at the means of the columns, ~ N(0, 5²)" in text
     assert "ntercept" not in text
-    p = found.predict(table)
+    p = posterior.predict(table)
     assert p.mean.shape == (500, 4)
     assert p.mean.sum(axis=1) == pytest.approx(1, abs=1e-12)
     shares = np.bincount(places, minlength=4) / 500
     assert np.abs(p.mean.mean(axis=0) - shares).max() < 0.01
-    effects = found.effects()
+    effects = posterior.effects()
     assert np.abs(effects.mean.reshape(-1, 4).sum(axis=1)).max() < 1e-9  # of all classes together
     path = tmp_path / "report.html"
-    found.report(path)
+    posterior.report(path)
     assert "the log odds of a higher rating" in path.read_text()
-    found.save(tmp_path / "posterior.npz")
+    posterior.save(tmp_path / "posterior.npz")
     again = svrhmc.Posterior.load(tmp_path / "posterior.npz")
     assert np.array_equal(again.predict(table).mean, p.mean)
-    assert found.checked_rows == 500
+    assert posterior.checked_rows == 500
 
 
 def test_the_place_of_0_and_the_units_do_not_matter():
@@ -404,11 +404,11 @@ def test_doors_refuse_texts_without_an_order():
     with pytest.raises((ValueError, DataError), match=r"ordinal\(levels=\[…\]\)"):
         svrhmc.fit("rating ~ year", plain, family="ordinal")
     given = families.ordinal(levels=["bad", "ok", "good", "great"])
-    found = svrhmc.fit("rating ~ year", plain, family=given, seed=1, draws=200)
-    assert found.names[-1] == "threshold good|great"
+    posterior = svrhmc.fit("rating ~ year", plain, family=given, seed=1, draws=200)
+    assert posterior.names[-1] == "threshold good|great"
     numbers = svrhmc.fit("rating ~ year", table.assign(rating=places + 1), family="ordinal", seed=1, draws=200)
     assert numbers.names[-3:] == ("threshold 1|2", "threshold 2|3", "threshold 3|4")
-    assert numbers.mean == pytest.approx(found.mean, rel=1e-9)
+    assert numbers.mean == pytest.approx(posterior.mean, rel=1e-9)
 
 
 def test_numbers_take_the_order_that_was_given():

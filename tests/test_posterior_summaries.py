@@ -10,7 +10,6 @@ import svrhmc
 from svrhmc import sample, targets
 from svrhmc.core.summaries import Summary, shown_rows
 from svrhmc.results.probability import moved, probability
-from svrhmc.results.summary import short
 
 
 def gaussian(scale=1.0, shift=0.0, **settings):
@@ -339,11 +338,9 @@ def test_a_coefficient_too_small_or_too_large_to_read_is_said_for_a_standard_dev
     posterior = svrhmc.fit("y ~ cents + share + years", table, draws=200)
     (note,) = (note for note in posterior.summary().notes if note.startswith("Units: "))
     step = float(np.std(cents))
-    ends = np.exp(step * posterior.interval()[1])
-    middle = np.exp(step * posterior.mean[1])
-    sentence = f"multiplies the odds of y = True by {short(middle)} ({short(ends[0])} to {short(ends[1])})."
-    assert f"Each further {short(step)} of cents (one standard deviation) {sentence}" in note
-    assert f"Each further {short(float(np.std(share)))} of share (one standard deviation) multiplies" in note
+    low, high = np.exp(step * posterior.interval()[1])
+    middle = np.exp(step * posterior.quantile(0.5)[1])
+    assert f"the odds ratio is: of cents ({step:.3g}) {middle:.3g} ({low:.3g} to {high:.3g}); of share (" in note
     assert "years" not in note
     hundreds = svrhmc.fit("y ~ cents + share", {**table, "cents": cents / 1e5, "share": 100 * share}, draws=100)
     assert not any(note.startswith("Units: ") for note in hundreds.summary().notes)

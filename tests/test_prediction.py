@@ -145,14 +145,14 @@ def test_posteriors_predict_and_keep_their_model_in_files(tmp_path):
     target = svrhmc.targets.linear(rows, y, noise_variance=0.25)
     posterior = svrhmc.sample(target, draws=20_000)
     new = np.array([[1.0, 0.3], [1.0, -4.0]])
-    found = posterior.predict(new, draws=20_000, levels=(0.05, 0.95))
+    prediction = posterior.predict(new, draws=20_000, levels=(0.05, 0.95))
     law = target.closed_form
     sd = np.sqrt(np.einsum("nd,de,ne->n", new, law.covariance, new))
-    np.testing.assert_allclose((found.mean - new @ law.mean) / sd, 0, atol=4.5 / np.sqrt(20_000))
-    np.testing.assert_allclose(found.sd, sd, rtol=0.03)
-    np.testing.assert_allclose(found.new_sd, np.sqrt(sd**2 + 0.25), rtol=0.03)
+    np.testing.assert_allclose((prediction.mean - new @ law.mean) / sd, 0, atol=4.5 / np.sqrt(20_000))
+    np.testing.assert_allclose(prediction.sd, sd, rtol=0.03)
+    np.testing.assert_allclose(prediction.new_sd, np.sqrt(sd**2 + 0.25), rtol=0.03)
     edges = stats.norm.ppf([[0.05], [0.95]], new @ law.mean, np.sqrt(sd**2 + 0.25))
-    np.testing.assert_allclose(found.new_quantiles, edges, atol=0.05)
+    np.testing.assert_allclose(prediction.new_quantiles, edges, atol=0.05)
     posterior.save(tmp_path / "fit")
     loaded = svrhmc.Posterior.load(tmp_path / "fit")
     assert np.array_equal(loaded.predict(new, draws=500).mean, posterior.predict(new, draws=500).mean)
@@ -214,13 +214,13 @@ def test_predictions_of_a_binomial_model_are_for_the_trials_of_the_new_rows(give
     found = svrhmc.Posterior.load(tmp_path / "model.posterior")
     new = {"dose": [0.0, 1.0, 1.0], "births": [100, 100, 0]}
     trials = None if given == "births" else new["births"]
-    made = found.predict(new, trials=trials)
-    np.testing.assert_array_equal(made.trials, [100, 100, 0])
-    np.testing.assert_allclose(made.mean, made.probability * [100, 100, 0], rtol=1e-12)
-    assert 1 < made.new_quantiles[2, 0] <= 100
-    assert list(made.to_frame().columns)[:3] == ["trials", "probability", "mean"]
-    each = found.predict({"dose": new["dose"]}, trials=1)
-    np.testing.assert_allclose(each.mean, made.probability, rtol=1e-12)
+    prediction = found.predict(new, trials=trials)
+    np.testing.assert_array_equal(prediction.trials, [100, 100, 0])
+    np.testing.assert_allclose(prediction.mean, prediction.probability * [100, 100, 0], rtol=1e-12)
+    assert 1 < prediction.new_quantiles[2, 0] <= 100
+    assert list(prediction.to_frame().columns)[:3] == ["trials", "probability", "mean"]
+    prediction = found.predict({"dose": new["dose"]}, trials=1)
+    np.testing.assert_allclose(prediction.mean, prediction.probability, rtol=1e-12)
     assert next(found.predict_draws(new, trials=trials)).mean[0, 0] > 1
     without = {"dose": new["dose"]} if given == "births" else new
     with pytest.raises(
@@ -230,8 +230,8 @@ def test_predictions_of_a_binomial_model_are_for_the_trials_of_the_new_rows(give
 
 
 def test_a_summary_of_a_binomial_model_says_what_is_modelled():
-    found = svrhmc.fit("deaths ~ dose", TRIED, "binomial", trials="births", draws=100)
-    assert "modelled is the probability of a success in each of the trials of 'births'" in found.summary().title
+    posterior = svrhmc.fit("deaths ~ dose", TRIED, "binomial", trials="births", draws=100)
+    assert "modelled is the probability of a success in each of the trials of 'births'" in posterior.summary().title
 
 
 CUSTOMERS = {
@@ -276,6 +276,6 @@ def test_a_new_level_is_the_mean_of_the_linear_predictors_of_the_others(churn):
     from scipy.special import expit, logit
 
     at = [next(churn.predict_draws({"age": [50.0], "region": [level]})).mean[:, 0] for level in "abc"]
-    made = churn.predict({"age": [50.0], "region": ["elsewhere"]}, new_levels="average")
-    np.testing.assert_allclose(made.mean[0], expit(np.mean(logit(at), axis=0)).mean(), rtol=1e-9)
-    assert abs(made.mean[0] - np.mean(at)) > 1e-4  # the mean of the probabilities is another number
+    prediction = churn.predict({"age": [50.0], "region": ["elsewhere"]}, new_levels="average")
+    np.testing.assert_allclose(prediction.mean[0], expit(np.mean(logit(at), axis=0)).mean(), rtol=1e-9)
+    assert abs(prediction.mean[0] - np.mean(at)) > 1e-4  # the mean of the probabilities is another number

@@ -85,18 +85,18 @@ def test_a_prior_of_sigma_is_in_the_units_of_y_and_its_posterior_that_of_quadrat
     law = LAWS[prior]
     home = Normal.with_sd(2.0, mean=1.0)
     given = {"Intercept": Normal.with_sd(2.0 * unit, mean=unit), "sigma": scaled}
-    found = svrhmc.fit("y ~ 1", {"y": Y * unit}, "gaussian", prior=given, draws=200)
-    assert found.method == "closed-form"
+    posterior = svrhmc.fit("y ~ 1", {"y": Y * unit}, "gaussian", prior=given, draws=200)
+    assert posterior.method == "closed-form"
 
     def log_posterior(mu, tau):
         rows = stats.norm(mu[..., None], np.exp(tau)[..., None]).logpdf(Y).sum(axis=-1)
         return rows - 0.5 * home.precision * (mu - 1.0) ** 2 + log_density(law, tau)
 
     mean, sd = moments(log_posterior, np.linspace(-12, 16, 801), np.linspace(-4, 6, 801))
-    np.testing.assert_allclose(found.mean, [mean[0] * unit, mean[1] + np.log(unit)], rtol=1e-5)
-    np.testing.assert_allclose(found.sd, [sd[0] * unit, sd[1]], rtol=1e-4)
+    np.testing.assert_allclose(posterior.mean, [mean[0] * unit, mean[1] + np.log(unit)], rtol=1e-5)
+    np.testing.assert_allclose(posterior.sd, [sd[0] * unit, sd[1]], rtol=1e-4)
     weak = svrhmc.fit("y ~ 1", {"y": Y * unit}, "gaussian", draws=50)
-    assert abs(weak.mean[1] - found.mean[1]) > 0.01  # the control: another prior is another posterior
+    assert abs(weak.mean[1] - posterior.mean[1]) > 0.01  # the control: another prior is another posterior
 
 
 COUNTS = np.array([0, 9, 1, 4, 0, 2])
@@ -200,13 +200,13 @@ def test_the_summary_says_every_prior(prior, said, unsaid):
 
 
 def test_the_summary_says_the_prior_of_a_shape():
-    found = svrhmc.fit("y ~ 1", {"y": COUNTS}, "negative-binomial", draws=40)
-    assert "log shape ~ N(0, 2²)" in found.prior.said
+    posterior = svrhmc.fit("y ~ 1", {"y": COUNTS}, "negative-binomial", draws=40)
+    assert "log shape ~ N(0, 2²)" in posterior.prior.said
 
 
 def test_a_prior_of_log_sigma_is_used():
-    found = svrhmc.fit("y ~ x", TABLE, "gaussian", prior={"log sigma": Normal(1e8, -3.0)}, draws=40)
-    assert found.mean[2] == pytest.approx(-3.0, abs=1e-3)
+    posterior = svrhmc.fit("y ~ x", TABLE, "gaussian", prior={"log sigma": Normal(1e8, -3.0)}, draws=40)
+    assert posterior.mean[2] == pytest.approx(-3.0, abs=1e-3)
     loose, tight = (
         regress(TABLE["x"][:, None], Y, prior={"sigma": HalfNormal(s)}, draws=40).mean[2] for s in (1, 0.01)
     )
@@ -214,9 +214,11 @@ def test_a_prior_of_log_sigma_is_used():
 
 
 def test_a_column_of_the_name_of_a_parameter_comes_first():
-    found = svrhmc.fit("y ~ sigma", {"y": Y, "sigma": TABLE["x"]}, "gaussian", prior={"sigma": Normal(1e8)}, draws=40)
-    assert abs(found.mean[1]) < 0.01
-    assert found.mean[2] == pytest.approx(np.log(1.0), abs=1.0)
+    posterior = svrhmc.fit(
+        "y ~ sigma", {"y": Y, "sigma": TABLE["x"]}, "gaussian", prior={"sigma": Normal(1e8)}, draws=40
+    )
+    assert abs(posterior.mean[1]) < 0.01
+    assert posterior.mean[2] == pytest.approx(np.log(1.0), abs=1.0)
 
 
 @pytest.mark.parametrize(

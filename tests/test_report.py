@@ -10,7 +10,7 @@ import pytest
 
 import svrhmc
 from svrhmc.reporting import coefficients, coefficients_csv
-from svrhmc.results import checks, figures, summary
+from svrhmc.results import checks, figures, findings, summary
 from svrhmc.results import report as written
 from svrhmc.results.checks import Check
 from svrhmc.results.figures import Axis
@@ -242,8 +242,8 @@ def test_what_is_unusual_is_said(posterior):
     assert "The prior</h2>" not in written.page(replace(posterior, prior=None))
     rows = coefficients(posterior)
     nothing = [row._replace(lower=-1.0, upper=1.0) for row in rows]
-    assert summary.clear(nothing, posterior).startswith("None of the 2 coefficients is clearly away from 0")
-    assert summary.clear(rows[:1], posterior) == "There are no coefficients but the intercept."
+    assert findings.clear(nothing, posterior).startswith("None of the 2 coefficients is clearly away from 0")
+    assert findings.clear(rows[:1], posterior) == "There are no coefficients but the intercept."
 
 
 def test_what_repeats_a_fit_has_its_exposure_and_its_missing_rows():
@@ -256,16 +256,48 @@ def test_what_repeats_a_fit_has_its_exposure_and_its_missing_rows():
 
 def test_findings_are_those_of_the_posterior_in_sentences(posterior):
     rows = coefficients(posterior)
-    sentences = summary.findings(rows, posterior)
+    sentences = findings.findings(rows, posterior, None, "", "y")
     dose = next(row for row in rows if row.name == "dose")
-    ends = f"({summary.short(dose.lower)} to {summary.short(dose.upper)})"
-    assert f"Each further dose goes with an increase of y by {summary.short(dose.mean)} {ends}." in sentences
-    assert not summary.findings([row._replace(lower=-1.0, upper=1.0) for row in rows], posterior)
-    row = dose._replace(name="x", mean=np.log(1.6), lower=np.log(1.5), upper=np.log(1.7))
-    assert summary.finding(row, 2.0, "the odds", "") == "Each further x multiplies the odds by 1.6 (1.5 to 1.7)."
-    fine = row._replace(mean=-2e-3, lower=-3e-3, upper=-1e-3)
-    told = summary.finding(fine, 100.0, "", "y")
-    assert told == "Each further 100 of x (one standard deviation) goes with a decrease of y by 0.2 (0.1 to 0.3)."
+    assert (
+        f"Each further dose goes with an increase of y by {findings.in_words(dose.mean, dose.lower, dose.upper)}."
+        in sentences
+    )
+    level = next(row for row in rows if row.name.startswith(f"{NASTY}["))
+    assert any(sentence.startswith(f"compared with {NASTY}, {NASTY} a ") for sentence in sentences) == (level.lower > 0)
+    apart = [row._replace(lower=-1.0, upper=1.0) for row in rows]
+    assert not findings.findings(apart, posterior, None, "", "y")
+    row = dose._replace(mean=np.log(1.6), lower=np.log(1.5), upper=np.log(1.7))
+    assert findings.findings([rows[0], row], posterior, None, "the odds", "") == [
+        "Each further dose multiplies the odds by 1.6 (1.5 to 1.7)."
+    ]
+    step = findings._standard_steps(posterior)["dose"]
+    fine = row._replace(mean=-2e-3 / step, lower=-3e-3 / step, upper=-1e-3 / step)
+    assert findings.findings([rows[0], fine], posterior, None, "", "y") == [
+        f"one standard deviation more of dose ({findings.short(step)}) goes with a decrease of y by 0.0020 "
+        "(0.0010 to 0.0030)."
+    ]
+
+
+def test_of_columns_in_several_terms_the_average_effect_speaks():
+    rng = np.random.default_rng(0)
+    age, inn = rng.uniform(20, 60, 400), rng.random(400) < 0.5
+    plan, vip = rng.choice(["a", "b"], 400), rng.random(400) < 0.5
+    y = 0.5 * age + 8 * (plan == "b") + 6 * vip + 0.1 * age * (plan == "b") + 5 * inn + rng.normal(size=400)
+    table = {"y": y, "age": age, "plan": plan, "vip": vip, "inn": inn}
+    posterior = svrhmc.fit("y ~ np.exp(age / 60) + age * C(plan, Treatment('b')) + bs(age, df=4) * vip + inn", table)
+    assert posterior.design.plain_columns == {"inn"}
+    assert posterior.design.baselines == ("plan[b]",)
+    text = written.page(posterior)
+    assert "<li>That inn is true goes with an increase of y by 5.1" in text
+    assert "<li>On average, one standard deviation more of age (" in text
+    assert "<li>On average, that vip is true goes with an increase of the mean of y by 6" in text
+    assert "<li>On average, compared with a, plan b goes with an increase of the mean of y by 12" in text
+    assert "multiplies" not in text[text.index("<ul") : text.index("</ul>")]
+    for formula, plain in {
+        "y ~ 0 + plan + age": {"age"}, "y ~ C(plan, Sum) + age": {"age"}, "y ~ plan:age": set(), "y ~ s(age) + plan": {"plan"},
+        "y ~ C(vip) + np.log(age)": {"vip"},
+    }.items():  # fmt: skip
+        assert svrhmc.fit(formula, table, draws=20).design.plain_columns == plain
 
 
 def test_what_a_ratio_multiplies_is_named_where_the_predictor_is_a_logarithm():
@@ -279,6 +311,7 @@ def test_names_are_whole_in_a_forest_and_long_tables_are_folded(posterior):
     row = coefficients(posterior)[0]._replace(name=name)
     figure = figures.forest_figure([("", [row])], "change", "Coefficients")
     assert " ".join(re.findall(r'class="t name">([^<]*)<', figure)) == name
+    assert max(map(len, re.findall(r'class="t name">([^<]*)<', figure))) <= 20
     assert figure.count('class="bar"') == 1
     assert "<details>" in written._table("c", ("", "mean"), [("a", "1")] * 13, 13)
     assert "<details>" not in written._table("c", ("", "mean"), [("a", "1")] * 12, 12)

@@ -94,14 +94,14 @@ def test_a_file_of_a_later_version_says_who_wrote_it(trace, tmp_path):
 
 @pytest.mark.parametrize("name", OLD)
 def test_traces_saved_by_0_1_0_are_read(name, tmp_path):
-    found = Trace.load(STORED / f"{name}-0.1.0.trace")
-    assert found.draws.tolist() == OLD[name]["draws"]
-    assert found.passes.tolist() == OLD[name]["passes"]
-    assert (None if found.acceptance is None else found.acceptance.tolist()) == OLD[name]["acceptance"]
-    shown = repr(found).replace(", temperature=1.0", "").replace(", halvings=0", "")  # which 0.1.0 did not have
+    loaded = Trace.load(STORED / f"{name}-0.1.0.trace")
+    assert loaded.draws.tolist() == OLD[name]["draws"]
+    assert loaded.passes.tolist() == OLD[name]["passes"]
+    assert (None if loaded.acceptance is None else loaded.acceptance.tolist()) == OLD[name]["acceptance"]
+    shown = repr(loaded).replace(", temperature=1.0", "").replace(", halvings=0", "")  # which 0.1.0 did not have
     assert shown.split("seed")[1].split("gradient")[0] == OLD[name]["repr"].split("seed")[1].split("gradient")[0]
-    found.save(tmp_path / "again")
-    assert same(Trace.load(tmp_path / "again"), found)
+    loaded.save(tmp_path / "again")
+    assert same(Trace.load(tmp_path / "again"), loaded)
 
 
 def altered(content, rng):
@@ -188,13 +188,13 @@ def opened(kind, path):
     """What is read, and None; or None, and why not."""
     error = {Trace: TraceFileError, Posterior: PosteriorFileError}[kind]
     try:
-        found = kind.load(path)
+        loaded = kind.load(path)
     except error as told:
         return None, str(told)
-    found.require_sound()
-    assert repr(found)
-    assert str(found)
-    return found, None
+    loaded.require_sound()
+    assert repr(loaded)
+    assert str(loaded)
+    return loaded, None
 
 
 def test_a_thousand_altered_files_are_refused_or_equal(trace, posteriors, tmp_path):
@@ -314,20 +314,20 @@ def bomb(path, size):
 def test_a_bomb_takes_no_memory(tmp_path, size):
     bomb(tmp_path / "bomb", size)
     assert (tmp_path / "bomb").stat().st_size < size / 800
-    said = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", MEASURED, str(tmp_path / "bomb")], capture_output=True, text=True, check=True
     )
-    told, used = said.stdout.splitlines()
+    told, used = result.stdout.splitlines()
     assert f"would take {size:,}"[:13] in told
     assert max(map(float, used.split())) < 100
     header = json.dumps(
         {"said": {"format": "svrhmc-trace", "version": 3}, "arrays": [["draws", "<f8", [4, 10**8, 1]]]}
     ).encode()
     (tmp_path / "bomb").write_bytes(b"svrhmc\n" + len(header).to_bytes(8, "little") + header + bytes(3_000_000))
-    said = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", MEASURED, str(tmp_path / "bomb")], capture_output=True, text=True, check=True
     )
-    told, used = said.stdout.splitlines()
+    told, used = result.stdout.splitlines()
     assert "it is not as long as its arrays" in told
     assert max(map(float, used.split())) < 100
 

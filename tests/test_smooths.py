@@ -371,9 +371,9 @@ def test_a_logit_posterior_is_that_of_quadrature():
     p = 1 / (1 + np.exp(-t))
     mean = weights @ p
     sd = np.sqrt(weights @ p**2 - mean**2)
-    found = posterior.predict({"x": grid}, draws=10**6)
-    assert np.abs((found.mean - mean) / sd).max() < 4.5 / np.sqrt(posterior.ess.min()) + 0.01
-    assert np.abs(found.sd / sd - 1).max() < 0.05
+    prediction = posterior.predict({"x": grid}, draws=10**6)
+    assert np.abs((prediction.mean - mean) / sd).max() < 4.5 / np.sqrt(posterior.ess.min()) + 0.01
+    assert np.abs(prediction.sd / sd - 1).max() < 0.05
 
 
 @pytest.fixture(scope="module")

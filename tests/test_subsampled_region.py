@@ -275,12 +275,12 @@ def test_the_radius_is_the_one_with_the_fewest_rows():
 
 @pytest.mark.slow
 def test_sample_takes_it_for_many_counts_and_not_where_a_tail_is_long():
-    found = sample(tall(), 1500, seed=2)
-    assert (found.method, found.certificate.verdict) == ("subsampled-mh", "exact")
-    assert "rows a step of the 60,000 there are" in found.why
-    assert found.trace.passes[-1] < 0.1
+    posterior = sample(tall(), 1500, seed=2)
+    assert (posterior.method, posterior.certificate.verdict) == ("subsampled-mh", "exact")
+    assert "rows a step of the 60,000 there are" in posterior.why
+    assert posterior.trace.passes[-1] < 0.1
     other = sample(tall(), 400, seed=2, method="split-hmc")
-    away = np.abs(found.mean - other.mean) / np.hypot(found.errors[0], other.errors[0])
+    away = np.abs(posterior.mean - other.mean) / np.hypot(posterior.errors[0], other.errors[0])
     assert away.max() < LIMIT
     with pytest.warns(UserWarning, match="contradicts the data's scale"):  # log 2e-4 is far from N(0, 1)
         assert sample(tall(mean=2e-4), 100).method == "split-hmc"

@@ -93,11 +93,11 @@ BAD = {
 @pytest.mark.parametrize("name", BAD)
 def test_a_bad_file_is_one_line_that_names_it(tmp_path, reader, name):
     content, message = BAD[name]
-    with pytest.raises(DataError) as told:
+    with pytest.raises(DataError) as raised:
         read(written(tmp_path / "a.csv", content))
-    assert message in str(told.value)
-    assert "a.csv" in str(told.value)
-    assert "\n" not in str(told.value)
+    assert message in str(raised.value)
+    assert "a.csv" in str(raised.value)
+    assert "\n" not in str(raised.value)
 
 
 def test_a_wrong_delimiter_is_named(tmp_path):

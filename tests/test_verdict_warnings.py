@@ -32,10 +32,10 @@ def test_a_verdict_that_is_open_warns_at_the_line_of_the_caller(door, verdict, m
     if verdict == "undecided":
         monkeypatch.setattr(search, "unsettled", lambda *_, **__: "the chains have not settled (as they were told)")
     more = {"draws": 40} if verdict == "undecided" else {"method": "ubu", "draws": 40, "certificate": False}
-    with pytest.warns(category(door), match=f"The verdict on this posterior is '{verdict}': ") as told:
+    with pytest.warns(category(door), match=f"The verdict on this posterior is '{verdict}': ") as warned:
         found = DOORS[door](**more)
     assert found.certificate.verdict == verdict
-    assert [each.filename for each in told] == [__file__]
+    assert [each.filename for each in warned] == [__file__]
 
 
 @pytest.mark.parametrize("door", DOORS)
@@ -56,8 +56,8 @@ def test_a_verdict_that_numbers_are_right_does_not_warn(door):
     ],
 )
 def test_a_warning_says_what_to_do(verdict, complete, needed, advice):
-    found = svrhmc.sample(svrhmc.targets.linear(X, EVENTS), draws=40)
-    certificate = replace(found.certificate, verdict=verdict, reason="for this test", draws_needed=needed)
-    with pytest.warns(svrhmc.VerdictWarning, match=advice) as told:
-        warn_of_verdict(replace(found, certificate=certificate, complete=complete))
-    assert f"'{verdict}': for this test. " in str(told[0].message)
+    posterior = svrhmc.sample(svrhmc.targets.linear(X, EVENTS), draws=40)
+    certificate = replace(posterior.certificate, verdict=verdict, reason="for this test", draws_needed=needed)
+    with pytest.warns(svrhmc.VerdictWarning, match=advice) as warned:
+        warn_of_verdict(replace(posterior, certificate=certificate, complete=complete))
+    assert f"'{verdict}': for this test. " in str(warned[0].message)

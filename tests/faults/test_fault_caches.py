@@ -90,15 +90,15 @@ def test_the_stamp_is_of_every_text(tmp_path):
 
 
 def test_a_full_disk_ends_no_run_and_is_said_once(tmp_path):
-    said = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", KEEPS],
         env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)},
         capture_output=True,
         text=True,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)),
     )
-    assert said.stdout == "4.0\n", said.stderr
-    assert said.stderr.splitlines() == [
+    assert result.stdout == "4.0\n", result.stderr
+    assert result.stderr.splitlines() == [
         f"svrhmc: {tmp_path} cannot be used (File too large), so each process compiles again; set SVRHMC_CACHE to a "
         "folder that can be written to."
     ]
@@ -128,6 +128,6 @@ def test_processes_that_compile_at_once_and_damaged_files_leave_a_whole_cache(tm
 )
 def test_kills_leave_whole_files(kind, kills, tmp_path):
     command = [sys.executable, str(HERE / "killed_files.py"), kind, str(kills), str(tmp_path)]
-    told = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert told.returncode == 0, told.stderr
-    assert "every file whole" in told.stdout or "no cache broken" in told.stdout
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert "every file whole" in result.stdout or "no cache broken" in result.stdout

@@ -56,9 +56,9 @@ def test_a_file_that_may_not_grow_leaves_the_old_one(tmp_path):
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="needs /proc")
 def test_memory_that_is_limited_is_an_error_in_words_and_the_process_goes_on():
-    said = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True)
-    assert said.returncode == 0, said.stderr
-    first, second, third, last = said.stdout.splitlines()
+    result = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    first, second, third, last = result.stdout.splitlines()
     assert first.startswith("ValueError steps must be such that the draws fit into memory")
     assert second.startswith("ValueError draws must be such that the draws fit into memory")
     assert third.split()[0] in ("ValueError", "MemoryError")

@@ -137,6 +137,12 @@ def requirement(
     return kind(sentence if sentence.endswith("?") else f"{sentence}.")
 
 
+def first_line(error: BaseException) -> str:
+    """What an error of a library says, for a sentence; its kind where it says nothing."""
+    lines = str(error).strip().splitlines()
+    return lines[0][:200].rstrip(".") if lines else type(error).__name__
+
+
 def missing(package: str, extra: str, purpose: str, also: str = "") -> ModuleNotFoundError:
     """An optional package is not installed: says which, what for, and how to get it (with `also`, in no extra)."""
     return ModuleNotFoundError(f"{purpose} needs {package}: pip install 'svrhmc[{extra}]'{also and ' ' + also}.")

@@ -152,14 +152,18 @@ class Stream:
         low = (np.asarray(step) & _LOW).astype(np.uint32)[..., None]
         high = int(np.asarray(step).flat[0]) >> 32
         k0, k1 = (key.reshape(-1, *(1,) * low.ndim) for key in self.keys(high))
-        slot = np.arange(slots, dtype=np.uint32) + np.uint32(int(purpose) * MAX_SLOTS)
-        return threefry2x32((k0, k1), (low, slot))
+        return threefry2x32((k0, k1), (low, slots_of(purpose, slots)))
 
     @lru_cache(maxsize=2)  # noqa: B019 - a stream lives as long as its run
     def keys(self, high: int) -> tuple[Words, Words]:
         """Each chain's key, (chains,) words, for the steps from high·2³² on."""
         seed = np.array([self.seed & _LOW], np.uint32), np.array([self.seed >> 32], np.uint32)
         return threefry2x32(seed, (self.chains.astype(np.uint32), np.array([high], np.uint32)))
+
+
+def slots_of(purpose: Purpose, count: int) -> Words:
+    """Second words of the counters of so many blocks."""
+    return np.arange(count, dtype=np.uint32) + np.uint32(int(purpose) * MAX_SLOTS)
 
 
 def divide(

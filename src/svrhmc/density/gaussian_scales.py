@@ -29,8 +29,11 @@ Y = √ρ FᵀM and v ~ N((I + YᵀY)⁻¹Yᵀ√ρ(ẽ − ãd), (I + YᵀY)⁻
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 
@@ -50,8 +53,9 @@ _NUMBERS = 1 << 22  # of the factors that are held at once
 class Given:
     """The law of w given some φ, a row each.
 
-    log_density: log p(φ | y) up to a constant, −∞ where K has no factor. solution: x. root: L, K = LLᵀ, in its lower
-    triangle, as LAPACK has Lᵀ. Y: √ρ FᵀM. within: the inverse factor of I + YᵀY. Both (r, r, states, levels).
+    log_density: log p(φ | y) up to a constant, −∞ where K has no factor. solution: x. root: L, K = LLᵀ, a lower
+    triangle in LAPACK's order, what is above it being no part of it. Y: √ρ FᵀM. within: the inverse factor of I + YᵀY.
+    Both (r, r, states, levels).
     """
 
     phi: Array
@@ -86,7 +90,7 @@ class GaussianScales:
         scaled = Ze @ _block_diagonal(pseudo).T  # F⁺z of every row
         scaled_weighted = scaled.multiply(weights[:, None]).tocsr()
         self._by_beta = np.asarray(scaled_weighted.T @ X)
-        self._by_other = (scaled_weighted.T @ Zo).tocsr()
+        by_other = (scaled_weighted.T @ Zo).tocsr()
         y = conditional.y if conditional.offset is None else conditional.y - conditional.offset
         within_X = X - scaled @ self._by_beta
 
@@ -98,23 +102,25 @@ class GaussianScales:
         def combined(e: Array) -> Array:
             return np.concatenate([X.T @ (weights * e), Zo.T @ (weights * e)])
 
-        ZZ = (Zo.T @ Zo.multiply(weights[:, None]).tocsr() - self._by_other.T @ self._by_other).toarray()
+        ZZ = (Zo.T @ Zo.multiply(weights[:, None]).tocsr() - by_other.T @ by_other).tocsr()
         ZX = Zo.T @ (weights[:, None] * within_X)
-        self._gram = np.block([[within_X.T @ (weights[:, None] * within_X), ZX.T], [ZX, ZZ]])
+        self._border = np.concatenate([within_X.T @ (weights[:, None] * within_X), ZX])
         rough = np.linalg.lstsq(X.T @ (weights[:, None] * X), X.T @ (weights * y), rcond=None)[0] if p else np.zeros(0)
         e = y - X @ rough
-        self._by_both = _joined(self._by_beta, self._by_other)
+        self._by_both = _joined(self._by_beta, by_other)
         more, force = np.zeros(self.core), combined(within(e)[1])
-        own, explained = np.diag(self._gram), np.asarray(_sparse(self._by_both).power(2).sum(axis=0)).ravel()
+        own = np.concatenate([np.diag(self._border[:p]), ZZ.diagonal()])
+        explained = np.asarray(_sparse(self._by_both).power(2).sum(axis=0)).ravel()
         seen = np.flatnonzero(own > _NULL * explained)  # columns that vary within levels
         if len(seen):
-            more[seen] = least_squares(self._gram[np.ix_(seen, seen)], force[seen])
+            gram = _sparse(np.block([[self._border, np.concatenate([self._border[p:].T, ZZ.toarray()])]]))
+            more[seen] = least_squares(gram[seen][:, seen], force[seen])
         self._fit = more + np.concatenate([rough, np.zeros(len(others))])
         e = e - X @ more[:p] - Zo @ more[p:]
         self._levels, rest = within(e)
         self._square, self._force = float(weights @ (rest * rest)), combined(rest)
-        self._symmetric = any(term.width > 1 for term in self.core_terms)
-        self._pairs = _pair_sums(self._by_other, first.width, self._symmetric) if len(others) else None
+        self._entries = LevelPairs(self.core_terms, by_other, first.width, ZZ)
+        self._within_levels = self._entries.values_of(ZZ)
         heavy = conditional.heavy
         self._noise_heavy = None if heavy is None else replace(heavy, columns=heavy.columns - (model.inner_dim - 1))
 
@@ -162,7 +168,8 @@ class GaussianScales:
         d = solution - self._fit
         e = self._residuals(d)
         scaled = np.array([sum(inverse[i, j] * e[j] for j in range(i + 1)) for i in range(r)])
-        inner = self._square + np.einsum("sj,sj->s", d, d @ self._gram - 2 * self._force)
+        along = np.array([self._product(self._border, self._within_levels, one) for one in d])
+        inner = self._square + np.einsum("sj,sj->s", d, along - 2 * self._force)
         v = self._unscaled(solution, scale)
         Q = rho * (inner + np.einsum("isl,isl->s", scaled, scaled))
         Q = Q + ((solution[:, : self.columns] - self._mean) ** 2) @ self._precision + (v * v).sum(axis=1)
@@ -187,9 +194,7 @@ class GaussianScales:
         return [term.covariance.factor(theta[:, term.theta]) for term in self.core_terms]
 
     def _core_matrices(self, inverse: Array, rho: Array, scale: list[Array]) -> tuple[list[Array], Array]:
-        """K of each state, and K (β, v) at the solution."""
-        from scipy.linalg.blas import dsymv
-
+        """K of each state, its lower triangle in LAPACK's order, and K (β, v) at the solution."""
         r, _, S, q = inverse.shape
         p, n = self.columns, self.core
         products = {}  # N⁻¹ = N^−½ᵀN^−½, its entries i ≥ j
@@ -199,43 +204,34 @@ class GaussianScales:
         whole = np.empty((r, r, S, q))
         for (i, j), value in products.items():
             whole[i, j] = whole[j, i] = value
-        by_beta = self._by_beta.reshape(q, r, p)
+        explained = np.concatenate([self._by_beta, self._levels[:, None]], axis=1).reshape(q, r, p + 1)
         ahead, K = np.empty((S, n)), []
         for s in range(S):
-            weighted = np.einsum("ijl,ljp->lip", whole[:, :, s], by_beta).reshape(q * r, p)
-            levels = np.einsum("ijl,lj->li", whole[:, :, s], self._levels.reshape(q, r)).ravel()
-            Q = self._gram.copy()
-            Q[:p, :p] += self._by_beta.T @ weighted
-            if self._pairs is not None:
-                Q[p:, :p] += self._by_other.T @ weighted
-                Q[:p, p:] = Q[p:, :p].T
-                coefficients = np.concatenate([products[i, j][s] * (1 + (i != j)) for i, j in products])
-                Q[p:, p:] += (self._pairs @ coefficients).reshape(n - p, n - p)
-            if n:  # of Q the lower triangle, which LAPACK reads as the upper one
-                along = dsymv(1.0, Q.T, self._fit, lower=0)
-                ahead[s] = rho[s] * (along + self._force + self._by_both.T @ levels)
-            K.append(self._scaled(rho[s] * Q, [M[s] for M in scale]))
+            by_level = np.einsum("ijl,ljp->lip", whole[:, :, s], explained).reshape(q * r, p + 1)
+            added = np.asarray(self._by_both.T @ by_level)
+            border = self._border + added[:, :p]
+            coefficients = np.concatenate([products[i, j][s] * (1 + (i != j)) for i, j in products])
+            values = self._within_levels + self._entries.sums @ coefficients
+            ahead[s] = rho[s] * (self._product(border, values, self._fit) + self._force + added[:, p])
+            own = [M[s : s + 1] for M in scale]
+            matrix = np.zeros((n, n))  # its transpose is K
+            matrix[:p] = rho[s] * self._pulled(border.T, own)
+            matrix.ravel()[(self._entries.columns + p) * n + self._entries.rows + p] = self._entries.scaled(
+                rho[s] * values, own
+            )
+            matrix.ravel()[:: n + 1] += np.concatenate([self._precision, np.ones(n - p)])
+            K.append(matrix.T)
         ahead = self._pulled(ahead, scale)
         ahead[:, :p] += self._precision * self._mean
         return K, ahead
 
-    def _scaled(self, Q: Array, scale: list[Array]) -> Array:
-        """diag(P, I) + TᵀQT, in Q's memory; its lower triangle where all terms have one column."""
-        begin = self.columns
-        for term, M in zip(self.core_terms, scale, strict=True):
-            part = slice(begin, begin + term.count * term.width)
-            if term.width == 1:
-                Q[part] *= M[0, 0]
-                Q[:, part] *= M[0, 0]
-            else:
-                rows = Q[part].reshape(term.count, term.width, -1)
-                Q[part] = np.einsum("ba,lbn->lan", M, rows).reshape(-1, Q.shape[1])
-                columns = Q[:, part].reshape(-1, term.count, term.width)
-                Q[:, part] = np.einsum("nlb,ba->nla", columns, M).reshape(len(Q), -1)
-            begin = part.stop
-        each = np.arange(self.core)
-        Q[each, each] += np.concatenate([self._precision, np.ones(self.core - self.columns)])
-        return Q
+    def _product(self, border: Array, values: Array, x: Array) -> Array:
+        """Qx of a symmetric Q: its columns of β, and the entries of the others."""
+        p = self.columns
+        out: Array = border @ x[:p]
+        out[:p] += border[p:].T @ x[p:]
+        out[p:] += self._entries.product(values, x[p:])
+        return out
 
     def _pulled(self, x: Array, scale: list[Array], inverse: bool = False, forward: bool = False) -> Array:
         """Tᵀx of states; T x where `forward`, T⁻¹x where `inverse`."""
@@ -258,13 +254,13 @@ class GaussianScales:
 
         solutions, roots, logs = np.zeros(ahead.shape), [], np.zeros(len(ahead))
         for s, matrix in enumerate(K):
-            upper = _upper_factor(matrix)
-            roots.append(upper)  # Lᵀ, as LAPACK has it
-            if not np.isfinite(np.diag(upper)).all():
+            factorise(matrix)
+            roots.append(matrix)
+            if not np.isfinite(np.diag(matrix)).all():
                 logs[s] = np.nan
             elif self.core:
-                solutions[s] = dpotrs(upper, ahead[s], lower=0)[0]
-                logs[s] = np.log(np.diag(upper)).sum()
+                solutions[s] = dpotrs(matrix, ahead[s], lower=1)[0]
+                logs[s] = np.log(np.diag(matrix)).sum()
         return self._pulled(solutions, scale, forward=True), roots, logs
 
     def _residuals(self, d: Array) -> Array:
@@ -285,7 +281,7 @@ class GaussianScales:
         w = np.empty(model.inner_dim)
         if self.known_noise is None:
             w[-1] = log_sigma[0]
-        more = dtrtrs(given.root[state], normals[:n], lower=0)[0] if n else np.zeros(0)
+        more = dtrtrs(given.root[state], normals[:n], lower=1, trans=1)[0] if n else np.zeros(0)
         x = given.solution[state] + self._pulled(more[None], scale, forward=True)[0]
         w[self.places] = x
         e = np.exp(-log_sigma[0]) * self._residuals(x[None] - self._fit)[:, 0]
@@ -301,15 +297,128 @@ class GaussianScales:
         return w
 
 
-def _upper_factor(matrix: Array) -> Array:
-    """Lᵀ with LLᵀ a matrix of which the lower triangle is given, in LAPACK's order; nan where there is none.
+class LevelPairs:
+    """Entries of symmetric matrices of the effects of some terms: those of two levels that meet in rows, or in a level
+    of the eliminated term, in blocks of (r, r′); of (l, l′) and (l′, l) one.
 
-    By NumPy, which lets other threads go on meanwhile; SciPy's dpotrf does not.
+    by_other: ã of these effects. gram: what is added to its squares. rows, columns: where the entries are, for each
+    pair of terms block by block. sums: the sparse matrix that makes Σ ãᵀN⁻¹ã of the entries (i, j), i ≥ j, of N⁻¹ of
+    every level.
     """
-    try:
-        return np.asarray(np.linalg.cholesky(matrix).T, np.float64)
-    except np.linalg.LinAlgError:
-        return np.full_like(matrix, np.nan).T
+
+    def __init__(self, terms: list[Term], by_other: MatrixLike, width: int, gram: MatrixLike) -> None:
+        self._size = size = by_other.shape[1]
+        widths = np.concatenate([np.zeros(0, np.int64), *(np.full(term.count, term.width) for term in terms)])
+        begins = np.cumsum(np.append(0, widths))[:-1]
+        level_of = np.repeat(np.arange(len(widths)), widths)
+        term_of = np.repeat(np.arange(len(terms)), [term.count for term in terms])
+        high, low = _meeting(by_other, width, gram, level_of)
+        self._parts: list[tuple[int, int, slice, tuple[int, int]]] = []
+        rows, columns, begin = [], [], 0
+        for k, other in sorted(set(zip(term_of[high].tolist(), term_of[low].tolist(), strict=True))):
+            own = (term_of[high] == k) & (term_of[low] == other)
+            shape = terms[k].width, terms[other].width
+            grid = np.ones((int(own.sum()), *shape), np.int64)
+            rows.append((grid * (begins[high[own]][:, None, None] + np.arange(shape[0])[:, None])).ravel())
+            columns.append((grid * (begins[low[own]][:, None, None] + np.arange(shape[1]))).ravel())
+            self._parts.append((k, other, slice(begin, begin + grid.size), shape))
+            begin += grid.size
+        none = np.zeros(0, np.int64)
+        self.rows, self.columns = np.concatenate([none, *rows]), np.concatenate([none, *columns])
+        self._mirrored = level_of[self.rows] != level_of[self.columns]
+        self._order = np.argsort(self.rows * size + self.columns)
+        self._sorted = (self.rows * size + self.columns)[self._order]
+        self.sums = self._sums_of(by_other, width)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def _places(self, at: Indices) -> tuple[Indices, Indices]:
+        """Which of some entries, numbered row by row, are here, and where."""
+        near = np.minimum(np.searchsorted(self._sorted, at), max(len(self) - 1, 0))
+        here = np.flatnonzero(self._sorted[near] == at) if len(self) else np.zeros(0, np.int64)
+        return here, self._order[near[here]]
+
+    def values_of(self, matrix: MatrixLike) -> Array:
+        """Those of a sparse matrix."""
+        given, out = matrix.tocoo(), np.zeros(len(self))
+        here, places = self._places(given.row.astype(np.int64) * self._size + given.col)
+        out[places] = given.data[here]
+        return out
+
+    def product(self, values: Array, x: Array) -> Array:
+        """The matrix of these values times x."""
+        out = np.bincount(self.rows, values * x[self.columns], self._size)
+        back = np.where(self._mirrored, values, 0.0) * x[self.rows]
+        return np.asarray(out + np.bincount(self.columns, back, self._size), np.float64)
+
+    def scaled(self, values: Array, scale: list[Array]) -> Array:
+        """The entries of TᵀQT of one state, in the place of those of Q."""
+        for k, other, part, shape in self._parts:
+            if shape == (1, 1):
+                values[part] *= scale[k][0, 0, 0] * scale[other][0, 0, 0]
+            else:
+                values[part] = (scale[k][0].T @ values[part].reshape(-1, *shape) @ scale[other][0]).ravel()
+        return values
+
+    def _sums_of(self, by_other: MatrixLike, r: int) -> MatrixLike:
+        from scipy.sparse import coo_matrix, csr_matrix, hstack
+
+        q, n = by_other.shape[0] // r, by_other.shape[1]
+        lines = [by_other[a::r].tocsr() for a in range(r)]
+        parts = []
+        for i in range(r):
+            for j in range(i + 1):
+                at, level, value = _products(lines[i], lines[j], n)
+                if i != j:  # half of both orders, as coefficients count twice
+                    back = _products(lines[j], lines[i], n)
+                    at, level = np.concatenate([at, back[0]]), np.concatenate([level, back[1]])
+                    value = 0.5 * np.concatenate([value, back[2]])
+                here, places = self._places(at)
+                parts.append(csr_matrix(coo_matrix((value[here], (places, level[here])), shape=(len(self), q))))
+        return csr_matrix(hstack(parts, format="csr"))
+
+
+def _meeting(by_other: MatrixLike, r: int, gram: MatrixLike, level_of: Indices) -> tuple[Indices, Indices]:
+    """Levels l ≥ l′ of other terms that meet, each with itself among them."""
+    from scipy.sparse import csr_matrix, identity, tril
+
+    levels = int(level_of.max(initial=-1)) + 1
+
+    def by_levels(given: MatrixLike, rows: Indices, count: int) -> MatrixLike:
+        return csr_matrix((np.ones(given.nnz), (rows, level_of[given.col])), shape=(count, levels))
+
+    met, together = by_other.tocoo(), gram.tocoo()
+    where = by_levels(met, met.row // r, by_other.shape[0] // r)
+    rows = by_levels(together, level_of[together.row], levels)
+    both = tril(where.T @ where + rows + identity(levels), format="coo")
+    return both.row.astype(np.int64), both.col.astype(np.int64)
+
+
+@cache
+def _lapack_factor() -> Callable[..., None]:
+    """LAPACK's dpotrf by its address: SciPy's function of that name lets no other thread go on meanwhile, and NumPy's
+    Cholesky copies the matrix.
+    """
+    from scipy.linalg import cython_lapack
+
+    capsule, access = cython_lapack.__pyx_capi__["dpotrf"], ctypes.pythonapi
+    access.PyCapsule_GetName.restype, access.PyCapsule_GetName.argtypes = ctypes.c_char_p, [ctypes.py_object]
+    access.PyCapsule_GetPointer.restype = ctypes.c_void_p
+    access.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    address = access.PyCapsule_GetPointer(capsule, access.PyCapsule_GetName(capsule))
+    number = ctypes.POINTER(ctypes.c_int)
+    return ctypes.CFUNCTYPE(None, ctypes.c_char_p, number, ctypes.c_void_p, number, number)(address)
+
+
+def factorise(matrix: Array) -> None:
+    """Put L, LLᵀ = K, in the place of K, the lower triangle of a matrix in LAPACK's order; nan where there is none."""
+    assert matrix.flags.f_contiguous
+    size, info = ctypes.c_int(len(matrix)), ctypes.c_int()
+    if len(matrix):
+        _lapack_factor()(b"L", size, matrix.ctypes.data, size, info)
+    if info.value:
+        matrix[:] = np.nan
 
 
 def eliminated_term(model: MixedModel) -> Term:
@@ -396,29 +505,6 @@ def _inverse_factor(Y: Array, transposed: bool) -> Array:
         for j in range(i):
             out[i, j] = -sum(L[i, k] * out[k, j] for k in range(j, i)) * out[i, i]
     return out
-
-
-def _pair_sums(by_other: MatrixLike, r: int, symmetric: bool) -> MatrixLike:
-    """The sparse matrix that makes Σ ãᵀN⁻¹ã, n × n row by row, of the entries (i, j), i ≥ j, of N⁻¹ of every level; its
-    lower triangle unless symmetric.
-    """
-    from scipy.sparse import coo_matrix, csr_matrix, hstack
-
-    q, n = by_other.shape[0] // r, by_other.shape[1]
-    rows = [by_other[a::r].tocsr() for a in range(r)]
-    parts = []
-    for i in range(r):
-        for j in range(i + 1):
-            at, level, value = _products(rows[i], rows[j], n)
-            if i != j:  # half of both orders, as coefficients count twice
-                back = _products(rows[j], rows[i], n)
-                at, level = np.concatenate([at, back[0]]), np.concatenate([level, back[1]])
-                value = 0.5 * np.concatenate([value, back[2]])
-            if not symmetric:
-                below = at // n >= at % n
-                at, level, value = at[below], level[below], value[below]
-            parts.append(csr_matrix(coo_matrix((value, (at, level)), shape=(n * n, q))))
-    return csr_matrix(hstack(parts, format="csr"))
 
 
 def _products(left: MatrixLike, right: MatrixLike, n: int) -> tuple[Indices, Indices, Array]:

@@ -96,7 +96,8 @@ class GeneralisedLinear(RowsDensity):
         self.prior_mean, self.heavy = per_column("prior_mean", prior_mean, self.dim), heavy
         self.prior_strength = self.prior_precision + (0.0 if heavy is None else heavy.strength(self.dim))
         self.prior_strength[rows.dim :] = 1.0  # what a term says of its own parameters is its own affair
-        self.quadratic = loss.quadratic and heavy is None and terms is None
+        coupled = terms is None or all(term.quadratic for term in terms.terms)
+        self.quadratic = loss.quadratic and heavy is None and coupled
         model = (rows, y, loss, self.prior_precision, self.prior_mean)
         self._form = RowsForm(*model, offset=offset, weights=weights, heavy=heavy, terms=terms)
         self._lengths: tuple[LinearMap, Array] | None = None
@@ -229,7 +230,7 @@ class GeneralisedLinear(RowsDensity):
     @cached_property
     def exact_law(self) -> Law | None:
         """Also where coefficients are Gaussian given log σ."""
-        mixture = mixes(self.loss, self.heavy, self.dim)
+        mixture = self.terms is None and mixes(self.loss, self.heavy, self.dim)
         if not self.rows.in_memory:
             return self._condensed.exact_law if self.quadratic or mixture else None
         if not mixture:

@@ -13,7 +13,7 @@ The joint mode of (w, log τ) is of no use, as the density grows without bound, 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -22,6 +22,7 @@ import numpy as np
 
 from svrhmc.core.arrays import Array, Indices, Values
 from svrhmc.core.errors import requirement
+from svrhmc.core.randomness import Stream
 from svrhmc.density.base import FiniteSum
 from svrhmc.density.generalised import GeneralisedLinear
 from svrhmc.families.base import Loss
@@ -36,6 +37,7 @@ from svrhmc.rows.sparse import make_rows
 
 _FULL = 0.75  # of the entries of all columns that are not 0, from which on they are held as they are
 _SHARED = 1 << 18  # numbers of rows from which threads share a pass: to start them takes as long as a shorter one
+MANY = 1 << 12  # effects, or levels of a term, from which compiled code moves them
 DENSE = 600  # coordinates of w up to which its Hessian is dense
 
 
@@ -213,9 +215,16 @@ class MixedModel(FiniteSum):
             slope[:, self.inner_dim :][:, term.theta] = by_theta
         return total, slope
 
-    def energies_given(self, w: Array) -> tuple[Array, Array]:
-        """f of the conditional model and its gradient, without the prior of the effects."""
-        return self._sums.energies(w)
+    def energies_given(self, w: Array, valued: bool = True) -> tuple[Array, Array]:
+        """f of the conditional model and its gradient, without the prior of the effects; f without its rows unless
+        `valued`, where that is less work.
+        """
+        return self._sums.energies(w, valued)
+
+    @property
+    def gradient_is_less(self) -> bool:
+        """Whether the gradient takes less time than f and the gradient."""
+        return self._sums.gradient_is_less
 
     @cached_property
     def _sums(self) -> SquaredRows | LossRows:
@@ -226,6 +235,15 @@ class MixedModel(FiniteSum):
     def __getstate__(self) -> dict[str, object]:
         """For a pickle: without what is compiled."""
         return {name: value for name, value in self.__dict__.items() if name != "_sums"}
+
+    @property
+    def randomness(self) -> Callable[[int, Indices], Stream]:
+        """The random stream of chains: compiled where effects are many."""
+        if self.effect_count < MANY:
+            return Stream
+        from svrhmc.kernels.stream import CompiledStream
+
+        return CompiledStream
 
     # Curvature given θ.
 
@@ -337,13 +355,18 @@ class LossRows:
             labels = Labels(conditional.y, conditional.offset, conditional.weights)
             self._pass = RowsPass(conditional.rows.seen_once, conditional.loss, labels)
 
-    def energies(self, w: Array) -> tuple[Array, Array]:
+    @property
+    def gradient_is_less(self) -> bool:
+        """A compiled pass need not make values."""
+        return self._pass is not None
+
+    def energies(self, w: Array, valued: bool) -> tuple[Array, Array]:
         """With the prior of the coefficients."""
         conditional = self._model.conditional
         if self._pass is None:
             return conditional.energies(w)
         threads = 1 if self._model.n * self._model.row_size < _SHARED else None
-        values, slopes = self._pass(w, threads=threads)
+        values, slopes = self._pass(w, valued, threads)
         return values + conditional.prior_potential(w), slopes + conditional.prior_gradient(w)
 
     def curvature(self, w: Array, prior: Array, convex: bool) -> Curvature:
@@ -400,7 +423,9 @@ class SquaredRows:
         own = np.full((shared, shared), 2 * precision * squares)
         return Curvature(_bordered(precision * self._gram, border, own, prior), [precision * D for D in self._blocks])
 
-    def energies(self, x: Array) -> tuple[Array, Array]:
+    gradient_is_less = False
+
+    def energies(self, x: Array, valued: bool) -> tuple[Array, Array]:
         """With the prior of the coefficients: (states, dim) → (states,), (states, dim)."""
         log_sigma = np.full(len(x), np.log(self._known)) if self._known is not None else x[:, -1]
         d = x[:, : self._dim] - self._centre

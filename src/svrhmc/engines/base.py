@@ -164,7 +164,8 @@ class Chains(ABC):
 class Density(Protocol):
     """All that split HMC asks of a density ∝ e^{−f(z)} in the variables z of its chains, on the reference engine.
 
-    It may have `forces` besides, ∇f alone, where that takes less than f and ∇f.
+    It may have `forces` besides, ∇f alone, where that takes less than f and ∇f; and `randomness`, which makes the
+    random stream of its chains from the seed and their numbers.
 
     n: component gradients that count as one evaluation of ∇f. energies: f and ∇f at many states, (chains, dim) →
     (chains,) and (chains, dim); where x = T(z), f(z) = −log π(T(z)) − log |det T′(z)|. out: x of z, of states or draws

@@ -188,7 +188,9 @@ def begun(
         z = _inside(space, Stream(seed, chains).normals(0, space.dim, Purpose.START, Purpose.START_FINE))
     else:
         z = np.array(real_array("start", start, (len(chains), space.dim)), np.float64)
-    return engines.chains(engine, Setup(space, sampler, seed, chains, threads), State(z, np.zeros_like(z)))
+    randomness = getattr(space, "randomness", Stream)
+    setup = Setup(space, sampler, seed, chains, threads, randomness=randomness)
+    return engines.chains(engine, setup, State(z, np.zeros_like(z)))
 
 
 def _inside(space: Space, z: Array) -> Array:

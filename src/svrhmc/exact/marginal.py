@@ -75,7 +75,7 @@ class ScaleVariables:
 
     def __init__(self, model: MixedModel, density: GaussianScales, bend: Bend, mixing: Array) -> None:
         self.model, self.density, self.bend, self.mixing = model, density, bend, mixing
-        self.n, self.dim = model.n, model.dim
+        self.n, self.dim, self.randomness = model.n, model.dim, model.randomness
 
     def out_joint(self, x: Array) -> tuple[Array, Array]:
         """w and θ of states."""

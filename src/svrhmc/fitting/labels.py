@@ -118,7 +118,7 @@ def _classes(name: str, column: Column, loss: Loss, guessed: str, rows: int) -> 
         )
     require_shared_classes(len(classes), rows)
     loss, levels = loss.with_classes(list(classes), column.ordered or not texts)
-    shown = tuple(_plain(level, column.kind) for level in levels)
+    shown = tuple(plain(level, column.kind) for level in levels)
     return Response(loss, tuple(levels), shown, guessed, _unused(name, column))
 
 
@@ -158,5 +158,6 @@ def _guess(column: Column, ends: Ends | None) -> tuple[str, str]:
     return "gaussian", f"the response holds numbers{classes}"
 
 
-def _plain(value: Any, kind: str) -> Any:
+def plain(value: Any, kind: str) -> Any:
+    """A label as it is shown: whole numbers without a point."""
     return int(value) if kind == NUMBER and float(value).is_integer() else value

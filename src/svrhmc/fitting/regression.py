@@ -40,6 +40,7 @@ from svrhmc.fitting.standardise import (
     scales_of,
     typical_of,
 )
+from svrhmc.fitting.update import ALL_ROWS, Carried
 from svrhmc.posterior import Posterior, usual_settings
 from svrhmc.priors.groups import INTERCEPT_COLUMN, EffectTerm
 from svrhmc.priors.terms import LKJ, Prior
@@ -85,7 +86,7 @@ def fit(
     exposure: str | npt.ArrayLike | None = None,
     trials: str | npt.ArrayLike | None = None,
     noise_variance: float | None = None,
-    prior: Prior | Mapping[str, Prior | LKJ] | None = None,
+    prior: Prior | Mapping[str, Prior | LKJ] | Posterior | None = None,
     missing: str = "refuse",
     transforms: Mapping[str, Callable[..., object]] | None = None,
     **settings: Any,
@@ -115,7 +116,8 @@ def fit(
         intercept at the means of the columns and "sigma", "scale" or "shape" for that parameter of the family, "1 |
         school", "x | school" for the standard deviations of group effects, and "cor(school)" (`LKJ`) for their
         correlations; None: weak ones that follow the data's scale (`svrhmc.fitting.regress`). `posterior.prior` states
-        all of them.
+        all of them. Or a posterior that `fit` gave of the same formula: the rows of the table are new ones, and what
+        earlier ones told is taken for a normal law of all coefficients together (`svrhmc.fitting.update`).
     missing: "refuse" rows with missing values, or "drop" them.
     transforms: functions of your own that the formula calls, by their names: {"f": f} for "y ~ f(x)". They get columns
         as pandas series, and give one number for each row (or a row of numbers). No file holds them: pass them to
@@ -135,6 +137,8 @@ def fit(
     require_settings(fit, settings)
     special: dict[str, Any] = {"weights": weights, "offset": offset, "exposure": exposure, "trials": trials}
     model = {"prior": prior, "noise_variance": noise_variance}
+    if isinstance(prior, Posterior) and isinstance(table, Partitions):
+        raise requirement("table", "rows in memory where a posterior is the prior", "partitions", ALL_ROWS)
     if isinstance(table, Partitions):
         return _fit_partitions(formula, table, family, special, model, missing == "drop", transforms, settings)
     columns = [value for value in special.values() if isinstance(value, str)]
@@ -143,8 +147,15 @@ def fit(
         if isinstance(table, list | tuple):
             table = stacked(table, [*wanted(parsed(formula, names_of(table[0] if table else {}))), *columns])
             special |= {word: _repeated(value, tables) for word, value in special.items()}
-        designed_table = designed(formula, table, columns, missing == "drop", transforms)
-    response = response_of(designed_table.design.response, designed_table.y, family, survival=designed_table.survival)
+        carried = Carried(prior) if isinstance(prior, Posterior) else None
+        learned = None if carried is None else carried.design_for(formula)
+        designed_table = designed(formula, table, columns, missing == "drop", transforms, learned)
+    name, survival = designed_table.design.response, designed_table.survival
+    if carried is None:
+        response = response_of(name, designed_table.y, family, survival=survival)
+        y = response.coded(designed_table.y)
+    else:
+        response, y = carried.response(name, designed_table.y, family, noise_variance)
     given: dict[str, Any] = {word: _numbers(word, value, designed_table) for word, value in special.items()}
     given["offset"] = _with_exposure(given["offset"], given.pop("exposure"))
     design = _described(designed_table.design, response, special, designed_table.dropped)
@@ -152,7 +163,6 @@ def fit(
     counts = [_by_row(given[word], needed.n) for word in ("weights", "trials") if given[word] is not None]
     table_rows = FittedRows.of(needed, _by_row(given["offset"], needed.n), np.prod(counts, axis=0) if counts else None)
     given |= {**model, "groups": designed_table.groups}
-    y = response.coded(designed_table.y)
     _require_classes(y, response, tables)
     return _fitted(designed_table.X, y, design, response, given, table_rows, settings, tables)
 
@@ -306,7 +316,7 @@ def regress(
     trials: npt.ArrayLike | None = None,
     offset: npt.ArrayLike | None = None,
     weights: npt.ArrayLike | None = None,
-    prior: Prior | Mapping[str, Prior | LKJ] | None = None,
+    prior: Prior | Mapping[str, Prior | LKJ] | Posterior | None = None,
     noise_variance: float | None = None,
     groups: Sequence[EffectTerm] = (),
     **settings: Any,
@@ -410,7 +420,7 @@ def regression(
     trials: npt.ArrayLike | None = None,
     offset: npt.ArrayLike | None = None,
     weights: npt.ArrayLike | None = None,
-    prior: Prior | Mapping[str, Prior | LKJ] | None = None,
+    prior: Prior | Mapping[str, Prior | LKJ] | Posterior | None = None,
     classes: Classes | None = None,
     noise_variance: float | None = None,
     varied: bool = False,
@@ -423,6 +433,8 @@ def regression(
     from others as well; None: all.
     """
     if isinstance(X, Partitions):
+        if isinstance(prior, Posterior):
+            raise requirement("prior", "no posterior where X is in partitions", repr(prior), ALL_ROWS)
         if groups:
             raise requirement("groups", "() where X is in partitions", list(groups), "read the rows into memory first")
         given = {"y": y, "names": names, "trials": trials, "offset": offset, "weights": weights}
@@ -434,7 +446,8 @@ def regression(
     else:
         X = real_array("X", X, ("n", "columns")) if np.shape(X)[1:] != (0,) else np.empty(np.shape(X))
     n, columns = X.shape
-    known_family = family_of(family)
+    carried = Carried(prior) if isinstance(prior, Posterior) else None
+    known_family = family_of(family) if carried is None else carried.require_family(family, noise_variance)
     groups = require_groups(groups, n, known_family)
     intercept = intercept and known_family.has_intercept
     thresholds = not known_family.has_intercept  # shared parameters in the place of an intercept
@@ -444,10 +457,11 @@ def regression(
         raise DataError("effects of groups stand beside an intercept or a column: leave out the 0, or add a column.")
     if not (n and (columns or intercept or (thresholds and groups))):
         raise requirement("X", "an array with rows, and with columns where there is no intercept", f"shape {X.shape}")
-    if noise_variance is not None:
+    if noise_variance is not None and carried is None:
         known_family = known_family.with_noise(noise_variance)
     _require_groups(groups, n, known_family, weights)
-    groups, prior = with_priors(groups, prior)
+    weak = None if isinstance(prior, Posterior) else prior  # what priors of single coordinates are made of
+    groups, weak = with_priors(groups, weak)
     loss, label, own_classes = known_family.coded(y)
     labels = own_classes if classes is None else classes
     observed = loss.observed(label, n, trials)
@@ -470,11 +484,19 @@ def regression(
     typical, size = loss.overall(observed.y, count, shift)
     centred = intercept or not loss.has_intercept
     scales = scales_of(X, None if plain else count, centred)
-    if varied:
+    if varied and carried is None:
         _require_varied(X, names, centred, scales if plain else scales_of(X, None, centred))
     units, priors, shared = units_and_priors(
-        loss, scales, names, parameters, typical, size, intercept, prior, scale_names(groups)
+        loss, scales, names, parameters, typical, size, intercept, weak, scale_names(groups)
     )
+    coupled: dict[str, Any] = {}
+    if carried is not None:
+        if groups:
+            raise requirement("groups", "() where a posterior is the prior", list(groups), ALL_ROWS)
+        carried.require_columns(names, intercept)
+        single, term = carried.priors()
+        units, priors, shared = carried.units, [*single[: len(priors)]], [*single[len(priors) :]] or None
+        coupled = {"terms": [term]}
     by_offset = loss.identity_link and intercept
     some = slice(None) if rows is None else rows
     chosen = groups if rows is None else [group.chosen(np.arange(n)[rows]) for group in groups]
@@ -489,8 +511,13 @@ def regression(
         prior=priors,
         shared_prior=shared,
         **grouped,
+        **coupled,
     )
-    return _regression(target, units, names, labels, priors, shared, prior)
+    made = _regression(target, units, names, labels, priors, shared, weak)
+    if carried is None:
+        return made
+    precision = 1 / np.diag(carried.covariance)
+    return made._replace(location=carried.mean, precision=precision, prior_words=carried.words, given=True)
 
 
 def _require_groups(groups: Sequence[EffectTerm], n: int, loss: Loss, weights: npt.ArrayLike | None) -> None:

@@ -79,12 +79,6 @@ def needed(package: str, purpose: str) -> ModuleType:
     return import_module(package)
 
 
-def first_line(error: Exception) -> str:
-    """What an error says, for a sentence; its kind where it says nothing."""
-    lines = str(error).strip().splitlines()
-    return lines[0][:200].rstrip(".") if lines else type(error).__name__
-
-
 def total(parts: Callable[[Params, Row], Parts]) -> Callable[[Params, Row], jax.Array]:
     """The sum of a row's parts."""
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from svrhmc.core.errors import requirement
+from svrhmc.core.errors import first_line, requirement
 from svrhmc.core.jax import Tree, scope
 from svrhmc.models.description import (
     DRAWN,
@@ -30,7 +30,6 @@ from svrhmc.models.description import (
     Params,
     Parts,
     Row,
-    first_line,
     needed,
     nudged,
     points,

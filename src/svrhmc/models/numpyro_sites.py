@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from svrhmc.core.errors import requirement
+from svrhmc.core.errors import first_line, requirement
 from svrhmc.core.jax import Tree
-from svrhmc.models.description import NotByRowsError, first_line
+from svrhmc.models.description import NotByRowsError
 
 Model = Callable[..., object]  # a function of NumPyro's primitives
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from svrhmc.core.errors import requirement
+from svrhmc.core.errors import first_line, requirement
 from svrhmc.core.jax import Tree, load, scope
 from svrhmc.models.description import (
     LONG,
@@ -30,7 +30,6 @@ from svrhmc.models.description import (
     Params,
     Parts,
     Row,
-    first_line,
     needed,
     nudged,
     require_sum,

@@ -10,10 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from svrhmc.core.arrays import Array, Indices, Reals
-from svrhmc.core.errors import requirement
+from svrhmc.core.errors import first_line, requirement
 from svrhmc.core.jax import Tree
 from svrhmc.core.jit import program
-from svrhmc.models.description import first_line
 
 Result = TypeVar("Result")
 _SOME = 256  # rows with which a sum over halves is compared with the whole

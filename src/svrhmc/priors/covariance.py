@@ -65,8 +65,8 @@ class Covariance:
         for p, rest, (i, j) in zip(np.tanh(c).T, _root_of_rest(c).T, self.pairs, strict=True):
             L[:, i, j] = p * left[:, i]
             left[:, i] *= rest
-        each = np.arange(self.width)
-        L[:, each, each] = left
+        places = np.arange(self.width)
+        L[:, places, places] = left
         return L
 
     def factor(self, theta: Array) -> Array:

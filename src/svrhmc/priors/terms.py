@@ -112,7 +112,9 @@ class Normal(Prior):
         per_column("prior_mean", self.mean, dim)
 
     def of(self, j: int) -> tuple[float, float]:
-        precision, mean = (each if np.ndim(each) == 0 else np.asarray(each)[j] for each in (self.precision, self.mean))
+        precision, mean = (
+            value if np.ndim(value) == 0 else np.asarray(value)[j] for value in (self.precision, self.mean)
+        )
         return float(precision), float(mean)
 
     def scaled(self, factor: float) -> Normal:
@@ -526,9 +528,9 @@ class Heavy:
             out[..., some] = function(d[..., some], self.scale[some], self.shape[some])
         return out
 
-    def _spread(self, x: Array, each: Array) -> Array:
+    def _spread(self, x: Array, values: Array) -> Array:
         out = np.zeros(x.shape)
-        out[..., self.columns] = each
+        out[..., self.columns] = values
         return out
 
 
@@ -543,11 +545,13 @@ class Term(ABC):
     to f; priors of single coordinates stand beside it, and its own parameters have no other. It is exact in every
     sampler that takes it: an engine that has no such term says so.
 
-    names: of its own parameters. convex: whether its value is known to be convex in w.
+    names: of its own parameters. convex: whether its value is known to be convex in w. quadratic: whether it is a
+    quadratic in w.
     """
 
     names: tuple[str, ...] = ()
     convex: ClassVar[bool] = False
+    quadratic: ClassVar[bool] = False
 
     @abstractmethod
     def value(self, w: Array) -> Array:
@@ -626,13 +630,13 @@ def require_terms(terms: Sequence[Term], inner: int) -> Terms | None:
         step = _DIFFERENCE * np.eye(size)
         slope = (term.value(w[0] + step) - term.value(w[0] - step)) / (2 * _DIFFERENCE)
         bend = (term.gradient(w[0] + step) - term.gradient(w[0] - step)) / (2 * _DIFFERENCE)
-        for name, of, given, numbers in (
+        for name, function, given, numbers in (
             ("gradient", "value", term.gradient(w)[0], slope),
             ("hessian", "gradient", term.hessian(w[0]), bend),
         ):
             if not np.allclose(given, numbers, rtol=1e-4, atol=1e-4 * (1 + np.abs(numbers).max())):
                 off = f"one that is off by {np.abs(given - numbers).max():.2g}"
-                raise requirement(f"{name} of {term!r}", f"the derivative of its {of}", off)
+                raise requirement(f"{name} of {term!r}", f"the derivative of its {function}", off)
     return Terms(tuple(terms), inner)
 
 
@@ -677,25 +681,27 @@ def settle(prior: object, dim: int, positive: bool = False, joint: bool = False)
     if isinstance(prior, Sequence):
         if len(prior) != dim:
             raise requirement("prior", allowed, f"a list of {len(prior)}")
-        each = list(prior)
+        priors = list(prior)
     else:
-        each = [prior] * dim
-    for one in each[:1] if not isinstance(prior, Sequence) else each:
-        if not isinstance(one, Prior):
-            raise requirement("prior", allowed, repr(one))
-        if one.positive and not positive:
+        priors = [prior] * dim
+    for single in priors[:1] if not isinstance(prior, Sequence) else priors:
+        if not isinstance(single, Prior):
+            raise requirement("prior", allowed, repr(single))
+        if single.positive and not positive:
             why = "it is one of a positive parameter that rows share: give it as shared_prior"
-            raise requirement("prior", "one of numbers of either sign", repr(one), why)
-        if one.joint and not joint:
+            raise requirement("prior", "one of numbers of either sign", repr(single), why)
+        if single.joint and not joint:
             why = "coefficients have it together, in models whose rows are in memory and that have no groups or terms"
-            raise requirement("prior", "one of single coordinates here", repr(one), why)
-        one.check(dim if not isinstance(prior, Sequence) else 1)
-    told = [one.of(j if not isinstance(prior, Sequence) else 0) for j, one in enumerate(each)]
-    normal = np.array([two if len(two) == 2 else (0.0, 0.0) for two in told])
-    some = np.array([j for j, one in enumerate(told) if len(one) == 4], np.int64)
+            raise requirement("prior", "one of single coordinates here", repr(single), why)
+        single.check(dim if not isinstance(prior, Sequence) else 1)
+    parameters = [single.of(j if not isinstance(prior, Sequence) else 0) for j, single in enumerate(priors)]
+    normal = np.array([pair if len(pair) == 2 else (0.0, 0.0) for pair in parameters])
+    some = np.array([j for j, single in enumerate(parameters) if len(single) == 4], np.int64)
     heavy = None
     if len(some):
-        kinds, location, scale, shape = (np.array(column) for column in zip(*(told[j] for j in some), strict=True))
+        kinds, location, scale, shape = (
+            np.array(column) for column in zip(*(parameters[j] for j in some), strict=True)
+        )
         heavy = Heavy(some, kinds.astype(np.int64), location, scale, shape)
     return Settled(normal[:, 0].copy(), normal[:, 1].copy(), heavy)
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -34,6 +34,9 @@ from svrhmc.core.errors import requirement
 from svrhmc.core.summaries import Summary
 from svrhmc.results.loo import Loo, RowGroups, loo_of
 from svrhmc.results.posterior import Posterior
+
+if TYPE_CHECKING:
+    import pandas
 
 _SMALL, _ERRORS = 4.0, 2.0  # differences below, and in standard errors, that are no evidence
 _FEW = 100  # observations, below which standard errors are too small
@@ -136,7 +139,7 @@ class ModelComparison:
     def _repr_html_(self) -> str:
         return self.summary()._repr_html_()
 
-    def to_frame(self) -> Any:
+    def to_frame(self) -> pandas.DataFrame:
         """As a pandas data frame, a line for each model, the best first."""
         frame = self.summary().to_frame()
         return frame.astype({"bad_k": np.int64})

@@ -21,9 +21,10 @@ from svrhmc.results.summary import Coefficient, number
 from svrhmc.results.survival import kaplan_meier
 
 _ids = count(1)
-WIDTH, _LINE, _ROW = 470.0, 18.0, 18.0
+WIDTH, _LINE, _GAP = 470.0, 18.0, 5.0
+_NAMES = 176.0  # width of the names in a forest
 _DIGIT = 11.0  # width of a digit, at the most
-_SIGNS = 52  # of a line of text across a sheet
+_SIGNS, _ACROSS = 20, 50  # of a line of text beside the intervals of a forest, and across a sheet
 _BINS = 10  # of a calibration curve, and of residuals
 _DOTS = 300  # residuals that are shown one by one
 _LONGEST = 160  # points of a chain that are shown
@@ -121,40 +122,33 @@ class Sheet:
 
 
 def forest_figure(groups: Sequence[tuple[str, Sequence[Coefficient]]], axis_name: str, title: str) -> str:
-    """Means with their intervals, one a row under its whole name; groups have a heading, or none ("")."""
+    """Means with their intervals, one a row beside its whole name; groups have a heading, or none ("")."""
     rows = [row for _, group in groups for row in group]
     left, right = min(0.0, *(row.lower for row in rows)), max(0.0, *(row.upper for row in rows))
     pad = 0.04 * (right - left)
-    lines = [(words, kind, row) for heading, group in groups for words, kind, row in _named(heading, group)]
-    heights = [_LINE if row is None else _LINE + _ROW for _, _, row in lines]
+    lines = [(words, row) for heading, group in groups for words, row in _named(heading, group)]
+    heights = [_LINE * len(words) + _GAP for words, _ in lines]
     height = 8 + sum(heights) + 44
     described = "; ".join(f"{row.name}: {number(row.mean)}, {number(row.lower)} to {number(row.upper)}" for row in rows)
     out = Sheet(WIDTH, height, title, described)
-    axis, bottom, y = Axis(left - pad, right + pad, 8, WIDTH - 8), height - 44, 8.0
+    axis, bottom, y = Axis(left - pad, right + pad, _NAMES, WIDTH - 8), height - 44, 8.0
     out.bottom(axis, bottom, 4, axis_name)
     out.line(axis(0), 4, axis(0), bottom, "zero")
-    for (words, kind, row), step in zip(lines, heights, strict=True):
-        out.text(4, y + 14, words, "start", kind)
+    for (words, row), step in zip(lines, heights, strict=True):
+        for k, line in enumerate(words):
+            out.text(4, y + 15 + k * _LINE, line, "start", "h" if row is None else "t name")
         y += step
         if row is not None:
-            out.line(axis(row.lower), y - 8, axis(row.upper), y - 8, "bar")
-            out.dot(axis(row.mean), y - 8, "mark")
+            middle = y - step / 2
+            out.line(axis(row.lower), middle, axis(row.upper), middle, "bar")
+            out.dot(axis(row.mean), middle, "mark")
     return out.write()
 
 
-def _named(heading: str, rows: Sequence[Coefficient]) -> list[tuple[str, str, Coefficient | None]]:
-    """Lines of text, the last one of a name with its row."""
-    lines: list[tuple[str, str, Coefficient | None]] = [(words, "h", None) for words in _wrapped(heading)]
-    for row in rows:
-        *before, last = _wrapped(row.name) or [""]
-        lines += [(words, "t name", None) for words in before]
-        lines.append((last, "t name", row))
-    return lines
-
-
-def _wrapped(words: str) -> list[str]:
-    """Lines that fit on a sheet."""
-    return wrap(words, _SIGNS)
+def _named(heading: str, rows: Sequence[Coefficient]) -> list[tuple[list[str], Coefficient | None]]:
+    """A heading across the sheet, and each row with the lines of its name."""
+    above: list[tuple[list[str], Coefficient | None]] = [(wrap(heading, _ACROSS), None)] if heading else []
+    return above + [(wrap(row.name, _SIGNS) or [""], row) for row in rows]
 
 
 def marginal_figure(name: str, draws: Array, mode: float, sd: float) -> str:

@@ -138,6 +138,7 @@ def pooled(posteriors: Sequence[Any]) -> Any:
         steps={name: sum(one.steps.get(name, 0.0) for one in posteriors) for name in first.steps},
         modes=None,
         gaussian=False,
+        covariance=None,
         prior=_influence(posteriors, draws),
         clashes=_different(one.clashes for one in posteriors),
         misfits=_different(one.misfits for one in posteriors),

@@ -23,7 +23,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -31,12 +31,17 @@ from svrhmc.core import serialise
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import DataError, StorageError, missing, requirement, whole
 from svrhmc.core.summaries import Summary
+from svrhmc.density.base import FiniteSum
+from svrhmc.results.base import Fitted
 from svrhmc.results.groups import effects_kept, factor_named
 from svrhmc.results.integrated import GroupedRows, Integral
 from svrhmc.results.predict import covariance_factors, pointwise_log_likelihoods
 from svrhmc.results.psis import LeftOut, good_shape, leave_out
 from svrhmc.rows.forms import RowsForm
 from svrhmc.sampling.effects import GroupEffects
+
+if TYPE_CHECKING:
+    import pandas
 
 _HELD = 1 << 21  # rows × draws of a block of groups
 _FILE, _VERSION = "cross-validation", 1  # of its files
@@ -83,7 +88,7 @@ class Observations:
     weights: Fingerprint
 
     @staticmethod
-    def of(posterior: Any) -> Observations:
+    def of(posterior: Fitted) -> Observations:
         """Those of a `Posterior`, from the rows that were fitted.
 
         Of a model of one's own only how many there are, as nothing says which of its data are y.
@@ -227,7 +232,7 @@ class Loo(PointwiseDensity):
         if len(self.names) != (n if self.by else 0):
             raise requirement("names", f"those of {n} groups", len(self.names))
 
-    def to_frame(self) -> Any:
+    def to_frame(self) -> pandas.DataFrame:
         """As a pandas data frame, a line for each row or group that is left out: elpd, p_loo, pareto_k and rows."""
         try:
             import pandas
@@ -248,13 +253,13 @@ class RowGroups:
     names: tuple[str, ...]
 
     @staticmethod
-    def of(posterior: Any, by: str) -> RowGroups:
+    def of(posterior: Fitted, by: str) -> RowGroups:
         """A grouping factor of a `Posterior`; refuses one that it has not."""
         kept = effects_kept(posterior)
         factor = factor_named(kept, by)
         term = next(k for k in kept.groups if kept.names[k] == factor)
         require_at_hand(posterior)
-        return RowGroups(factor, posterior._target.group_terms[term].group.index, kept.levels[term])
+        return RowGroups(factor, _target_of(posterior).group_terms[term].group.index, kept.levels[term])
 
     def blocks(self, most: int) -> Iterator[tuple[Indices, Indices]]:
         """At most so many rows at a time, or those of one level, sorted by level: and where each level begins."""
@@ -272,7 +277,7 @@ class RowGroups:
         return np.bincount(self.index, minlength=len(self.names))
 
 
-def loo_of(posterior: Any, by: str | None, draws: int | None, groups: RowGroups | None = None) -> Loo:
+def loo_of(posterior: Fitted, by: str | None, draws: int | None, groups: RowGroups | None = None) -> Loo:
     """That of a `Posterior`, by rows (by=None) or by a grouping factor: its own, or the `groups` of another model of
     the same rows.
     """
@@ -301,21 +306,27 @@ def loo_of(posterior: Any, by: str | None, draws: int | None, groups: RowGroups 
     return Loo(groups.factor, names, left.elpd, p, left.k, rows, len(x), observations, error)
 
 
-def _efficiency(posterior: Any, draws: int) -> float:
+def _efficiency(posterior: Fitted, draws: int) -> float:
     """Effective draws for each draw."""
     return min(1.0, float(np.mean(posterior.ess)) / draws)
 
 
-def require_at_hand(posterior: Any) -> None:
+def _target_of(posterior: Fitted) -> FiniteSum:
+    target = posterior._target
+    assert target is not None  # of a posterior with rows
+    return target
+
+
+def require_at_hand(posterior: Fitted) -> None:
     """Refuse a posterior whose rows are not known, or not in memory."""
     if posterior._target is None:
         posterior.fitted()
-    if posterior._target.at_hand < posterior.rows:
+    if _target_of(posterior).at_hand < posterior.rows:
         why = "read the table into memory, or take some of its rows"
         raise requirement("the rows", "in memory, to be left out one by one", "rows in partitions", why)
 
 
-def _integrals(posterior: Any, form: RowsForm, x: Array, groups: RowGroups) -> Iterator[Integral]:
+def _integrals(posterior: Fitted, form: RowsForm, x: Array, groups: RowGroups) -> Iterator[Integral]:
     """log p(y_g | x) of some groups at a time: with their effects integrated, or the sum over their rows where the
     model has no effects of them.
     """
@@ -332,7 +343,7 @@ def _integrals(posterior: Any, form: RowsForm, x: Array, groups: RowGroups) -> I
     first = form.rows.columns - kept.draws.shape[2]
     for k in terms:
         x[:, first + kept.slices()[k].start : first + kept.slices()[k].stop] = 0.0
-    columns = np.concatenate([posterior._target.group_terms[k].group.columns for k in terms], axis=1)
+    columns = np.concatenate([_target_of(posterior).group_terms[k].group.columns for k in terms], axis=1)
     factors = _joined([covariance_factors(posterior, k, len(x)) for k in terms])
     for rows, starts in blocks:
         yield GroupedRows(form.chosen(rows), x, starts, columns[rows], factors).integral()

@@ -112,8 +112,8 @@ class Posterior(Fitted):
     from checked_rows of them (0: it was not checked). parameters: as a model states them, where other coordinates were
     sampled. shrinkage: what a `Horseshoe` did (`inclusion`). imputed: where several imputed tables were pooled, what
     differs between them (`imputations`). fitted_rows, fitted_at: how many rows it was fitted on, and when (UTC); 0 and
-    "" in files of 0.1.0. The target and some rows of its table are there for what needs the
-    rows that were fitted; no file keeps them.
+    "" in files of 0.1.0. covariance: of all coordinates, where their law is known and they are at most 1,000. The
+    target and some rows of its table are there for what needs the rows that were fitted; no file keeps them.
     """
 
     mean: Array
@@ -150,6 +150,7 @@ class Posterior(Fitted):
     imputed: Imputations | None = None
     fitted_rows: int = 0
     fitted_at: str = ""
+    covariance: Array | None = None
     _target: FiniteSum | None = field(default=None, metadata=_IN_MEMORY)
     _table_rows: FittedRows | None = field(default=None, metadata=_IN_MEMORY)
 
@@ -615,6 +616,8 @@ class Posterior(Fitted):
                 raise requirement(name, f"an array of {dim} numbers, as the draws have it", f"shape {array.shape}")
         for name, array in arrays.items():
             require_finite(name, array)
+        if self.covariance is not None and self.covariance.shape != (dim, dim):
+            raise requirement("covariance", f"of {dim} coordinates", f"shape {self.covariance.shape}")
         if len(self.certificate.stein.mean) != dim:
             raise requirement("certificate", f"one of {dim} coordinates", len(self.certificate.stein.mean))
         for name in ("passes", "seconds", "compile_seconds"):

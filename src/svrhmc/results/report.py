@@ -22,21 +22,18 @@ from svrhmc.results.base import Fitted
 from svrhmc.results.checks import LOOKED_FOR, check
 from svrhmc.results.effects import SLOPE, Effects, effects_of, fitted_rows
 from svrhmc.results.figures import chains_figure, curve_figure, fit_figure, forest_figure, marginal_figure
+from svrhmc.results.findings import clear, findings, slopes_of
 from svrhmc.results.groups import GroupLevels, levels_of, variances_of
 from svrhmc.results.plots import steps_of
 from svrhmc.results.smooths import curves_of
 from svrhmc.results.summary import (
     Coefficient,
-    clear,
     coefficients,
     entangled,
-    findings,
+    loss_of,
     number,
     ratio_name,
-    response_of,
-    scale,
     scale_notes,
-    slopes_of,
     smooth_notes,
 )
 from svrhmc.sampling.certificate import SOUND
@@ -80,6 +77,24 @@ def report(
 
 
 # In words
+
+
+def response_of(posterior: Fitted) -> str:
+    """The name of the response."""
+    return posterior.design.response if posterior.design is not None and posterior.design.response else "the response"
+
+
+def scale(posterior: Fitted) -> str:
+    """What one more of a column adds its coefficient to."""
+    loss = loss_of(posterior)
+    return "the linear predictor" if loss is None else _worded(posterior, loss.modelled)
+
+
+def _worded(posterior: Fitted, words: str) -> str:
+    classes: tuple[str, ...] = () if posterior.design is None else posterior.design.classes
+    response = response_of(posterior)
+    event = f"{response} = {classes[-1]}" if len(classes) == 2 else response
+    return words.format(event=event, response=response, first=classes[0] if classes else "the first")
 
 
 def verdict(posterior: Fitted) -> str:
@@ -131,8 +146,9 @@ def page(posterior: Fitted, source: str = "", command: str = "", python: str = "
     question = f"What is associated with {response_of(posterior)}?"
     style = files("svrhmc.results").joinpath("style.css").read_text("utf-8")
     own = rows[: len(rows) - posterior.group_scales]
+    effects = _effects_of(posterior)
     parts: tuple[Callable[[], str], ...] = (
-        lambda: _effects(posterior),
+        lambda: "" if effects is None else _effects(posterior, effects),
         lambda: _coefficients(posterior, own),
         lambda: _groups(posterior, rows[len(rows) - posterior.group_scales :]),
         lambda: _fits(posterior),
@@ -141,7 +157,7 @@ def page(posterior: Fitted, source: str = "", command: str = "", python: str = "
         lambda: _data(posterior, source, notes),
         lambda: _again(posterior, command, python),
     )
-    sentences = "".join(f"<li>{escape(sentence)}</li>" for sentence in findings(own, posterior))
+    sentences = "".join(f"<li>{escape(sentence)}</li>" for sentence in _sentences(posterior, own, effects))
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -153,6 +169,13 @@ def page(posterior: Fitted, source: str = "", command: str = "", python: str = "
         + "\n".join(filter(None, (part() for part in parts)))
         + f'\n<p class="note">Written by svrhmc {escape(VERSION)}.</p>\n</main>\n</body>\n</html>\n'
     )
+
+
+def _sentences(posterior: Fitted, rows: Sequence[Coefficient], effects: Effects | None) -> list[str]:
+    loss = loss_of(posterior)
+    multiplied = "" if loss is None else _worded(posterior, loss.multiplied)
+    found = findings(rows, posterior, effects, multiplied, scale(posterior))
+    return [sentence[:1].upper() + sentence[1:] for sentence in found]
 
 
 _READING = (
@@ -330,13 +353,13 @@ def _interval(name: str, mean: float, ends: Array) -> Coefficient:
 
 
 def _by_term(posterior: Fitted, rows: Sequence[Coefficient]) -> list[tuple[str, list[Coefficient]]]:
-    """Rows that stand beside each other and come from one term, under its variables where there are several."""
+    """Rows that stand beside each other and come from one term, under its name where there are several."""
     design = posterior.design
-    terms = {} if design is None else {name: term for term in design.made_of for name in term.names}
+    terms = {} if design is None else dict(zip(design.names, (term for term, _ in design.parts), strict=True))
     groups = []
-    for term, some in groupby(rows, lambda row: terms.get(row.name.rpartition(": ")[2])):
+    for _, some in groupby(rows, lambda row: terms.get(row.name.rpartition(": ")[2], row.name)):
         shown = list(some)
-        groups.append((" × ".join(term.variables) if term is not None and len(shown) > 1 else "", shown))
+        groups.append((terms.get(shown[0].name.rpartition(": ")[2], "") if len(shown) > 1 else "", shown))
     return groups
 
 
@@ -352,15 +375,17 @@ def _times(row: Coefficient, step: float) -> Coefficient:
 _SCALED = ("mean", "sd", "lower", "upper", "mode", "laplace_sd")
 
 
-def _effects(posterior: Fitted) -> str:
+def _effects_of(posterior: Fitted) -> Effects | None:
+    """Those of columns that have few coefficients; None without a table, which a file does not keep."""
     design = posterior.design
-    if design is None or not posterior.rows:  # a file keeps no rows
-        return ""
+    if design is None or not posterior.rows:
+        return None
     few = [term for term in design.made_of if len(term.names) <= _LEVELS]
     variables = tuple(dict.fromkeys(name for term in few for name in term.variables))
-    if not variables:
-        return ""
-    effects = effects_of(posterior, _LEVEL, 500, 200, 0, variables, None)
+    return effects_of(posterior, _LEVEL, 500, 200, 0, variables, None) if variables else None
+
+
+def _effects(posterior: Fitted, effects: Effects) -> str:
     body = [
         (name, number(float(m)), number(float(s)), number(float(e[0])), number(float(e[1])))
         for name, m, s, e in zip(effects.names, effects.mean, effects.sd, effects.interval, strict=True)

@@ -132,11 +132,11 @@ def curves_of(posterior: Fitted, name: str | None, level: float, points: int) ->
         why = "of arrays the curve is basis @ coefficients, with posterior.group_effects"
         raise requirement("the posterior", "of a formula with smooths", "one of arrays", why)
     ends, points = level_ends(level), whole("points", points, 2)
-    chosen = [j for j, one in enumerate(design.smooths) if name in (None, one.name, one.line.argument_name)]
+    chosen = [j for j, smooth in enumerate(design.smooths) if name in (None, smooth.name, smooth.line.argument_name)]
     if not chosen:
-        known = [smooth.name for smooth in design.smooths]
-        hint = nearest(name, known) if isinstance(name, str) else ""
-        raise requirement("name", f"a smooth or its column ({', '.join(map(repr, known))})", repr(name), hint)
+        names = [smooth.name for smooth in design.smooths]
+        hint = nearest(name, names) if isinstance(name, str) else ""
+        raise requirement("name", f"a smooth or its column ({', '.join(map(repr, names))})", repr(name), hint)
     edf = degrees_of(posterior)
     draws = thinned(posterior.trace.draws[:, :: kept.every], posterior.trace.draws[..., 0].size)
     curves = []
@@ -185,9 +185,9 @@ def degrees_sentence(posterior: Fitted, level: float) -> str:
     """The effective degrees of freedom of each smooth, with their intervals."""
     kept, edf = smooths_kept(posterior), degrees_of(posterior)
     ends = np.quantile(edf, level_ends(level), axis=0)
-    each = [
+    phrases = [
         f"{kept.names[k]} {mean:.1f} ({low:.1f} to {high:.1f}, of at most {len(kept.levels[k]) + 1})"
         for k, mean, low, high in zip(kept.smooths, edf.mean(axis=0), *ends, strict=True)
     ]
-    shown = ", ".join(each[:8]) + (f" and {len(each) - 8:,} more" if len(each) > 8 else "")
+    shown = ", ".join(phrases[:8]) + (f" and {len(phrases) - 8:,} more" if len(phrases) > 8 else "")
     return f"effective degrees of freedom with {level:.0%} intervals: {shown}; 1 is a straight line."

@@ -61,6 +61,7 @@ class Answer:
     gaussian: bool = False
     group_effects: GroupEffects | None = None
     shrinkage: Shrinkage | None = None
+    covariance: Array | None = None
 
 
 class Cost(NamedTuple):

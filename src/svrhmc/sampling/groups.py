@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from svrhmc.checkpoint import Journal
-from svrhmc.core.arrays import Array
+from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.deadline import Budget, BudgetSpent, look
 from svrhmc.core.errors import requirement
 from svrhmc.core.machine import one_blas_thread
@@ -72,6 +72,7 @@ _SPREAD_OUT = 0.25  # of log τ: a standard deviation from which a scale may be 
 _MISSED = 0.08  # of the mass, below the draws' first percentile, that Laplace's approximation may see
 _SCAN = np.array([-6.0, -4.0, -3.0, -2.0, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0])
 _COARSE = np.array([-4.0, -1.5, 0.0, 1.5])  # where a scale is well known
+_LAPLACE, _NUMBERS = 256, 1 << 22  # draws of Laplace's approximation; numbers that are looked at together
 _MOST_KEPT = 1 << 27  # numbers of effects that are kept: 1 GB
 
 _INVARIANT = (
@@ -119,7 +120,7 @@ class ReportedEffects:
         """Of draws (chain, draw, dim) or states."""
         flat = z.reshape(-1, z.shape[-1])
         out = np.empty((len(flat), self.dim))
-        size = max(1, (1 << 22) // flat.shape[1])
+        size = max(1, _NUMBERS // flat.shape[1])
         for begin in range(0, len(flat), size):
             look()
             w, theta = self._space.out_joint(flat[begin : begin + size])
@@ -442,7 +443,7 @@ class GroupSearch:
         count, chains = model.effect_count, len(z)
         some = z.reshape(-1, model.dim)
         out, mean = np.empty((len(some), count)), np.zeros(model.inner_dim)
-        size = max(1, (1 << 22) // model.dim)
+        size = max(1, _NUMBERS // model.dim)
         for begin in range(0, len(some), size):
             w = space.out_joint(some[begin : begin + size])[0]
             out[begin : begin + size] = w[:, model.effects]
@@ -468,13 +469,16 @@ class GroupSearch:
         """Means and standard deviations by Laplace's approximation, at the mode of its density of the scales."""
         known, count = self.variables, self.model.reported_dim
         mean = self.reported.parameters(known.w[None, :], known.theta[None, :])[0]
-        draws = self.reported.parameters(*self._laplace_draws(256, _PILOT_SEED))
-        return Location(mean, draws.std(axis=0)[:count])
+        size = max(1, _NUMBERS // self.model.dim)  # draws at a time: those of 10⁶ effects would take gigabytes
+        parts = np.split(np.arange(_LAPLACE), np.arange(size, _LAPLACE, size))
+        draws = [self.reported.parameters(*self._laplace_draws(numbers, _PILOT_SEED)) for numbers in parts]
+        return Location(mean, np.concatenate(draws).std(axis=0)[:count])
 
-    def _laplace_draws(self, count: int, seed: int) -> tuple[Array, Array]:
-        """w and θ."""
+    def _laplace_draws(self, numbers: Indices, seed: int) -> tuple[Array, Array]:
+        """w and θ of the draws of these numbers."""
         known, model = self.variables, self.model
-        z = Stream(self.request.seed + seed, np.arange(count)).normals(0, model.dim, Purpose.START, Purpose.START_FINE)
+        stream = model.randomness(self.request.seed + seed, numbers)
+        z = stream.normals(0, model.dim, Purpose.START, Purpose.START_FINE)
         theta = known.theta + known.sds * z[:, model.inner_dim :]
         w = known.w + known.displace(np.ascontiguousarray(z[:, : model.inner_dim]))
         return w, theta
@@ -484,7 +488,7 @@ class GroupSearch:
         request, dim = self.request, self.model.reported_dim
         chains = len(request.chains)
         count = max(LEAST, -(-request.draws // chains))
-        w, theta = self._laplace_draws(chains * count, _PILOT_SEED + 1)
+        w, theta = self._laplace_draws(np.arange(chains * count), _PILOT_SEED + 1)
         x = self.reported.parameters(w, theta).reshape(chains, count, dim)
         where, unknown = self._laplace_location(), np.full(dim, np.inf)
         return Answer(

@@ -74,7 +74,7 @@ class LearntScaleSearch(ShrinkageSearch):
             accepted = drawing.settle(_BURN_IN, request.progress)
             smaller = sampler.smaller()
             enough = accepted.sum() >= _LEAST_ACCEPTED * _BURN_IN * len(request.chains)
-            if smaller is None or enough or drawing.made or drawing.cut(_BURN_IN):
+            if smaller is None or enough or drawing.draws_made or drawing.cut(_BURN_IN):
                 break
             sampler, number = smaller, number + 1
         drawn = drawing.draw(request.draws, _EXPECTED, request.progress)

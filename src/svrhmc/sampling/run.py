@@ -36,6 +36,7 @@ from svrhmc.sampling.shrinkage import ShrinkageSearch
 from svrhmc.whitening import is_whitened
 
 _KINDS = 3  # of numbers that are kept for each draw
+_MOST_COVARIANCE = 1000  # coordinates up to which an answer has the covariance that is known of it
 _GROWTH = 4  # of draws from a known law, with a budget
 _SEARCHES: dict[str, Any] = {
     "mode": Search,
@@ -192,5 +193,6 @@ def _closed_form(request: Request, journal: Journal, law: Law, budget: Budget) -
         complete=count == asked,
         parameters=stated_parameters(request.target, x),
         gaussian=law.gaussian,
+        covariance=covariance if dim <= _MOST_COVARIANCE else None,
     )
     return answer, Cost(2.0, seconds, 0.0, {})

@@ -25,8 +25,8 @@ from svrhmc.fitting.regression import fit, posterior_of, regression, require_set
 from svrhmc.reporting import Coefficient, coefficients
 from svrhmc.results.loo import Loo
 from svrhmc.results.posterior import Posterior
-from svrhmc.results.report import misfit, verdict
-from svrhmc.results.summary import entangled, number, ratio_name, scale, scale_notes, unit_notes
+from svrhmc.results.report import misfit, scale, verdict
+from svrhmc.results.summary import entangled, number, ratio_name, scale_notes, unit_notes
 from svrhmc.shell import outputs
 from svrhmc.shell.arguments import DEFAULTS, FitArguments, formula_of, require_columns
 from svrhmc.shell.errors import interrupted, say, show
@@ -53,22 +53,36 @@ def fit_command(
         ),
     ] = None,
     target: Annotated[str, typer.Option(help="The column to be explained.")] = "",
-    formula: Annotated[str, typer.Option(help="Such as 'age + C(plan)'; all other columns if not set.")] = "",
+    formula: Annotated[
+        str, typer.Option(help="Such as 'age * plan + s(income) + (1 | region)'; else all other columns.")
+    ] = "",
     family: Annotated[
-        str, typer.Option(help="bernoulli, poisson, gaussian, …; guessed from the target if not set.")
+        str,
+        typer.Option(
+            help=(
+                "bernoulli (yes or no), poisson, negative-binomial (counts), gaussian, student-t (numbers), gamma, "
+                "log-normal (amounts), weibull (times), ordinal, …; guessed from the target if not set."
+            )
+        ),
     ] = "",
     weights: Annotated[str, typer.Option(help="A column: how many observations a row stands for.")] = "",
-    offset: Annotated[str, typer.Option(help="A column that is added to the predictor.")] = "",
-    exposure: Annotated[str, typer.Option(help="A column: how long or how much a count was observed.")] = "",
-    trials: Annotated[str, typer.Option(help="A column: the trials of a binomial target.")] = "",
+    offset: Annotated[str, typer.Option(help="A column that is added to the linear predictor.")] = "",
+    exposure: Annotated[
+        str, typer.Option(help="A column: for how long, or among how many, each row was counted.")
+    ] = "",
+    trials: Annotated[str, typer.Option(help="A column: of how many trials the target counts the successes.")] = "",
     missing: Annotated[str, typer.Option(help="Rows with missing values: drop or refuse.")] = "refuse",
     out: Annotated[Path | None, typer.Option(help="Folder for the files; FILE-fit if not set.")] = None,
-    draws: Annotated[int, typer.Option(help="Effective draws.", min=10)] = DEFAULTS["draws"],
-    tolerance: Annotated[float, typer.Option(help="Error allowed, in posterior sd.")] = DEFAULTS["tolerance"],
+    draws: Annotated[int, typer.Option(help="How many independent draws the draws are worth.", min=10)] = DEFAULTS[
+        "draws"
+    ],
+    tolerance: Annotated[float, typer.Option(help="Error allowed in a mean or sd, in posterior sds.")] = DEFAULTS[
+        "tolerance"
+    ],
     seed: Annotated[int, typer.Option(help="Fixes every draw.", min=0)] = 0,
     budget: Annotated[float | None, typer.Option(help="Seconds that sampling may take.")] = None,
-    delimiter: Annotated[str | None, typer.Option(help="Between columns; found if not set.")] = None,
-    encoding: Annotated[str, typer.Option(help="Of a text, such as latin-1.")] = "utf-8",
+    delimiter: Annotated[str | None, typer.Option(help="The sign between columns; found if not set.")] = None,
+    encoding: Annotated[str, typer.Option(help="Of a text file, such as latin-1.")] = "utf-8",
     decimal: Annotated[str, typer.Option(help="The decimal sign of numbers.")] = ".",
     na: Annotated[list[str] | None, typer.Option(help="A word for a missing value; may be repeated.")] = None,
     text: Annotated[list[str] | None, typer.Option(help="A column of categories with numbers for names.")] = None,
@@ -87,13 +101,13 @@ def fit_command(
     """Fit a regression to a table, and write a report.
 
     The target is explained by the other columns, or by those of --formula.
-    Coefficients are in the units of the data, a verdict says how far they are
-    computed correctly, and failures of the model to fit are named. The folder
+    Coefficients are in the units of the data. A verdict says whether they are
+    computed correctly, and another sentence whether the model fits. The folder
     gets report.html, coefficients.csv, model.posterior (for svrhmc predict),
     model.loo (for svrhmc compare) and posterior.nc (for ArviZ).
 
-    Started again after an interrupt, it goes on where it stopped. Without FILE
-    it fits who was saved from the Titanic.
+    If it is interrupted, start it again and it continues where it stopped.
+    Without a file it fits who was saved from the Titanic.
 
     [bold]Example[/bold]: svrhmc fit customers.csv --target churn
     """

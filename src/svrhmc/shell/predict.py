@@ -28,12 +28,12 @@ def predict_command(
     out: Annotated[Path, typer.Option(help="Where the predictions go, as CSV.")] = Path("predictions.csv"),
     level: Annotated[float, typer.Option(help="Probability within the intervals.")] = 0.9,
     draws: Annotated[int, typer.Option(help="Draws of the posterior to use, at most.", min=2)] = 1000,
-    delimiter: Annotated[str | None, typer.Option(help="Between columns; found if not set.")] = None,
-    encoding: Annotated[str, typer.Option(help="Of a text, such as latin-1.")] = "utf-8",
+    delimiter: Annotated[str | None, typer.Option(help="The sign between columns; found if not set.")] = None,
+    encoding: Annotated[str, typer.Option(help="Of a text file, such as latin-1.")] = "utf-8",
     decimal: Annotated[str, typer.Option(help="The decimal sign of numbers.")] = ".",
     na: Annotated[list[str] | None, typer.Option(help="A word for a missing value; may be repeated.")] = None,
     text: Annotated[list[str] | None, typer.Option(help="A column of categories with numbers for names.")] = None,
-    new_groups: Annotated[str, typer.Option(help="Effects of groups not fitted: draw, average or refuse.")] = "draw",
+    new_groups: Annotated[str, typer.Option(help="Groups that were not fitted: draw, average or refuse.")] = "draw",
     missing: Annotated[str, typer.Option(help="Rows that miss a value: refuse, drop or nan.")] = "refuse",
     new_levels: Annotated[
         str, typer.Option(help="Rows with a category that was not fitted: refuse, nan or average.")
@@ -45,15 +45,16 @@ def predict_command(
 ) -> None:
     """Predict the target of new rows from a fit.
 
-    A line for each row: mean and sd of the mean of the target, its interval
-    (lower, upper), and that of a single new value (new_lower, new_upper). Of a
-    yes or no these are about its probability, and of classes there is the
-    probability of each. Where the fit has trials, all of these are numbers of
-    successes, and the probability of a success follows. Rows that miss a value, or
-    have a category that was not fitted, are refused unless --missing and
-    --new-levels say what to make of them. Where the fit has groups, rows of a
-    group that was not fitted get effects as groups vary; --new-groups average
-    takes a typical group, and refuse names such rows.
+    The file of predictions has a line for each row: the mean of the target and
+    its sd, an interval of that mean (lower, upper), and an interval of a single
+    new value (new_lower, new_upper). Where the target is yes or no, these are
+    about its probability; where it has classes, there is the probability of
+    each; where it counts successes, the probability of one follows.
+
+    A row that misses a value, or has a category that was not fitted, is refused
+    unless --missing or --new-levels says what to do. A group that was not
+    fitted, such as a new region, gets effects as groups vary; --new-groups
+    average takes a typical group, and refuse names such rows.
 
     [bold]Example[/bold]: svrhmc predict customers-fit new.csv --out new-churn.csv
     """

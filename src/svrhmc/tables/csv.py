@@ -24,7 +24,7 @@ from types import ModuleType
 import numpy as np
 
 from svrhmc.core.cells import MOST_LINE, binary, is_number, too_long, unguarded
-from svrhmc.core.errors import DataError, missing
+from svrhmc.core.errors import DataError, first_line, missing
 from svrhmc.core.machine import free_memory
 from svrhmc.core.storage import open_file
 from svrhmc.tables.columns import Series
@@ -92,25 +92,25 @@ class Layout:
     notes: tuple[str, ...] = ()
 
 
-def read_csv(path: Path, head: Head, how: Reading) -> tuple[Series, list[str]]:
+def read_csv(path: Path, head: Head, reading: Reading) -> tuple[Series, list[str]]:
     """A table of pyarrow or pandas, and what is to be said about it."""
     require_memory(path, float(head.columns * COLUMN))  # before a list is made of that many names
-    header = layout(path, head, how.delimiter, how.single)
+    header = layout(path, head, reading.delimiter, reading.single)
     columns = len(header.names)
     grows = 1.0 + 8.0 * COPIES * columns / max(1.0, head.width)
-    known = survey(path, how.encoding, free_memory() / grows)
-    require_memory(path, columns * COLUMN + grows * known.size)
-    if known.odd:
-        require_closed(path, header, how.encoding)
-    for name in how.as_text:
+    surveyed = survey(path, reading.encoding, free_memory() / grows)
+    require_memory(path, columns * COLUMN + grows * surveyed.size)
+    if surveyed.odd:
+        require_closed(path, header, reading.encoding)
+    for name in reading.as_text:
         if name not in header.names:
             raise DataError(f"{path} has no column {name!r} to be read as text.")
     if pyarrow_or_none() is None:
-        table = _by_pandas(path, header, how)
+        table = _by_pandas(path, header, reading)
     else:
-        table = _by_pyarrow(path, header, how, head.width, known.newlines)
+        table = _by_pyarrow(path, header, reading, head.width, surveyed.newlines)
     if not len(table):
-        require_rows(path, header, how.encoding)
+        require_rows(path, header, reading.encoding)
     table, notes = without_empty(path, table)
     return table, [*header.notes, *notes]
 
@@ -153,34 +153,34 @@ def without_empty(path: Path, table: Series) -> tuple[Series, list[str]]:
     return (table.drop(columns=left_out) if names is None else table.drop_columns(left_out)), notes
 
 
-def _by_pyarrow(path: Path, header: Layout, how: Reading, width: float, newlines: bool) -> Series:
+def _by_pyarrow(path: Path, header: Layout, reading: Reading, width: float, newlines: bool) -> Series:
     import pyarrow
 
-    types = dict.fromkeys(how.as_text, pyarrow.string())
+    types = dict.fromkeys(reading.as_text, pyarrow.string())
     try:
         table = arrow_table(
             str(path),
             header.names,
             header.delimiter,
             types,
-            {"null_values": how.gaps, "decimal_point": how.decimal},
+            {"null_values": reading.gaps, "decimal_point": reading.decimal},
             newlines,
             skip_rows=int(header.header),
-            encoding=how.encoding,
+            encoding=reading.encoding,
             block_size=max(_BLOCK, 4 * int(width)),
         )
     except (pyarrow.ArrowException, UnicodeError, OSError) as error:
-        require_even(path, header, how.encoding)
-        require_rows(path, header, how.encoding)
-        raise DataError(f"{path} cannot be read: {first_line(error)}") from None
+        require_even(path, header, reading.encoding)
+        require_rows(path, header, reading.encoding)
+        raise DataError(f"{path} cannot be read: {first_line(error)}.") from None
     for name, kind in zip(table.column_names, table.schema.types, strict=True):
         if pyarrow.types.is_binary(kind):
-            require_even(path, header, how.encoding)
-            raise DataError(f"{path}: column {name!r} is no text in {how.encoding}: name its --encoding.")
+            require_even(path, header, reading.encoding)
+            raise DataError(f"{path}: column {name!r} is no text in {reading.encoding}: name its --encoding.")
     for name, column in zip(table.column_names, table.columns, strict=True):
         texts = pyarrow.types.is_string(column.type) or pyarrow.types.is_large_string(column.type)
-        if texts and name not in how.as_text:
-            require_one_kind(path, header, name, column.slice(0, _LOOKED).drop_null().to_pylist(), how)
+        if texts and name not in reading.as_text:
+            require_one_kind(path, header, name, column.slice(0, _LOOKED).drop_null().to_pylist(), reading)
             table = table.set_column(table.schema.get_field_index(name), name, _unguarded(column))
     return table
 
@@ -196,7 +196,7 @@ def _unguarded(column: Series) -> Series:
     return pyarrow.array(unguarded(packed.dictionary.to_pylist()), column.type).take(packed.indices)
 
 
-def _by_pandas(path: Path, header: Layout, how: Reading) -> Series:
+def _by_pandas(path: Path, header: Layout, reading: Reading) -> Series:
     try:
         import pandas
     except ModuleNotFoundError:
@@ -208,22 +208,22 @@ def _by_pandas(path: Path, header: Layout, how: Reading) -> Series:
             names=list(header.names),
             skiprows=int(header.header),
             index_col=False,
-            encoding=how.encoding,
-            na_values=how.gaps,
+            encoding=reading.encoding,
+            na_values=reading.gaps,
             keep_default_na=False,
-            decimal=how.decimal,
-            dtype=dict.fromkeys(how.as_text, str),
+            decimal=reading.decimal,
+            dtype=dict.fromkeys(reading.as_text, str),
             low_memory=False,
         )
     except (ValueError, UnicodeError, OverflowError) as error:
-        require_even(path, header, how.encoding)
-        raise DataError(f"{path} cannot be read: {first_line(error)}") from None
+        require_even(path, header, reading.encoding)
+        raise DataError(f"{path} cannot be read: {first_line(error)}.") from None
     if table[header.names[-1]].isna().any():  # pandas fills short lines up
-        require_even(path, header, how.encoding)
+        require_even(path, header, reading.encoding)
     for name, column in table.items():
         texts = not pandas.api.types.is_numeric_dtype(column) and not column.isna().all()
-        if texts and name not in how.as_text and name != NUMBERS_OF_ROWS:
-            require_one_kind(path, header, name, column.iloc[:_LOOKED].dropna().astype(str).tolist(), how)
+        if texts and name not in reading.as_text and name != NUMBERS_OF_ROWS:
+            require_one_kind(path, header, name, column.iloc[:_LOOKED].dropna().astype(str).tolist(), reading)
             words = [word for word in column.dropna().unique() if isinstance(word, str)]
             table[name] = column.replace(dict(zip(words, unguarded(words), strict=True)))
     return table
@@ -253,11 +253,6 @@ def pyarrow_or_none() -> ModuleType | None:
         return None
 
 
-def first_line(error: BaseException) -> str:
-    """Of what a library says."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200].rstrip(".") + "."
-
-
 def look(path: Path, encoding: str) -> Head:
     """The beginning of a text; bytes that are none are refused."""
     with _opened(path) as file:
@@ -278,8 +273,8 @@ def look(path: Path, encoding: str) -> Head:
     if b"\0" in begin and not _is_wide(encoding):
         raise binary(path)
     with io.TextIOWrapper(io.BytesIO(begin), encoding=_signed(encoding, path), newline="", errors="replace") as text:
-        found = text.read().splitlines()
-    lines_ = tuple(found if whole else found[:-1] or found)[:_LINES]
+        lines_read = text.read().splitlines()
+    lines_ = tuple(lines_read if whole else lines_read[:-1] or lines_read)[:_LINES]
     return Head(lines_, sum(map(len, lines_)) / len(lines_) + 1)
 
 
@@ -334,8 +329,9 @@ def layout(path: Path, head: Head, delimiter: str | None, single: bool = False) 
         raise DataError(f"{path} has one column only, parted by {DELIMITERS.get(sign, repr(sign))}:{hint}")
     names = unguarded([name.strip().lstrip("\ufeff") for name in first])
     if all(map(is_number, names)):
-        made = tuple(f"column{k + 1}" for k in range(len(names)))
-        return Layout(sign, made, False, (f"the first line holds numbers: columns are named column1 to {made[-1]}",))
+        numbered = tuple(f"column{k + 1}" for k in range(len(names)))
+        note = f"the first line holds numbers: columns are named column1 to {numbered[-1]}"
+        return Layout(sign, numbered, False, (note,))
     notes: tuple[str, ...] = ()
     if not names[0] and all(names[1:]):
         names[0], notes = NUMBERS_OF_ROWS, ("the first column has no name, counts rows, and is left out",)
@@ -354,20 +350,20 @@ def require_names(path: Path, names: list[str]) -> None:
             raise DataError(f"{path}: columns {first + 1} and {k + 1} are both named {name!r}. Rename one of them.")
 
 
-def require_even(path: Path, how: Layout, encoding: str) -> None:
+def require_even(path: Path, header: Layout, encoding: str) -> None:
     """Find the first line that is no text, or has more or fewer columns than there are names."""
-    for number, words in _rows(path, how, encoding):
-        if words and len(words) != len(how.names):
+    for number, words in _rows(path, header, encoding):
+        if words and len(words) != len(header.names):
             raise DataError(
-                f"{path}, line {number}: {len(words)} columns where there are {len(how.names)} names. Mend that line; "
-                f"a text with {DELIMITERS.get(how.delimiter, repr(how.delimiter))} in it needs quotes."
+                f"{path}, line {number}: {len(words)} columns where there are {len(header.names)} names. Mend that "
+                f"line; a text with {DELIMITERS.get(header.delimiter, repr(header.delimiter))} in it needs quotes."
             )
 
 
-def require_closed(path: Path, how: Layout, encoding: str) -> None:
+def require_closed(path: Path, header: Layout, encoding: str) -> None:
     """Refuse a text that ends within quotes: the rest of it would be one value."""
     last = 1
-    reader = csv.reader(lines(path, encoding), delimiter=how.delimiter, strict=True)
+    reader = csv.reader(lines(path, encoding), delimiter=header.delimiter, strict=True)
     try:
         for _ in reader:
             last = reader.line_num + 1
@@ -378,24 +374,26 @@ def require_closed(path: Path, how: Layout, encoding: str) -> None:
         ) from None
 
 
-def require_rows(path: Path, how: Layout, encoding: str) -> None:
+def require_rows(path: Path, header: Layout, encoding: str) -> None:
     """Refuse a text that ends with the names of its columns."""
-    if not any(words for number, words in _rows(path, how, encoding) if number > 1 or not how.header):
+    if not any(words for number, words in _rows(path, header, encoding) if number > 1 or not header.header):
         raise DataError(f"{path} has a line of names and no rows.")
 
 
-def require_one_kind(path: Path, how: Layout, name: str, some: list[str], reading: Reading) -> None:
+def require_one_kind(path: Path, header: Layout, name: str, some: list[str], reading: Reading) -> None:
     """Refuse a column of numbers in which a text stands, naming its line and what to do."""
     if not some:
         return
-    if reading.decimal == "." and sum(_with_comma(each) for each in some) >= _MOSTLY * len(some):
-        k = next(each for each in some if _with_comma(each))
-        raise DataError(f"{path}: column {name!r} has numbers with a decimal comma, such as {k!r}: say --decimal ','.")
+    if reading.decimal == "." and sum(_with_comma(word) for word in some) >= _MOSTLY * len(some):
+        example = next(word for word in some if _with_comma(word))
+        raise DataError(
+            f"{path}: column {name!r} has numbers with a decimal comma, such as {example!r}: say --decimal ','."
+        )
     if sum(map(is_number, some)) < _MOSTLY * len(some):
         return
-    place, gaps = how.names.index(name), set(reading.gaps)
-    for number, words in _rows(path, how, reading.encoding):
-        if number == 1 and how.header:
+    place, gaps = header.names.index(name), set(reading.gaps)
+    for number, words in _rows(path, header, reading.encoding):
+        if number == 1 and header.header:
             continue
         word = words[place].strip() if len(words) > place else ""
         if word not in gaps and not is_number(word.replace(reading.decimal, ".")):
@@ -425,9 +423,9 @@ def lines(path: Path, encoding: str) -> Iterator[str]:
                 ) from None
 
 
-def _rows(path: Path, how: Layout, encoding: str) -> Iterator[tuple[int, list[str]]]:
+def _rows(path: Path, header: Layout, encoding: str) -> Iterator[tuple[int, list[str]]]:
     """Fields with the number of their first line."""
-    reader = csv.reader(lines(path, encoding), delimiter=how.delimiter)
+    reader = csv.reader(lines(path, encoding), delimiter=header.delimiter)
     begin = 1
     try:
         for words in reader:
@@ -472,10 +470,10 @@ def _signed(encoding: str, path: Path) -> str:
     import codecs
 
     try:
-        known = codecs.lookup(encoding).name
+        codec = codecs.lookup(encoding).name
     except LookupError:
         raise DataError(f"--encoding must be the name of one, such as utf-8 or latin-1; got {encoding!r}.") from None
-    return "utf-8-sig" if known == "utf-8" else known
+    return "utf-8-sig" if codec == "utf-8" else codec
 
 
 def _is_wide(encoding: str) -> bool:

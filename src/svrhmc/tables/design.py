@@ -34,6 +34,7 @@ from svrhmc.tables.terms import (
     computed,
     encoded,
     from_text,
+    levels_without_column,
     new_rows,
     remembered,
     require_few,
@@ -158,6 +159,19 @@ class Design:
         """
         varies = any(name in term.variables for group in self.groups for term in group.terms)
         return not varies and [term.kind for term in self.made_of if name in term.variables] == ["category"]
+
+    @cached_property
+    def plain_columns(self) -> frozenset[str]:
+        """Columns of the table that stand in one term alone, as they are: numbers, and categories beside a baseline. So
+        a coefficient says all that the linear predictor has of them.
+        """
+        terms = [names for term in self.made_of for names in term.variables_of_terms]
+        alone = {
+            name for name in self.coefficient_variables if [names for names in terms if name in names] == [(name,)]
+        }
+        beside = {name: levels_without_column(name, levels, self.names) for name, levels in self.choices.items()}
+        named = {term for term, _ in self.parts}
+        return frozenset(name for name in alone & named if name not in beside or len(beside[name]) == 1)
 
     @property
     def parts(self) -> tuple[tuple[str, str], ...]:
@@ -284,12 +298,13 @@ def designed(
     extra: Iterable[str] = (),
     drop: bool = False,
     transforms: Mapping[str, Callable[..., object]] | None = None,
+    learned: Design | None = None,
 ) -> Designed:
     """The rows of a regression.
 
     extra: further columns that are wanted, such as weights. drop: whether rows with missing values are left out; else
     they are refused, with their numbers by column. transforms: functions that the formula calls, by name, beside those
-    that every formula has.
+    that every formula has. learned: the design of earlier rows by the same formula, which makes these too.
 
     >>> made = designed("y ~ age + plan", {"y": [1, 0, 1], "age": [31, 48, 50], "plan": ["a", "b", "a"]})
     >>> made.design.names, made.design.baselines
@@ -311,7 +326,7 @@ def designed(
         rows = Rows(some.series(), some.n, given, {})
         return rows.state, encoded(terms, constant, rows, some.n)[1]
 
-    design = design_of(formula, made, columns, given, encode)
+    design = design_of(formula, made, columns, given, encode) if learned is None else learned.with_transforms(given)
     X = design.matrix(columns)
     groups: list[Group | Smooth] = [group.made(columns) for group in design.groups]
     groups += [smooth.made(columns) for smooth in design.smooths]

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Values
-from svrhmc.core.errors import ArchiveFileError, DataError, missing, requirement
+from svrhmc.core.errors import ArchiveFileError, DataError, first_line, missing, requirement
 from svrhmc.core.machine import free_memory
 from svrhmc.core.npz import Described, mapped_npy, read_npz
 from svrhmc.core.storage import open_file
@@ -26,7 +26,6 @@ from svrhmc.tables.csv import (
     COLUMN,
     COPIES,
     Reading,
-    first_line,
     lines,
     look,
     pyarrow_or_none,
@@ -107,13 +106,13 @@ def _parquet(path: Path) -> Read:
     from pyarrow import parquet
 
     try:
-        known, schema = parquet.read_metadata(path), parquet.read_schema(path)
+        metadata, schema = parquet.read_metadata(path), parquet.read_schema(path)
         require_names(path, schema.names)
-        require_memory(path, known.num_columns * (8.0 * known.num_rows * COPIES + COLUMN))
-        words = [each.name for each in schema if _has_bytes(each.type)]
+        require_memory(path, metadata.num_columns * (8.0 * metadata.num_rows * COPIES + COLUMN))
+        words = [field.name for field in schema if _has_bytes(field.type)]
         table = _unpacked(path, parquet.ParquetFile(path, read_dictionary=words).read(), words)
     except (pyarrow.ArrowException, OSError, OverflowError) as error:
-        raise DataError(f"{path} cannot be read as Parquet: {first_line(error)}") from None
+        raise DataError(f"{path} cannot be read as Parquet: {first_line(error)}.") from None
     return _read(*without_empty(path, table))
 
 
@@ -153,8 +152,8 @@ def _unpacked(path: Path, table: Series, words: list[str]) -> Series:
 def from_npz(path: Path, most: float) -> dict[str, Values]:
     """Columns of X (named by `names`, where that is there), and y as the last; in at most so many bytes."""
 
-    def check(known: dict[str, Described]) -> None:
-        X, y = known["X"].shape, known["y"].shape
+    def check(headers: dict[str, Described]) -> None:
+        X, y = headers["X"].shape, headers["y"].shape
         require_shapes(path, X, y)
         require_room(path, X[0] * (X[1] + 1), most)
 
@@ -192,10 +191,10 @@ def _columns(path: Path, X: Values, y: Values, names: Values | None) -> dict[str
     require_shapes(path, X.shape, y.shape)
     if X.dtype.kind not in "biuf":
         raise DataError(f"{path} must hold numbers in X; got {X.dtype}.")
-    known = [f"x{j}" for j in range(X.shape[1])] if names is None else [str(name) for name in np.ravel(names)]
-    if len(known) != X.shape[1] or len({*known, "y"}) <= len(known):
+    column_names = [f"x{j}" for j in range(X.shape[1])] if names is None else [str(name) for name in np.ravel(names)]
+    if len(column_names) != X.shape[1] or len({*column_names, "y"}) <= len(column_names):
         raise DataError(f"{path} must have {X.shape[1]} different names for the columns of X, none of them 'y'.")
-    return {**{name: np.array(X[:, j]) for j, name in enumerate(known)}, "y": np.array(y)}
+    return {**{name: np.array(X[:, j]) for j, name in enumerate(column_names)}, "y": np.array(y)}
 
 
 def is_libsvm(head: Iterable[str]) -> bool:
@@ -226,16 +225,16 @@ def from_libsvm(
             label = float(words[0])
             pairs = [word.split(":") for word in words[1:]]
             places = np.array([int(index) for index, _ in pairs], np.int64)
-            found = np.array([float(value) for _, value in pairs], dtype)
+            entries = np.array([float(value) for _, value in pairs], dtype)
             growing = not len(places) or (places[0] > 0 and places[-1] <= most and (places[1:] > places[:-1]).all())
-            if not growing or not (math.isfinite(label) and np.isfinite(found).all()):
+            if not growing or not (math.isfinite(label) and np.isfinite(entries).all()):
                 raise ValueError
         except (ValueError, OverflowError):
             allowed = f"a label and index:value pairs of finite numbers with increasing indices from 1 to {most}"
             raise requirement(f"{name}, line {number},", allowed, repr(line.strip()[:60]), kind=DataError) from None
         labels.append(label)
         indices.append((places - 1).astype(np.int32))
-        values.append(found)
+        values.append(entries)
     if not labels or not (ends := np.cumsum([0, *map(len, values)]))[-1]:
         raise DataError(f"{name} has no rows with numbers in them.")
     places = np.concatenate(indices)

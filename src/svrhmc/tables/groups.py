@@ -97,11 +97,11 @@ class GroupDesign:
         ]
         if self.combinations is None:
             return codes[0]
-        known = self.combinations
-        keys = _keys(np.concatenate([known, np.column_stack(codes)]))
+        fitted = self.combinations
+        keys = _keys(np.concatenate([fitted, np.column_stack(codes)]))
         places = np.full(int(keys.max()) + 1, -1, np.int64)
-        places[keys[: len(known)]] = np.arange(len(known))
-        return np.asarray(places[keys[len(known) :]])
+        places[keys[: len(fitted)]] = np.arange(len(fitted))
+        return np.asarray(places[keys[len(fitted) :]])
 
     def names_at(self, columns: Columns, rows: Indices) -> list[str]:
         """The names of the levels of some rows, whether they were fitted or not."""
@@ -115,8 +115,8 @@ class GroupDesign:
             numbers = np.asarray(term.numbers(columns), np.float64)
             require_finite(term.names, numbers, 0)
             parts.append(numbers)
-        made = np.concatenate(parts, axis=1)
-        return made if self.column < 0 else np.ascontiguousarray(made[:, [self.column]])
+        columns_of_numbers = np.concatenate(parts, axis=1)
+        return columns_of_numbers if self.column < 0 else np.ascontiguousarray(columns_of_numbers[:, [self.column]])
 
     def made(self, columns: Columns) -> Group:
         """Of the table that is fitted."""
@@ -172,7 +172,9 @@ def group_designs(
     levels = tuple(columns[name].distinct() for name in factors)
     combinations: Indices | None = None
     if len(factors) > 1:
-        codes = np.column_stack([columns[name].codes(each) for name, each in zip(factors, levels, strict=True)])
+        codes = np.column_stack(
+            [columns[name].codes(levels_of_factor) for name, levels_of_factor in zip(factors, levels, strict=True)]
+        )
         combinations = codes[np.unique(_keys(codes), return_index=True)[1]]
     if own := [name for term in terms for name in term.variables if name in factors]:
         raise unusable(
@@ -252,17 +254,17 @@ def to_numbers(groups: Sequence[GroupDesign]) -> Indices | None:
     """As JSON, eight bytes to a number; None of none."""
     if not groups:
         return None
-    said = []
+    described = []
     for group in groups:
         own = {field.name: getattr(group, field.name) for field in fields(group)}
         numbers = None if group.combinations is None else group.combinations.ravel().tolist()
-        said.append({**own, "combinations": numbers, "terms": to_text(group.terms)})
-    return to_bytes(said)
+        described.append({**own, "combinations": numbers, "terms": to_text(group.terms)})
+    return to_bytes(described)
 
 
-def to_bytes(said: Any) -> Indices:
+def to_bytes(content: Any) -> Indices:
     """JSON, eight bytes to a number."""
-    text = json.dumps(said, separators=(",", ":")).encode()
+    text = json.dumps(content, separators=(",", ":")).encode()
     return np.frombuffer(text + b" " * (-len(text) % _BYTES), "<i8").astype(np.int64)
 
 
@@ -276,7 +278,7 @@ def from_numbers(numbers: Indices | None, transforms: Transforms | None = None) 
     if numbers is None:
         return ()
     try:
-        groups = tuple(_read(said, transforms) for said in from_bytes(numbers))
+        groups = tuple(_read(described, transforms) for described in from_bytes(numbers))
         for group in groups:
             group.require_sound()
     except (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError) as error:
@@ -284,10 +286,14 @@ def from_numbers(numbers: Indices | None, transforms: Transforms | None = None) 
     return groups
 
 
-def _read(said: Any, transforms: Transforms | None) -> GroupDesign:
-    terms = from_text(said.pop("terms"), transforms)
-    factors, numbers = tuple(said.pop("factors")), said.pop("combinations")
+def _read(described: Any, transforms: Transforms | None) -> GroupDesign:
+    terms = from_text(described.pop("terms"), transforms)
+    factors, numbers = tuple(described.pop("factors")), described.pop("combinations")
     combinations = None if numbers is None else np.asarray(numbers).reshape(-1, len(factors))
     return GroupDesign(
-        factors=factors, combinations=combinations, levels=tuple(map(tuple, said.pop("levels"))), terms=terms, **said
+        factors=factors,
+        combinations=combinations,
+        levels=tuple(map(tuple, described.pop("levels"))),
+        terms=terms,
+        **described,
     )

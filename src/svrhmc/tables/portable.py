@@ -200,10 +200,10 @@ class _Translation:
         powers = np.linalg.inv(nodes[:, None] ** np.arange(degree + 1))
 
         def values(x: Array) -> Array:
-            made = unwrapped(function(x, *call.arguments[1:], **call.keywords, _state=dict(kept)))
-            if isinstance(made, dict):
-                made = np.column_stack([part for key, part in made.items() if not str(key).startswith("__")])
-            return np.asarray(made, np.float64)
+            basis = unwrapped(function(x, *call.arguments[1:], **call.keywords, _state=dict(kept)))
+            if isinstance(basis, dict):
+                basis = np.column_stack([part for key, part in basis.items() if not str(key).startswith("__")])
+            return np.asarray(basis, np.float64)
 
         def fitted(first: float, width: float, at: Array) -> Array:
             """Coefficients (columns, powers) in s = (x − first)/width, from values at s = at."""

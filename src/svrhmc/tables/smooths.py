@@ -102,15 +102,17 @@ def smooth_designs(
         yield made(f"{written}:{label}", codes == number, where, by=smooth.by, levels=levels, level=number)
 
 
-def require_separate_smooths(made: Parsed, columns: Columns, transforms: Transforms, unusable: Refusal) -> None:
+def require_separate_smooths(parsed: Parsed, columns: Columns, transforms: Transforms, unusable: Refusal) -> None:
     """Refuse smooths whose lines stand in the formula once more, and smooths by a column without its own effect."""
-    if made.smooths and SMOOTH in transforms:
-        raise unusable(f"{made.smooths[0].text} is a smooth, and transforms={{{SMOOTH!r}: …}} has that name: rename it")
-    alone = {term.factors[0].variables[0] for term in made.terms if len(term.factors) == 1 and _plain(term)}
-    alone |= {name for group in made.groups if group.intercept for name in group.factor.variables}
-    numbers = {term.factors[0] for term in made.terms if len(term.factors) == 1}
-    arguments = {smooth.argument: smooth for smooth in made.smooths if smooth.by is None}
-    for smooth in made.smooths:
+    if parsed.smooths and SMOOTH in transforms:
+        raise unusable(
+            f"{parsed.smooths[0].text} is a smooth, and transforms={{{SMOOTH!r}: …}} has that name: rename it"
+        )
+    alone = {term.factors[0].variables[0] for term in parsed.terms if len(term.factors) == 1 and _plain(term)}
+    alone |= {name for group in parsed.groups if group.intercept for name in group.factor.variables}
+    numbers = {term.factors[0] for term in parsed.terms if len(term.factors) == 1}
+    arguments = {smooth.argument: smooth for smooth in parsed.smooths if smooth.by is None}
+    for smooth in parsed.smooths:
         if smooth.argument in numbers:
             raise unusable(
                 f"{smooth.text} has the straight line of {smooth.argument.text!r} in it: take the term "
@@ -172,7 +174,7 @@ def from_numbers(numbers: Indices | None, transforms: Transforms | None = None) 
     if numbers is None:
         return ()
     try:
-        return tuple(_read(*said, transforms=transforms) for said in from_bytes(numbers))
+        return tuple(_read(*described, transforms=transforms) for described in from_bytes(numbers))
     except (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError) as error:
         raise requirement("smooth_terms", "those of a design", f"{np.shape(numbers)}", str(error)) from error
 

@@ -63,8 +63,8 @@ class Spline:
         mass[inner, inner] += steps / 3
         mass[inner + 1, inner + 1] += steps / 3
         mass[inner, inner + 1] = mass[inner + 1, inner] = steps / 6
-        each = np.linalg.inv(np.linalg.cholesky(mass)).T
-        spline = Spline(low, width, knots, values @ each, slopes @ each, each, 1.0)._without_line(u)
+        whitening = np.linalg.inv(np.linalg.cholesky(mass)).T
+        spline = Spline(low, width, knots, values @ whitening, slopes @ whitening, whitening, 1.0)._without_line(u)
         B = spline.at(u)
         size, turn = np.linalg.eigh(B.T @ B)
         scale = np.sqrt(len(u) / size.sum())

@@ -96,6 +96,11 @@ class Term(ABC):
         """For each of its names those of the columns whose product it is."""
         return tuple((name,) for name in self.names)
 
+    @property
+    def variables_of_terms(self) -> tuple[tuple[str, ...], ...]:
+        """For each term of the formula that it stands for, the columns of the table that this needs."""
+        return (self.variables,)
+
 
 @dataclass(frozen=True)
 class Number(Term):
@@ -238,9 +243,15 @@ class Encoded(Term):
         return tuple(_pieces(name) for name in self.names)
 
     @property
+    def variables_of_terms(self) -> tuple[tuple[str, ...], ...]:
+        """Of each term that formulaic codes."""
+        return tuple(term.variables for term in self._terms[0])
+
+    @property
     def baseline(self) -> str:
-        """The first level of each category."""
-        return ", ".join(f"{name}[{shown(levels[0])}]" for name, levels in self.choices.items())
+        """Of each category the one level that has no column, where all the others have one."""
+        without = {name: levels_without_column(name, levels, self.names) for name, levels in self.choices.items()}
+        return ", ".join(f"{name}[{shown(levels[0])}]" for name, levels in without.items() if len(levels) == 1)
 
     def numbers(self, columns: Columns) -> Array:
         """By formulaic; levels that it does not know are refused."""
@@ -475,6 +486,17 @@ def from_text(text: str, transforms: Transforms | None = None) -> tuple[Term, ..
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise requirement("terms", "those of a design", text[:60], str(error)) from error
     return terms
+
+
+def levels_without_column(category: str, levels: Sequence[Level], names: Sequence[str]) -> list[Level]:
+    """Those of which no column is named: the baseline, where it is one.
+
+    >>> levels_without_column("plan", ["basic", "pro"], ["age", "plan[pro]"])
+    ['basic']
+    """
+    return [
+        level for level in levels if f"{category}[{shown(level)}]" not in names and f"{category}[{level}]" not in names
+    ]
 
 
 def shown(level: Level) -> str:

@@ -140,7 +140,7 @@ class GroupVariables:
 
     def __init__(self, model: MixedModel, bend: Bend, mixing: Array, w: Array) -> None:
         self.model, self.bend, self.mixing, self.w = model, bend, mixing, w
-        self.n, self.dim = model.n, model.dim
+        self.n, self.dim, self.randomness = model.n, model.dim, model.randomness
         self.theta = bend(np.zeros(model.theta_dim))[0]
         curvature = model.curvature(w)
         self._outside = _outer_places(model, curvature.hessian)
@@ -217,21 +217,30 @@ class GroupVariables:
         s = np.linalg.solve(self.mixing, self.bend.into(theta).T).T
         return np.concatenate([self._inner.into(inner), self._outer.into(y, theta), s], axis=1)
 
-    @np.errstate(all="ignore")
     def energies(self, z: Array) -> tuple[Array, Array]:
         """f and ∇f at states (states, dim); threads share the states where there are many effects. Where a state is so
         far out that its effects or scales overflow, f is ∞, and no proposal ends there; NaN at others is the model's.
         """
+        return self._evaluated(z, True)
+
+    @property
+    def forces(self) -> Callable[[Array], Array] | None:
+        """∇f alone, not a number where f is none; None where it takes as long as both."""
+        return (lambda z: self._evaluated(z, False)[1]) if self.model.gradient_is_less else None
+
+    @np.errstate(all="ignore")
+    def _evaluated(self, z: Array, valued: bool) -> tuple[Array, Array]:
         begun = self._shared(self._begin, z)
         x = np.concatenate([part.x for part in begun]) if len(begun) > 1 else begun[0].x
-        f, G = self.model.energies_given(x)
+        f, G = self.model.energies_given(x, valued)
         ends = np.cumsum([0, *(len(part.x) for part in begun)])
         parts = [(part, f[low:high], G[low:high]) for part, low, high in zip(begun, ends[:-1], ends[1:], strict=True)]
         ended = self._shared(lambda of: self._end(*of), parts)
         values, gradients = zip(*ended, strict=True)
-        if len(ended) == 1:
-            return values[0], gradients[0]
-        return np.concatenate(values), np.concatenate(gradients)
+        f, gradient = (some[0] if len(some) == 1 else np.concatenate(some) for some in (values, gradients))
+        if not valued:
+            gradient[np.isnan(f)] = np.nan
+        return f, gradient
 
     def _shared(self, work: Callable[[Any], Any], given: Any) -> list[Any]:
         """Work on states, or on parts of them, by threads where it is much; no digit of a state depends on others."""

@@ -38,9 +38,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from svrhmc.core.arrays import Array, contract
-from svrhmc.density.mixed import Term
-
-_MANY = 1 << 12  # levels from which single effects are compiled
+from svrhmc.density.mixed import MANY, Term
 
 
 class Back(NamedTuple):
@@ -98,7 +96,7 @@ class SingleEffects:
 
     def __init__(self, term: Term, D: Array, h: Array, G: Array) -> None:
         self.D, self.h, self.G = D, h, G
-        self.compiled = term.count >= _MANY
+        self.compiled = term.count >= MANY
 
     def out(self, theta: Array, e: Array, y: Array, ratio: Array | None, u: Array) -> Any:
         """Compiled where levels are many."""

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices, Reals, Values
 from svrhmc.core.errors import DivergenceError
-from svrhmc.core.randomness import MAX_SLOTS, Purpose, Stream
+from svrhmc.core.randomness import Purpose, Stream, slots_of
 from svrhmc.dynamics import Scheme, normals_of
 from svrhmc.engines import base
 from svrhmc.engines.base import (
@@ -46,7 +46,7 @@ from svrhmc.families.base import Loss
 from svrhmc.families.primitives import Fields
 from svrhmc.gradients import NEVER, Memory, Recipe
 from svrhmc.kernels import frames, layout, loop, passes, priors
-from svrhmc.kernels.layout import ROOM, Models, Noise, Words
+from svrhmc.kernels.layout import ROOM, Models, Noise
 from svrhmc.kernels.rows import fixed
 from svrhmc.rows.base import Rows
 from svrhmc.rows.forms import QuadraticForm, RowsForm
@@ -266,11 +266,6 @@ def apart(shape: int | tuple[int, ...], kind: np.dtype[np.generic] | type[np.gen
     size = math.prod(shape if isinstance(shape, tuple) else (shape,))
     spare = _APART // np.dtype(kind).itemsize
     return np.zeros(size + 2 * spare, kind)[spare : spare + size].reshape(shape)
-
-
-def slots_of(purpose: Purpose, count: int) -> Words:
-    """Second words of the counters of so many blocks."""
-    return np.arange(count, dtype=np.uint32) + np.uint32(purpose * MAX_SLOTS)
 
 
 def row_width(model: Models, dim: int) -> int:

@@ -13,10 +13,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.randomness import Purpose, Steps, Stream
 from svrhmc.engines.base import NONE, Keep, Reasons, Setup, State
 from svrhmc.engines.compiled.engine import (
     Compiled,
@@ -27,17 +25,17 @@ from svrhmc.engines.compiled.engine import (
     make_frame,
     make_heavy,
     runs,
-    slots_of,
 )
 from svrhmc.gradients import Memory
-from svrhmc.kernels import normals, split
+from svrhmc.kernels import split
 from svrhmc.kernels.frames import Frame
 from svrhmc.kernels.rows import fixed
+from svrhmc.kernels.stream import CompiledStream
 from svrhmc.rows.passes import PassRoom
 from svrhmc.whitening.targets import WhitenedRows, pass_of
 
 _LONG_PASS = 1 << 21  # entries of rows: worth the hand-over to other threads, and long beside a step in NumPy
-_MANY = 1 << 10  # coordinates, of which normals and trajectories in NumPy take long
+_MANY = 1 << 10  # coordinates, of which trajectories in NumPy take long
 
 
 def _reasons(engine: Compiled) -> Reasons:
@@ -189,19 +187,3 @@ class Passes:
         """∇f alone."""
         gradient: Array = self.target.energies(z, self.threads, valued=False)[1]
         return gradient
-
-
-class CompiledStream(Stream):
-    """Normals of many coordinates in compiled code: the same numbers to 4e-16."""
-
-    def normals(
-        self, step: Steps, count: int, purpose: Purpose = Purpose.NOISE, fine: Purpose = Purpose.NOISE_FINE
-    ) -> npt.NDArray[np.float64]:
-        if count < _MANY or np.ndim(step) != 1:
-            return super().normals(step, count, purpose, fine)
-        steps, half = np.asarray(step, np.int64), (count + 1) // 2
-        out = np.empty((len(self.chains), len(steps), count))
-        room = np.zeros(half, np.uint32), np.empty((4, half), np.uint32), np.empty((3, half))
-        slots = slots_of(purpose, half), slots_of(fine, half)
-        normals.normals_of_steps(*self.keys(int(steps[0]) >> 32), steps.astype(np.uint32), *slots, *room, out)
-        return out

@@ -1,0 +1,182 @@
+"""What a posterior says of the columns of its table, in sentences, the clearest first.
+
+A coefficient says all of a column that stands in one term alone, as it is: e^β multiplies the odds, the mean or the
+time where the link is a logarithm, and β is added to the response where it is the identity. Of a column in
+interactions, splines or other transformations no single coefficient speaks, and the average effect on the response
+itself does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from svrhmc.results.base import Fitted
+from svrhmc.results.effects import SLOPE, Effects, fitted_rows
+from svrhmc.results.summary import Coefficient
+from svrhmc.tables.design import Design
+from svrhmc.tables.terms import levels_without_column, shown
+
+_SHOWN = 6  # findings in sentences
+_UNREADABLE = 0.01  # coefficients below are said for a standard deviation of their column
+_TRUE = "True - False"
+
+
+class Finding(NamedTuple):
+    """A sentence; distance: of its number from 0, in posterior standard deviations."""
+
+    distance: float
+    sentence: str
+
+
+def findings(
+    rows: Sequence[Coefficient], posterior: Fitted, effects: Effects | None, multiplied: str, predictor: str
+) -> list[str]:
+    """A sentence for each coefficient or average effect whose interval leaves out 0, the clearest first.
+
+    multiplied: what e to the power of a coefficient multiplies, "" where that has no name. predictor: what a
+    coefficient is added to.
+    """
+    design = posterior.design
+    steps, plain = _standard_steps(posterior), None if design is None else design.plain_columns
+    parts = {} if design is None else dict(zip(design.names, design.parts, strict=True))
+    truths = () if effects is None else [t for t, c in zip(effects.terms, effects.contrasts, strict=True) if c == _TRUE]
+    all_found = []
+    for row in away(rows, posterior):
+        group, _, name = row.name.rpartition(": ")
+        column, level = parts.get(name, (name, ""))
+        if plain is not None and column not in plain:
+            continue
+        step = steps.get(name)
+        small = step is not None and max(abs(row.lower), abs(row.upper)) < _UNREADABLE and step > 1
+        change = step if small and step is not None else 1.0
+        if level and design is not None:
+            subject = _level(column, level, _baseline(design, column))
+        elif column in truths:
+            subject = _true(column)
+        else:
+            subject = _one_more(column, step) if small else f"Each further {column}"
+        numbers = (row.mean * change, row.lower * change, row.upper * change)
+        what = multiplied.replace("a class", group) if group else multiplied
+        sentence = f"{subject} {_of_coefficient(numbers, what, predictor)}"
+        all_found.append(Finding(row.distance, f"{group}: {sentence}" if group and what == multiplied else sentence))
+    if effects is not None and plain is not None:
+        all_found += _of_effects(effects, posterior, plain)
+    return [found.sentence for found in sorted(all_found, key=lambda found: -found.distance)[:_SHOWN]]
+
+
+def _of_coefficient(numbers: tuple[float, float, float], multiplied: str, predictor: str) -> str:
+    """numbers: mean, and the ends of the interval."""
+    if multiplied:
+        factors = tuple(math.exp(min(value, 700.0)) for value in numbers)
+        return f"multiplies {multiplied} by {in_words(*factors)}."
+    return f"goes with {_change(numbers, predictor)}."
+
+
+def _of_effects(effects: Effects, posterior: Fitted, plain: frozenset[str]) -> list[Finding]:
+    """Those of columns of which no coefficient speaks by itself."""
+    columns, sentences = fitted_rows(posterior, None).columns, []
+    for term, group, contrast, mean, sd, ends in zip(
+        effects.terms, effects.groups, effects.contrasts, effects.mean, effects.sd, effects.interval, strict=True
+    ):
+        if term in plain or ends[0] <= 0 <= ends[1]:
+            continue
+        step = float(np.std(columns[term].values.astype(np.float64))) if contrast == SLOPE else 1.0
+        level, _, baseline = contrast.rpartition(" - ")
+        if contrast == SLOPE:
+            subject = _one_more(term, step)
+        else:
+            subject = _true(term) if contrast == _TRUE else _level(term, level, baseline)
+        numbers = (float(mean) * step, float(ends[0]) * step, float(ends[1]) * step)
+        change = _change(numbers, effects.on.replace("…", group))
+        sentences.append(Finding(abs(float(mean)) / float(sd), f"On average, {subject} goes with {change}."))
+    return sentences
+
+
+def _change(numbers: tuple[float, float, float], of_what: str) -> str:
+    size, *ends = (abs(value) for value in numbers)
+    return f"{'an increase' if numbers[0] > 0 else 'a decrease'} of {of_what} by {in_words(size, *sorted(ends))}"
+
+
+def _one_more(column: str, step: float | None) -> str:
+    return f"one standard deviation more of {column} ({short(step or 1.0)})"
+
+
+def _level(column: str, level: str, baseline: str) -> str:
+    return f"compared with {baseline}, {column} {level}"
+
+
+def _true(column: str) -> str:
+    return f"that {column} is true"
+
+
+def _baseline(design: Design, column: str) -> str:
+    return shown(levels_without_column(column, design.choices[column], design.names)[0])
+
+
+def _standard_steps(posterior: Fitted) -> dict[str, float]:
+    """One standard deviation of each column of the table that is a number in the formula as it stands, by the name of
+    its coefficients.
+    """
+    units, design = posterior.units, posterior.design
+    if units is None or design is None:
+        return {}
+    width, first = len(units.centre) + int(units.intercept), int(units.intercept)
+    return {
+        name: float(units.scale[j % width - first])
+        for j, name in enumerate(posterior.names[: units.blocks * width])
+        if j % width >= first and name.rpartition(": ")[2] in design.plain_columns
+    }
+
+
+def in_words(mean: float, lower: float, upper: float) -> str:
+    """A number and its interval, with as many decimals as the interval warrants.
+
+    >>> in_words(1.62, 1.513, 1.71), in_words(0.304, 0.226, 0.41), in_words(12345.6, 12000.0, 12800.0)
+    ('1.6 (1.5 to 1.7)', '0.30 (0.23 to 0.41)', '12,300 (12,000 to 12,800)')
+    """
+    half, size = (upper - lower) / 2, max(abs(mean), abs(lower), abs(upper))
+    if not (half > 0 and 1e-4 <= size < 1e9):
+        return f"{short(mean)} ({short(lower)} to {short(upper)})"
+    decimals = max(-math.floor(math.log10(half)), 1 - math.floor(math.log10(abs(mean))) if mean else 0)
+    middle, *ends = (f"{round(value, decimals):,.{max(decimals, 0)}f}" for value in (mean, lower, upper))
+    return f"{middle} ({ends[0]} to {ends[1]})"
+
+
+def short(value: float) -> str:
+    """Two digits after a leading one, without exponents where they can be had.
+
+    >>> short(1.6234), short(0.0123), short(1234.5)
+    ('1.62', '0.0123', '1,230')
+    """
+    rounded = float(f"{value:.3g}")
+    return f"{rounded:,.0f}" if 1000 <= abs(rounded) < 1e9 else f"{rounded:g}"
+
+
+def clear(rows: Sequence[Coefficient], posterior: Fitted) -> str:
+    """How many coefficients are away from 0."""
+    slopes, some = slopes_of(rows, posterior), away(rows, posterior)
+    if not slopes:
+        return "There are no coefficients but the intercept."
+    if not some:
+        return f"None of the {len(slopes)} coefficients is clearly away from 0: all 90% intervals contain it."
+    verb, whose = ("are", "their 90% intervals leave") if len(some) > 1 else ("is", "its 90% interval leaves")
+    return f"{len(some)} of {len(slopes)} coefficients {verb} clearly away from 0 ({whose} it out)."
+
+
+def away(rows: Sequence[Coefficient], posterior: Fitted) -> list[Coefficient]:
+    """Those whose intervals leave out 0, the clearest first."""
+    some = [row for row in slopes_of(rows, posterior) if row.lower > 0 or row.upper < 0]
+    return sorted(some, key=lambda row: -row.distance)
+
+
+def slopes_of(rows: Sequence[Coefficient], posterior: Fitted) -> list[Coefficient]:
+    """Without intercepts and parameters that rows share."""
+    units = posterior.units
+    if units is None:
+        return list(rows)
+    width, first = len(units.centre) + int(units.intercept), int(units.intercept)
+    return [row for j, row in enumerate(rows[: units.blocks * width]) if j % width >= first]

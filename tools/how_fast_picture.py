@@ -1,0 +1,69 @@
+"""The picture of docs/how_fast.md: seconds against rows, from benchmarks/results. Writes docs/images/how_fast.svg."""
+
+import csv
+import re
+from pathlib import Path
+
+from svrhmc.core.figures import COLOURS, STYLE, matplotlib, written
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+DRAWS = 1000  # effective ones, of the slowest coefficient
+
+
+def rows_of(name: str) -> list[list[str]]:
+    """The cells of every line of the tables of a page."""
+    lines = (RESULTS / name).read_text(encoding="utf-8").splitlines()
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+
+
+def seconds_by_rows() -> dict[str, list[tuple[float, float]]]:
+    """Of each family the rows and the seconds of a posterior, everything but compilation included."""
+    curves: dict[str, list[tuple[float, float]]] = {}
+    with (RESULTS / "posterior_scaling.csv").open(encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            if row["asked"] == "default" and row["n"][:1].isdigit():
+                seconds = float(row["all else, s"]) + DRAWS * float(row["s a draw"])
+                curves.setdefault("yes or no (20 columns)", []).append((float(row["n"].replace(",", "")), seconds))
+    wanted = {"gaussian": "linear (50 columns)", "poisson": "counts (50)", "categorical": "five classes (50)"}
+    for cells in rows_of("families.md"):
+        if cells[0] in wanted and re.fullmatch(r"[\d,]+", cells[1]) and "," in cells[1] and len(cells) == 7:
+            curves.setdefault(wanted[cells[0]], []).append((float(cells[1].replace(",", "")), float(cells[2])))
+        elif cells[0] in wanted and len(cells) == 9:
+            curves.setdefault(wanted[cells[0]], []).append((1e6, float(cells[2])))
+    return {name: sorted(points) for name, points in curves.items()}
+
+
+def others() -> list[tuple[str, float, float, str]]:
+    """NUTS: seconds for as many effective draws at the rate that was measured. Point fits: scikit-learn's."""
+    with (RESULTS / "posterior_nuts.csv").open(encoding="utf-8") as file:
+        rate = next(float(row["NUTS: ESS/s"]) for row in csv.DictReader(file) if row["problem"] == "synth_1e5")
+    fits = [
+        float(cells[1])
+        for cells in rows_of("families.md")
+        if len(cells) == 9 and cells[0] != "family" and cells[1][:1].isdigit()
+    ]
+    return [("NUTS (NumPyro), yes or no, 50 columns", 1e5, DRAWS / rate, "D")] + [
+        ("point estimates by scikit-learn, 50 columns" if k == 0 else "", 1e6, seconds, "x")
+        for k, seconds in enumerate(fits)
+    ]
+
+
+def main() -> None:
+    with matplotlib().rc_context(STYLE):
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(7.0, 4.0), layout="constrained")
+        axes = figure.add_subplot()
+        for k, (name, points) in enumerate(seconds_by_rows().items()):
+            axes.loglog(*zip(*points, strict=True), "o-", color=COLOURS[k], markersize=4, label=name)
+        for name, n, seconds, marker in others():
+            axes.loglog(n, seconds, marker, color="0.25", markersize=6, label=name or None)
+        axes.set_xlabel("rows")
+        axes.set_ylabel(f"seconds for {DRAWS:,} effective draws")
+        axes.legend(fontsize=8)
+        written(figure, ROOT / "docs" / "images" / "how_fast.svg")
+
+
+if __name__ == "__main__":
+    main()
