@@ -74,7 +74,7 @@ def objects(path):
         (
             "a.csv",
             lambda path: path.write_bytes("1,2\n3,ä\n".encode("latin-1")),
-            "line 2: byte 3 of it (0xe4) is no text in utf-8",
+            "line 2: byte 3 of it (0xe4) is not text in utf-8",
         ),
         ("a.csv", lambda path: path.mkdir(), "a.csv is a folder, not a file"),
         ("a.csv", lambda path: None, "a.csv: No such file or directory"),

@@ -88,6 +88,14 @@ def test_every_link_of_the_pages_leads_somewhere(pages):
         assert len(list(dangling({**pages, "index.md": fault}))) == 1
 
 
+def test_tables_stand_apart_from_what_is_before_them(pages):
+    """Else the site shows their signs."""
+    close = re.compile(r"^(?![|#\s]).*\n\|", re.MULTILINE)
+    assert [place for place, page in pages.items() if isinstance(page, str) and close.search(page)] == []
+    assert close.search("```\n| a | b |")
+    assert not close.search("# a\n| a | b |\n| c | d |")
+
+
 def test_a_link_out_of_the_repository_is_an_error():
     source = ROOT / "docs" / "index.md"
     known = {source: "index.md", ROOT / "CHANGELOG.md": "changelog.md"}

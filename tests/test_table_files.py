@@ -79,7 +79,7 @@ BAD = {
     "text": (b"a,b\n1,2\n1,3\nx9,4\n", "line 4: column 'a' holds numbers, but here it is 'x9'"),
     "word": (b"a,b\n1,2\n1,3\nunknown,4\n", "--na 'unknown'"),
     "comma": (b"a;b\n1,5;2\n2,5;3\n", "column 'a' has numbers with a decimal comma, such as '1,5': say --decimal ','"),
-    "latin": ("a,b\n1,x\n2,Käse\n".encode("latin-1"), "line 3: byte 4 of it (0xe4) is no text in utf-8"),
+    "latin": ("a,b\n1,x\n2,Käse\n".encode("latin-1"), "line 3: byte 4 of it (0xe4) is not text in utf-8"),
     "twice": (b"a,b,a\n1,2,3\n", "columns 1 and 3 are both named 'a'"),
     "unnamed": (b"a,,c\n1,2,3\n", "column 2 has no name"),
     "first unnamed": (b",a,b\n5,1,2\n9,3,4\n", "the first column has no name"),

@@ -225,7 +225,7 @@ class Model(FiniteSum):
                 row, value = int(rows[bad[0]]), f"{values[bad[0]]}"
             wrong += len(bad)
         if wrong:
-            why = f"{wrong:,} of {self.n:,} rows; give another init, or mend the data"
+            why = f"{wrong:,} of {self.n:,} rows; give another init, or correct the data"
             raise requirement(f"log_likelihood(init, row {row})", "finite", value, why)
 
     def row_log_likelihoods(self, x: Array) -> Iterator[tuple[int, Array]]:

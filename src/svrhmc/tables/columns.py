@@ -271,7 +271,7 @@ def _require_finite(name: str, column: Column) -> None:
     if column.kind == NUMBER and np.isinf(column.values).any():
         row = int(np.argmax(np.isinf(column.values)))
         raise DataError(
-            f"column {name!r} must hold finite numbers; it is {column.values[row]} in row {row}: mend it, or leave "
+            f"column {name!r} must hold finite numbers; it is {column.values[row]} in row {row}: correct it, or leave "
             "that row out."
         )
 

@@ -176,7 +176,7 @@ def _by_pyarrow(path: Path, header: Layout, reading: Reading, width: float, newl
     for name, kind in zip(table.column_names, table.schema.types, strict=True):
         if pyarrow.types.is_binary(kind):
             require_even(path, header, reading.encoding)
-            raise DataError(f"{path}: column {name!r} is no text in {reading.encoding}: name its --encoding.")
+            raise DataError(f"{path}: column {name!r} is not text in {reading.encoding}: pass --encoding.")
     for name, column in zip(table.column_names, table.columns, strict=True):
         texts = pyarrow.types.is_string(column.type) or pyarrow.types.is_large_string(column.type)
         if texts and name not in reading.as_text:
@@ -355,8 +355,8 @@ def require_even(path: Path, header: Layout, encoding: str) -> None:
     for number, words in _rows(path, header, encoding):
         if words and len(words) != len(header.names):
             raise DataError(
-                f"{path}, line {number}: {len(words)} columns where there are {len(header.names)} names. Mend that "
-                f"line; a text with {DELIMITERS.get(header.delimiter, repr(header.delimiter))} in it needs quotes."
+                f"{path}, line {number}: {len(words)} columns where there are {len(header.names)} names. Correct "
+                f"that line: a text with {DELIMITERS.get(header.delimiter, repr(header.delimiter))} in it needs quotes."
             )
 
 
@@ -398,9 +398,9 @@ def require_one_kind(path: Path, header: Layout, name: str, some: list[str], rea
         word = words[place].strip() if len(words) > place else ""
         if word not in gaps and not is_number(word.replace(reading.decimal, ".")):
             raise DataError(
-                f"{path}, line {number}: column {name!r} holds numbers, but here it is {word[:40]!r}. Mend it; or say "
-                f"--na {word[:40]!r} where that stands for a missing value, or --text {name!r} where all of the column "
-                "are names of categories."
+                f"{path}, line {number}: column {name!r} holds numbers, but here it is {word[:40]!r}. Correct it; or "
+                f"pass --na {word[:40]!r} if that stands for a missing value, or --text {name!r} if the whole column "
+                "holds names of categories."
             )
 
 
@@ -418,8 +418,8 @@ def lines(path: Path, encoding: str) -> Iterator[str]:
                 yield line.decode(codec if number == 1 else encoding)
             except UnicodeDecodeError as error:
                 raise DataError(
-                    f"{path}, line {number}: byte {error.start + 1} of it ({line[error.start]:#04x}) is no text in "
-                    f"{encoding}. Save the file as UTF-8, or say --encoding latin-1."
+                    f"{path}, line {number}: byte {error.start + 1} of it ({line[error.start]:#04x}) is not text in "
+                    f"{encoding}. Save the file as UTF-8, or pass its encoding, such as --encoding latin-1."
                 ) from None
 
 
