@@ -117,9 +117,9 @@ def test_what_a_learnt_scale_does_not_do_is_refused():
     with pytest.raises(ValueError, match="the prior of an intercept must be one of a single number"):
         regress(X[:, 1:], y, prior={"Intercept": LearntScale()})
     with pytest.raises(ValueError, match="for all that have a joint prior"):
-        targets.glm(X, y, prior=[LearntScale(), LearntScale(scale=2.0), Normal(), Horseshoe(1)])
+        targets.glm(X, y, "gaussian", prior=[LearntScale(), LearntScale(scale=2.0), Normal(), Horseshoe(1)])
     with pytest.raises(ValueError, match="one with a mode"):
-        targets.glm(X, y, prior=LearntScale()).mode()
+        targets.glm(X, y, "gaussian", prior=LearntScale()).mode()
     with pytest.raises(ValueError, match="under a LearntScale"):
-        sample(targets.glm(X, y, prior=LearntScale()), method="sgld")
+        sample(targets.glm(X, y, "gaussian", prior=LearntScale()), method="ubu")
     assert StandardNormal(2.0).scaled(2.0) == StandardNormal(4.0)

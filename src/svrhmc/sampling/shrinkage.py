@@ -7,6 +7,8 @@ number of coefficients, the verdict is "local".
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from svrhmc.checkpoint import Journal
@@ -61,16 +63,22 @@ class ShrinkageSearch:
     """From a request to an answer, for a `ShrunkModel`."""
 
     why, invariant, starts = _WHY, _INVARIANT, "starts whose scales were drawn from their prior"
-    one_mode: str | None = None  # why there is one mode, where that is known
+    model: Any  # a `ShrunkModel`, or another whose coefficients share a prior
+    reported: Any
 
     def __init__(self, request: Request, journal: Journal, budget: Budget) -> None:
         self.request, self.journal, self.budget = request, journal, budget
         assert isinstance(request.target, ShrunkModel)
-        self.model: ShrunkModel = request.target
+        self.model = request.target
         given = request.method
         if not (given in (None, HorseshoeGibbs.method) or isinstance(given, HorseshoeGibbs)):
             raise requirement("method", f"None or {HorseshoeGibbs.method!r} under a Horseshoe", repr(given))
         self.reported = ReportedCoefficients(self.model, request.units)
+
+    @property
+    def one_mode(self) -> str | None:
+        """Why there is one mode, where that is known."""
+        return None
 
     def run(self) -> tuple[Answer, Cost]:
         """Until there are as many effective draws as were asked for, or a budget ends."""
