@@ -149,7 +149,7 @@ def test_parameters_come_back_as_the_model_states_them(tmp_path):
     assert posterior.summary().mean[0] == pytest.approx(
         posterior.mean[0], rel=1e-9
     )  # corrected, as that of the coordinate
-    assert (posterior.summary().columns["mcse_mean"] < 0.2 * posterior.parameters.draws.std((0, 1)) / 20).all()
+    assert (posterior.summary(mcse=True).columns["mcse_mean"] < 0.2 * posterior.parameters.draws.std((0, 1)) / 20).all()
     assert "2 unconstrained coordinates" in str(posterior.summary())
     posterior.save(tmp_path / "fit")
     again = svrhmc.Posterior.load(tmp_path / "fit")
@@ -429,3 +429,34 @@ def test_whitened_functions_keep_their_law():
     z = (draws.mean(axis=0) - posterior.mean) / (posterior.sd / np.sqrt(5000))
     assert np.abs(z).max() < 4.5
     assert whitened(model).identity_hessian
+
+
+def test_a_model_that_states_its_rows_has_their_likelihoods_and_is_cross_validated():
+    from scipy.stats import norm
+
+    rng = np.random.default_rng(0)
+    X = np.column_stack([np.ones(60), rng.normal(size=60)])
+    y = X @ [1.0, 2.0] + rng.normal(size=60)
+
+    def log_likelihood(params, row):
+        x, value = row
+        return -0.5 * (value - x @ params["b"]) ** 2 - 0.5 * jnp.log(2 * jnp.pi)
+
+    def log_prior(params):
+        return -0.5 * (params["b"] ** 2).sum()
+
+    start = {"b": np.zeros(2)}
+    posterior = sample(targets.model(log_likelihood, log_prior, (X, y), start, log_concave=True), draws=800)
+    ((first, of_rows),) = posterior.log_likelihood()
+    draws = posterior.trace.draws.reshape(-1, 2)
+    assert first == 0
+    assert of_rows == pytest.approx(norm.logpdf(y, draws @ X.T), rel=1e-9)
+    known = sample(targets.linear(X, y), draws=4000)
+    assert posterior.loo().elpd == pytest.approx(known.loo().elpd, abs=0.15)
+    assert posterior.waic().elpd == pytest.approx(posterior.loo().elpd, abs=0.1)
+    assert svrhmc.compare(posterior, posterior).elpd_diff == pytest.approx([0, 0])
+    together = targets.model(
+        lambda params, row: log_likelihood(params, row).sum(), log_prior, (X[None], y[None]), start, log_concave=True
+    )
+    with pytest.raises(ValueError, match="the model must be a sum over rows, to have a log-likelihood of each"):
+        sample(together, draws=50).loo()

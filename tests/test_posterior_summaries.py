@@ -8,7 +8,7 @@ from scipy.special import ndtri
 
 import svrhmc
 from svrhmc import sample, targets
-from svrhmc.core.summaries import Summary
+from svrhmc.core.summaries import Summary, shown_rows
 from svrhmc.results.probability import moved, probability
 
 
@@ -171,7 +171,10 @@ def test_one_kind_of_summary_for_traces_and_posteriors(known, fitted):
     with pytest.raises(AttributeError, match="a summary has no 'nothing'"):
         _ = known.summary().nothing
     frame = fitted.to_frame(level=0.5)
-    assert list(frame.columns) == ["mean", "sd", "25%", "75%", "ess", "r_hat"]
+    ratios = ["odds ratio", "ratio 25%", "ratio 75%"]
+    assert list(frame.columns) == ["mean", "sd", "25%", "75%", *ratios, "ess", "r_hat"]
+    assert list(frame.loc["age", ratios]) == pytest.approx(np.exp(fitted.quantile([0.5, 0.25, 0.75])[:, 1]), rel=1e-12)
+    assert frame.loc["Intercept", ratios].isna().all()
     assert frame.loc["age", "25%"] == pytest.approx(fitted.interval(0.5)[1, 0])
     many = Summary(tuple(f"n{k}" for k in range(70)), {"mean": np.zeros(70)})
     assert "… and 10 more" in str(many)
@@ -313,3 +316,31 @@ def test_units_that_the_default_prior_does_not_fit_are_said_and_fit_has_none():
         assert svrhmc.fit("y ~ x", {"y": y, "x": x * 1e-3}, draws=100).clashes == ()
     with pytest.warns(UserWarning, match="the prior of x is"):
         svrhmc.fit("y ~ x", {"y": y, "x": x}, prior=targets.priors.Normal(1e6), draws=100)
+
+
+def test_long_arrays_are_cut_and_single_numbers_are_shown():
+    names = (*(f"theta[{k}]" for k in range(100)), "tau", "plan[a]", "plan[b]", "zeta")
+    text = str(Summary(names, {"mean": np.arange(104.0)}))
+    lines = text.splitlines()
+    assert [line.split()[0] for line in lines[-6:-2]] == ["theta[55]", "tau", "plan[a]", "plan[b]"]
+    assert lines[-1] == "… and 44 more of theta (all of them in to_frame())"
+    assert "theta[55]" in Summary(names, {"mean": np.arange(104.0)})._repr_html_()
+    places, words = shown_rows(tuple(f"a{k}[{j}]" for k in range(40) for j in range(3)), 60)
+    assert (len(places), words) == (40, "80 more")
+    assert shown_rows(("a", "b"), 60) == ([0, 1], "")
+
+
+def test_a_coefficient_too_small_or_too_large_to_read_is_said_for_a_standard_deviation():
+    rng = np.random.default_rng(4)
+    cents, share, years = rng.normal(5e5, 2e5, 900), rng.uniform(0, 0.1, 900), rng.normal(40, 10, 900)
+    predictor = -2.5e-6 * (cents - 5e5) + 40 * (share - 0.05) + 0.05 * (years - 40)
+    table = {"cents": cents, "share": share, "years": years, "y": rng.random(900) < 1 / (1 + np.exp(-predictor))}
+    posterior = svrhmc.fit("y ~ cents + share + years", table, draws=200)
+    (note,) = (note for note in posterior.summary().notes if note.startswith("Units: "))
+    step = float(np.std(cents))
+    low, high = np.exp(step * posterior.interval()[1])
+    middle = np.exp(step * posterior.quantile(0.5)[1])
+    assert f"the odds ratio is: of cents ({step:.3g}) {middle:.3g} ({low:.3g} to {high:.3g}); of share (" in note
+    assert "years" not in note
+    hundreds = svrhmc.fit("y ~ cents + share", {**table, "cents": cents / 1e5, "share": 100 * share}, draws=100)
+    assert not any(note.startswith("Units: ") for note in hundreds.summary().notes)

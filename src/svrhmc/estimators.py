@@ -13,7 +13,11 @@ Each estimator takes the same parameters.
 fit_intercept: whether the predictor has a constant.
 prior: of the coefficients, in the units of the data: one of `svrhmc.targets.priors` for all of them but the intercept,
     or a dictionary by the names of the columns, with "Intercept", and "sigma", "scale" or "shape" where the family has
-    one; None: weak ones that follow the data's scale (`svrhmc.fitting.regress`).
+    one; "auto": a normal one whose scale is learnt with the coefficients (`svrhmc.targets.priors.LearntScale`), for
+    predictions from many columns; None: weak ones that follow the data's scale (`svrhmc.fitting.regress`).
+prior_scale: the standard deviation of a normal prior of all coefficients but the intercept, for a change of a column by
+    its standard deviation, in standard deviations of y (of classes: in log odds; of counts: of their logarithm). It
+    can be searched, by `GridSearchCV` and the like. None: that of `prior`.
 groups: columns of X, by their names or numbers, that are taken out of it: the intercept varies by their levels, which
     may be texts, as by (1 | school) in a formula of `svrhmc.fit`.
 new_groups: what the effects of levels that were not fitted are: "average" for 0, a typical group, "draw" them as those
@@ -23,6 +27,8 @@ n_jobs: threads; None is one, −1 every core, as everywhere in scikit-learn. Th
 random_state: a whole number is the seed itself, and fixes every draw; a `RandomState` gives a seed at each fit; with
     None every fit has another.
 verbose: 1 or True to show progress, 0 or False not to, None to show it on a terminal only.
+
+There is no `warm_start`: chains that went on from a posterior of other rows would have to find this one all the same.
 
 Where the verdict on the posterior is undecided, refuted or (certificate=False) unjudged, `fit` gives scikit-learn's
 `ConvergenceWarning`, which says why and what to do.
@@ -46,6 +52,7 @@ from svrhmc.core.errors import (
     missing,
     nearest,
     one_of,
+    positive,
     require_unmasked,
     requirement,
     truth,
@@ -53,10 +60,11 @@ from svrhmc.core.errors import (
 )
 from svrhmc.core.summaries import level_ends
 from svrhmc.families.base import Classes
-from svrhmc.fitting.priors import INTERCEPT
+from svrhmc.fitting.priors import INTERCEPT, Priors
 from svrhmc.fitting.regression import posterior_of, regression
 from svrhmc.priors.groups import Group
-from svrhmc.priors.terms import LKJ, Prior
+from svrhmc.priors.shrinkage import LearntScale
+from svrhmc.priors.terms import LKJ, Prior, StandardNormal
 from svrhmc.results.advice import ARRAYS
 from svrhmc.results.posterior import Posterior
 from svrhmc.results.predict import NEW_GROUPS, Grouping, Predictions, predictions_at, thinned, unseen_levels
@@ -87,6 +95,7 @@ __all__ = [
 Input = Any  # what scikit-learn takes as X, y and weights: lists, arrays, sparse matrices, data frames
 RandomState = int | np.random.RandomState | None
 Method = Any  # the name of a sampler, a sampler, or None
+EstimatorPrior = Prior | Mapping[str, Prior | LKJ] | str | None
 GroupColumns = Any  # names of columns, in a list or as a formula of groups
 _DRAWS = 4000  # of the posterior, that a prediction is averaged over at most
 _ROWS = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}  # what rows may be
@@ -138,7 +147,8 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         self,
         *,
         fit_intercept: bool = True,
-        prior: Prior | Mapping[str, Prior | LKJ] | None = None,
+        prior: EstimatorPrior = None,
+        prior_scale: float | None = None,
         groups: GroupColumns = None,
         new_groups: str = "average",
         draws: int = 1000,
@@ -153,6 +163,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
     ) -> None:
         self.fit_intercept = fit_intercept
         self.prior = prior
+        self.prior_scale = prior_scale
         self.groups = groups
         self.new_groups = new_groups
         self.draws = draws
@@ -208,7 +219,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         intercept = truth("fit_intercept", self.fit_intercept)
         with _ADVICE.speaking([INTERCEPT] * intercept + shown):
             model = regression(
-                X, y, family, names=shown, intercept=intercept, weights=weights, prior=self.prior, classes=classes,
+                X, y, family, names=shown, intercept=intercept, weights=weights, prior=self._prior(), classes=classes,
                 groups=groups,
             )  # fmt: skip
             self.posterior_: Posterior = posterior_of(
@@ -220,6 +231,17 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
                 seed=_seed(self.random_state),
                 progress=_shown(self.verbose),
             )
+
+    def _prior(self) -> Priors:
+        """That of the coefficients, by `prior` or by `prior_scale`."""
+        if self.prior_scale is not None:
+            if self.prior is not None:
+                raise requirement("prior", "None where prior_scale is given", repr(self.prior))
+            return StandardNormal(positive("prior_scale", self.prior_scale))
+        if isinstance(self.prior, str):
+            one_of("prior", self.prior, ("auto",))
+            return LearntScale()
+        return self.prior
 
     def _coefficients(self) -> tuple[Array, Array]:
         """Posterior means, by block: intercepts (blocks,) and slopes (blocks, columns)."""
@@ -486,7 +508,8 @@ class BayesianRegression(_Regressor):
         *,
         family: str = "gaussian",
         fit_intercept: bool = True,
-        prior: Prior | Mapping[str, Prior | LKJ] | None = None,
+        prior: EstimatorPrior = None,
+        prior_scale: float | None = None,
         groups: GroupColumns = None,
         new_groups: str = "average",
         draws: int = 1000,
@@ -501,9 +524,9 @@ class BayesianRegression(_Regressor):
     ) -> None:
         self.family = family
         super().__init__(
-            fit_intercept=fit_intercept, prior=prior, groups=groups, new_groups=new_groups, draws=draws, chains=chains,
-            tolerance=tolerance, method=method, certificate=certificate, budget_seconds=budget_seconds, n_jobs=n_jobs,
-            random_state=random_state, verbose=verbose,
+            fit_intercept=fit_intercept, prior=prior, prior_scale=prior_scale, groups=groups, new_groups=new_groups,
+            draws=draws, chains=chains, tolerance=tolerance, method=method, certificate=certificate,
+            budget_seconds=budget_seconds, n_jobs=n_jobs, random_state=random_state, verbose=verbose,
         )  # fmt: skip
 
     def fit(self, X: Input, y: Input, sample_weight: Input = None) -> Self:

@@ -42,6 +42,8 @@ def csv_text(head: Iterable[str], rows: Iterable[Iterable[object]], digits: int 
 def _cell(value: object, digits: int) -> str:
     if isinstance(value, str):
         return guarded(value)
+    if value is None:
+        return ""
     return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import html
+import math
 import textwrap
+from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import TYPE_CHECKING
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     import pandas
 
 _WIDTH, _WIDEST = 100, 28  # of sentences, and of names in a printed table
-_SHOWN = 60  # rows that are printed; a data frame has all
+_SHOWN, _ARRAYS = 60, 5  # rows that are printed (a data frame has all), and arrays that are said to be cut
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,30 +54,34 @@ class Summary:
         return self.columns[name]
 
     def __str__(self) -> str:
-        names = [name if len(name) <= _WIDEST else name[: _WIDEST - 1] + "…" for name in self.names[:_SHOWN]]
+        places, left_out = shown_rows(self.names, _SHOWN)
+        names = [
+            name if len(name) <= _WIDEST else name[: _WIDEST - 1] + "…" for name in map(self.names.__getitem__, places)
+        ]
         cells = [["", *names]]
-        cells += [[name, *(_number(name, value) for value in v[:_SHOWN])] for name, v in self.columns.items()]
+        cells += [[name, *(_number(name, value) for value in v[places])] for name, v in self.columns.items()]
         wide = [max(map(len, column)) for column in cells]
         lines = [
             f"{row[0]:<{wide[0]}}" + "".join(f"{cell:>{w + 2}}" for cell, w in zip(row[1:], wide[1:], strict=True))
             for row in zip(*cells, strict=True)
         ]
-        if len(self.names) > _SHOWN:
-            lines.append(f"… and {len(self.names) - _SHOWN:,} more (all of them in to_frame())")
+        if left_out:
+            lines.append(f"… and {left_out} (all of them in to_frame())")
         title, notes = ([_wrapped(text) for text in texts if text] for texts in ([self.title], self.notes))
         return "\n".join([*title, *lines, *notes])
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
+        places, left_out = shown_rows(self.names, _SHOWN)
         head = "".join(f"<th>{html.escape(name)}</th>" for name in self.columns)
         rows = "".join(
-            f"<tr><th>{html.escape(name)}</th>"
+            f"<tr><th>{html.escape(self.names[j])}</th>"
             + "".join(f"<td>{html.escape(_number(c, v[j]))}</td>" for c, v in self.columns.items())
             + "</tr>"
-            for j, name in enumerate(self.names[:_SHOWN])
+            for j in places
         )
-        more = f"<p>… and {len(self.names) - _SHOWN:,} more</p>" if len(self.names) > _SHOWN else ""
+        more = f"<p>… and {html.escape(left_out)}</p>" if left_out else ""
         title = f"<p>{html.escape(self.title)}</p>" if self.title else ""
         notes = "".join(f"<p>{html.escape(note)}</p>" for note in self.notes if note)
         return f"{title}<table><thead><tr><th></th>{head}</tr></thead><tbody>{rows}</tbody></table>{more}{notes}"
@@ -87,6 +93,37 @@ class Summary:
         except ModuleNotFoundError:
             raise missing("pandas", "formula", "a data frame") from None
         return pandas.DataFrame(self.columns, index=pandas.Index(self.names, name="name"))
+
+
+def array_name(name: str) -> str:
+    """Of what a number is an entry: theta of theta[3], plan of plan[pro]; other names stand for themselves."""
+    array, bracket, _ = name.partition("[")
+    return array if bracket and name.endswith("]") else name
+
+
+def shown_rows(names: Sequence[str], most: int) -> tuple[list[int], str]:
+    """At most so many places, of which long arrays leave out the ends, and how many of which are left out.
+
+    >>> shown_rows(("a", "w[0]", "w[1]", "w[2]", "w[3]", "b"), 4)
+    ([0, 1, 2, 5], '2 more of w')
+    """
+    entries: dict[str, list[int]] = {}
+    for j, name in enumerate(names):
+        entries.setdefault(array_name(name), []).append(j)
+    sizes, room = sorted(map(len, entries.values())), most
+    longest = 0  # entries of an array that are shown: the most for which all arrays have room
+    for left, size in zip(range(len(sizes), 0, -1), sizes, strict=True):
+        longest = max(1, room // left)
+        if size > longest:
+            break
+        longest, room = max(longest, size), room - size
+    places = sorted(place for some in entries.values() for place in some[:longest])[:most]
+    hidden = [(name, len(set(some) - set(places))) for name, some in entries.items()]
+    arrays = [f"{count:,} more of {name}" for name, count in hidden if count and len(entries[name]) > 1]
+    others = sum(count for name, count in hidden if count and len(entries[name]) == 1)
+    if len(arrays) > _ARRAYS:
+        arrays, others = [], sum(count for _, count in hidden)
+    return places, ", ".join([*arrays, *([f"{others:,} more"] if others else [])])
 
 
 def level_ends(level: float) -> tuple[float, float]:
@@ -122,4 +159,6 @@ def _wrapped(sentence: str) -> str:
 
 
 def _number(column: str, value: float) -> str:
+    if math.isnan(value):
+        return "–"
     return f"{value:.0f}" if column.startswith("ess") or column == "rows" else f"{value:.4g}"

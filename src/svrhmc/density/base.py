@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeGuard
@@ -355,6 +355,13 @@ class FiniteSum(ABC):
             strength = eps * eps / positive("fourth_moment", moment)
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused as the target is made
             return self._with_quadratic(positive("strength", strength), c)
+
+    def row_log_likelihoods(self, x: Array) -> Iterator[tuple[int, Array]] | None:
+        """log p(rowᵢ | x) under draws (draws, dim), some rows at a time: pairs (number of the first, (draws, rows)).
+
+        None where rows have linear predictors, which say more.
+        """
+        return None
 
     @property
     def condition_number(self) -> float:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import positive, real_array, requirement
 from svrhmc.density.generalised import GeneralisedLinear
+from svrhmc.density.learnt import LearntScaleModel
 from svrhmc.density.mixed import mixed_model, require_groups
 from svrhmc.density.propriety import require_proper
 from svrhmc.density.shrunk import ShrunkModel
@@ -18,7 +19,7 @@ from svrhmc.families import family_of, gaussian
 from svrhmc.families.base import Loss, Parameter
 from svrhmc.families.distributional import parameter_called, with_predictors
 from svrhmc.priors.groups import EffectTerm
-from svrhmc.priors.shrinkage import joint_prior
+from svrhmc.priors.shrinkage import LearntScale, joint_prior
 from svrhmc.priors.terms import Flat, Normal, Prior, Settled, Term, per_column, require_terms, settle
 from svrhmc.rows.base import Labels
 from svrhmc.rows.coding import coding_of
@@ -144,7 +145,9 @@ def glm(
         target.names = (*(f"x[{j}]" for j in range(settled.terms.inner)), *settled.terms.names)
     target.classes = classes
     if shrinkage is not None:
-        shrunk = ShrunkModel(target, *shrinkage)
+        prior_together, columns = shrinkage
+        of_prior: Any = LearntScaleModel if isinstance(prior_together, LearntScale) else ShrunkModel
+        shrunk = of_prior(target, prior_together, columns)
         shrunk.classes = classes
         return shrunk
     target.determined = require_proper(target)

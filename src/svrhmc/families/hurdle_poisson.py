@@ -98,7 +98,8 @@ class HurdlePoisson(NamedTuple):
 class HurdleLoss(SharedFamily):
     """What counts behind a hurdle have in common: ζ is the last of t, and `_count` says g, e^{−g} = P(0) without it."""
 
-    ratio = "ratio of means before zeros are left out"
+    ratio = "ratio of means"
+    reading = "Ratios of means are those of the law before its zeros are left out."
     modelled = "the logarithm of the mean of {response}, had its counts above 0 not lost their zeros"
     outcome = "counts"
 

@@ -585,7 +585,8 @@ def _regression(
         prior, target.loss, priors[0] if units.intercept else None, units.response, parameters, shared
     )
     words = "; ".join([words, *(term.group.prior_words() for term in target.group_terms)])
-    return Regression(target, units, named, location, precision, words, prior is not None)
+    given = prior is not None and not (isinstance(prior, Prior) and prior.by_data)
+    return Regression(target, units, named, location, precision, words, given)
 
 
 def _of_partitions(

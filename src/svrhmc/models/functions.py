@@ -26,6 +26,7 @@ from svrhmc.models.validation import differentiated
 
 State = jax.Array | Array  # traced, or of the host
 COLUMNS = 32  # of a Hessian that are found together
+_TOGETHER = 32  # states at which likelihoods of rows are found together
 _COUNTED = 256  # rows whose operations are counted
 _UNKNOWN = 64  # turns of a loop whose end is not known beforehand
 
@@ -145,6 +146,12 @@ def log_likelihoods(functions: Functions, data: Tree, x: State, rows: Tree) -> j
     """log p of some rows by themselves, at one state."""
     taken = functions.place.taken(data, rows)
     return jax.vmap(lambda row: functions.total(x, jax.tree.map(lambda leaf: leaf[None], row)))(taken)
+
+
+@partial(program, static_argnames="functions")
+def row_log_likelihoods(functions: Functions, data: Tree, x: State, rows: Tree) -> jax.Array:
+    """The same at many states: (states, rows)."""
+    return jax.lax.map(lambda state: log_likelihoods(functions, data, state, rows), x, batch_size=_TOGETHER)
 
 
 @partial(program, static_argnames="functions")

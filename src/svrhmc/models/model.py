@@ -8,7 +8,7 @@ so that f = (1/n) Σ fᵢ is minus the log posterior. JAX is loaded by the first
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +43,7 @@ _ASIDE = 0.1  # standard deviations of the prior from init, where it is looked a
 _LOOKED_AT = 4096  # rows, together
 _STATED = 1 << 9  # draws of which parameters are found at once
 _CARRIED = ("functions", "constrain", "data")  # what a pickle may not know by name, or reads in float32 by itself
+_LIKELIHOODS = 1 << 21  # log-likelihoods of rows under draws, at once
 _STATES = 1 << 22  # numbers of gradients of single rows, at once
 
 
@@ -226,6 +227,21 @@ class Model(FiniteSum):
         if wrong:
             why = f"{wrong:,} of {self.n:,} rows; give another init, or correct the data"
             raise requirement(f"log_likelihood(init, row {row})", "finite", value, why)
+
+    def row_log_likelihoods(self, x: Array) -> Iterator[tuple[int, Array]]:
+        """log p(row | params) of all rows under draws."""
+        if self.n == 1:
+            why = self.note or "give the data row by row to svrhmc.targets.model(log_likelihood, log_prior, data, init)"
+            raise requirement("the model", "a sum over rows, to have a log-likelihood of each", "one component", why)
+        size = max(1, _LIKELIHOODS // len(x))
+        return ((begin, self._likelihoods(x, begin, size)) for begin in looked(range(0, self.n, size)))
+
+    @scoped
+    def _likelihoods(self, x: Array, begin: int, size: int) -> Array:
+        from svrhmc.models.functions import row_log_likelihoods
+
+        rows = np.arange(begin, min(begin + size, self.n))
+        return np.asarray(row_log_likelihoods(self.functions, self.data, np.asarray(x, np.float64), rows), np.float64)
 
     def params(self, x: npt.ArrayLike) -> Tree:
         """The pytree that a state stands for."""

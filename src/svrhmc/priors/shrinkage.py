@@ -72,17 +72,62 @@ class Horseshoe(Prior):
         return float(self.expected / ((count - self.expected) * rows**0.5))
 
 
-def joint_prior(priors: Prior | Sequence[Prior], count: int) -> tuple[Horseshoe, list[int]] | None:
+@dataclass(frozen=True)
+class LearntScale(Prior):
+    """N(0, τ²) of all coefficients that have it, with an unknown τ that is sampled with them.
+
+        βⱼ ~ N(0, τ²),    τ ~ half-Student-t(df, scale).
+
+    scale, df: in `fit` and `regress` for a change of a column by its standard deviation, in standard deviations of y
+        (of events: in log odds). Where there are several classes, none of them is special: each has coefficients of its
+        own with this prior, of which the differences to the first are reported.
+
+    >>> LearntScale()
+    LearntScale(scale=1.0, df=4.0)
+    """
+
+    joint = True
+    scale: float = 1.0
+    df: float = 4.0
+
+    def __post_init__(self) -> None:
+        for name in ("scale", "df"):
+            require_ordinary(name, getattr(self, name))
+
+    def of(self, j: int) -> tuple[float, float]:
+        """No prior of a coordinate by itself."""
+        return 0.0, 0.0
+
+    def scaled(self, factor: float) -> LearntScale:
+        """The scale of τ times the factor."""
+        return replace(self, scale=self.scale * factor)
+
+    def on_columns(self, scale: Array, size: float) -> list[Prior]:
+        """The same for all columns, as they are standardised; in units of y."""
+        return [self.scaled(size)] * len(scale)
+
+    def shifted(self, by: float) -> Prior:
+        """Refused: it is no prior of an intercept."""
+        why = "it is one of many coefficients; an intercept takes Normal, StudentT, Laplace or Flat"
+        raise requirement("the prior of an intercept", "one of a single number", repr(self), why)
+
+    @property
+    def spread(self) -> tuple[float, float]:
+        """As of a flat one: no width is its own."""
+        return 0.0, float("inf")
+
+
+def joint_prior(priors: Prior | Sequence[Prior], count: int) -> tuple[Horseshoe | LearntScale, list[int]] | None:
     """The one joint prior among those of some coefficients, and which have it; None where none has one."""
     each = list(priors) if isinstance(priors, Sequence) else [priors] * count
     places = [j for j, one in enumerate(each) if getattr(one, "joint", False)]  # others are refused elsewhere
     if not places:
         return None
     first = each[places[0]]
-    if not isinstance(first, Horseshoe):
-        raise requirement("prior", "Horseshoe(expected=…), where it couples coefficients", repr(first))
+    if not isinstance(first, Horseshoe | LearntScale):
+        raise requirement("prior", "Horseshoe(…) or LearntScale(), where it couples coefficients", repr(first))
     for j in places:
         if each[j] != first:
-            why = "coefficients that share a horseshoe share its settings"
-            raise requirement("prior", f"{first!r} for all that have a horseshoe", repr(each[j]), why)
+            why = "coefficients that share a prior share its settings"
+            raise requirement("prior", f"{first!r} for all that have a joint prior", repr(each[j]), why)
     return first, places

@@ -49,6 +49,7 @@ class Prior(ABC):
     """The prior of one coordinate, or of all."""
 
     positive: ClassVar[bool] = False  # whether it is one of a positive number, whose logarithm is the coordinate
+    by_data: ClassVar[bool] = False  # whether it follows the scale of the data, as usual ones do
     joint: ClassVar[bool] = False  # whether it is one of all coefficients that have it together (`shrinkage.py`)
 
     @abstractmethod
@@ -154,6 +155,41 @@ class Flat(Prior):
     @property
     def spread(self) -> tuple[float, float]:
         return 0.0, float("inf")
+
+
+@dataclass(frozen=True)
+class StandardNormal(Prior):
+    """N(0, scale²) for a change of each column by its standard deviation, in standard deviations of y (of events: in
+    log odds), where `fit` or `regress` standardise the columns.
+
+    >>> StandardNormal(0.5).on_columns(np.array([10.0]), 2.0)
+    [Normal(precision=1.0, mean=0.0)]
+    """
+
+    by_data = True
+    scale: float = 2.5
+
+    def __post_init__(self) -> None:
+        require_ordinary("scale", self.scale)
+
+    def of(self, j: int) -> tuple[float, float]:
+        return self.scale**-2, 0.0
+
+    def scaled(self, factor: float) -> Prior:
+        """The scale times the factor."""
+        return StandardNormal(self.scale * factor)
+
+    def on_columns(self, scale: Array, size: float) -> list[Prior]:
+        """The same for every standardised column."""
+        return [Normal.with_sd(self.scale * size)] * len(scale)
+
+    def shifted(self, by: float) -> Prior:
+        """A normal prior with the number as its mean."""
+        return Normal(self.scale**-2, by)
+
+    @property
+    def spread(self) -> tuple[float, float]:
+        return 0.0, self.scale
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from svrhmc.density.base import FiniteSum
 from svrhmc.results.base import Fitted
 from svrhmc.results.groups import effects_kept, factor_named
 from svrhmc.results.integrated import GroupedRows, Integral
-from svrhmc.results.predict import covariance_factors, log_likelihoods
+from svrhmc.results.predict import covariance_factors, pointwise_log_likelihoods
 from svrhmc.results.psis import LeftOut, good_shape, leave_out
 from svrhmc.rows.forms import RowsForm
 from svrhmc.sampling.effects import GroupEffects
@@ -88,8 +88,15 @@ class Observations:
     weights: Fingerprint
 
     @staticmethod
-    def of(posterior: Fitted, form: RowsForm) -> Observations:
-        """Those of a `Posterior`, from the rows that were fitted."""
+    def of(posterior: Fitted) -> Observations:
+        """Those of a `Posterior`, from the rows that were fitted.
+
+        Of a model of one's own only how many there are, as nothing says which of its data are y.
+        """
+        form: RowsForm | None = posterior.form
+        if form is None:
+            nothing = Fingerprint.of(np.zeros(0))
+            return Observations("", True, posterior.rows, 0, nothing, nothing, nothing)
         loss, design, ones = form.loss, posterior.design, np.ones(form.rows.n)
         trials = loss.trials_of(form.y, form.weights)
         weights = None if loss.tried else form.weights
@@ -251,7 +258,7 @@ class RowGroups:
         kept = effects_kept(posterior)
         factor = factor_named(kept, by)
         term = next(k for k in kept.groups if kept.names[k] == factor)
-        rows_in_memory(posterior)
+        require_at_hand(posterior)
         return RowGroups(factor, _target_of(posterior).group_terms[term].group.index, kept.levels[term])
 
     def blocks(self, most: int) -> Iterator[tuple[Indices, Indices]]:
@@ -276,16 +283,16 @@ def loo_of(posterior: Fitted, by: str | None, draws: int | None, groups: RowGrou
     """
     total = posterior.trace.draws.shape[0] * posterior.trace.draws.shape[1]
     most = total if draws is None else whole("draws", draws, 20)
-    form = rows_in_memory(posterior)
+    require_at_hand(posterior)
     groups = RowGroups.of(posterior, by) if by is not None and groups is None else groups
-    x = posterior.inner(most)
-    efficiency = min(1.0, float(np.mean(posterior.ess)) / len(x))
-    observations = Observations.of(posterior, form)
     if groups is None:
-        parts = [leave_out(log_likelihood, efficiency) for _, log_likelihood in log_likelihoods(form, x)]
+        count, blocks = pointwise_log_likelihoods(posterior, most)
+        parts = [leave_out(log_likelihood, _efficiency(posterior, count)) for _, log_likelihood in blocks]
         left = LeftOut(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
-        ones = np.ones(len(left.k), np.int64)
-        return Loo("", (), left.elpd, left.lpd - left.elpd, left.k, ones, len(x), observations)
+        ones, observations = np.ones(len(left.k), np.int64), Observations.of(posterior)
+        return Loo("", (), left.elpd, left.lpd - left.elpd, left.k, ones, count, observations)
+    form, x = posterior.fitted(), posterior.inner(most)
+    efficiency, observations = _efficiency(posterior, len(x)), Observations.of(posterior)
     if len(groups.index) != form.rows.n:
         allowed = f"of the {len(groups.index):,} rows whose {groups.factor} is known"
         raise requirement("the posterior", allowed, f"one of {form.rows.n:,} rows")
@@ -299,19 +306,24 @@ def loo_of(posterior: Fitted, by: str | None, draws: int | None, groups: RowGrou
     return Loo(groups.factor, names, left.elpd, p, left.k, rows, len(x), observations, error)
 
 
+def _efficiency(posterior: Fitted, draws: int) -> float:
+    """Effective draws for each draw."""
+    return min(1.0, float(np.mean(posterior.ess)) / draws)
+
+
 def _target_of(posterior: Fitted) -> FiniteSum:
     target = posterior._target
     assert target is not None  # of a posterior with rows
     return target
 
 
-def rows_in_memory(posterior: Fitted) -> RowsForm:
-    """All rows that were fitted; refuses those that are elsewhere."""
-    form: RowsForm = posterior.fitted()
+def require_at_hand(posterior: Fitted) -> None:
+    """Refuse a posterior whose rows are not known, or not in memory."""
+    if posterior._target is None:
+        posterior.fitted()
     if _target_of(posterior).at_hand < posterior.rows:
         why = "read the table into memory, or take some of its rows"
         raise requirement("the rows", "in memory, to be left out one by one", "rows in partitions", why)
-    return form
 
 
 def _integrals(posterior: Fitted, form: RowsForm, x: Array, groups: RowGroups) -> Iterator[Integral]:

@@ -44,8 +44,8 @@ from svrhmc.results.predict import (
     Levels,
     Model,
     Prediction,
-    log_likelihoods,
     no_rows,
+    pointwise_log_likelihoods,
     prediction_of,
     predictions_at,
     thinned,
@@ -277,8 +277,10 @@ class Posterior(Fitted):
         return contrasts_of(self, name, levels, against, level, draws)
 
     def to_frame(self, level: float = 0.9) -> pandas.DataFrame:
-        """A pandas data frame by the names of the coefficients: mean, sd, ends of the interval, ess and r_hat."""
-        return Summary(summary.names_of(self), summary.columns_of(self, level)).to_frame()
+        """A pandas data frame by the names of the coefficients: mean, sd, ends of the interval, ratios where the family
+        has them, ess and r_hat.
+        """
+        return summary.table_of(self, level).to_frame()
 
     def ratios(self, level: float = 0.9) -> Summary:
         """e to the power of each coefficient, its median and interval: odds ratios for yes or no and for classes,
@@ -304,11 +306,13 @@ class Posterior(Fitted):
         """The draws as a pandas data frame, with the columns chain and draw and one for each coefficient."""
         return summary.draws_of(self)
 
-    def summary(self, level: float = 0.9) -> Summary:
-        """A table of the coefficients with their standard errors, and in sentences what was fitted, how, under which
-        prior, and how far to trust it. Print it, or take `to_frame()`.
+    def summary(self, level: float = 0.9, *, mcse: bool = False) -> Summary:
+        """A table of the coefficients, with odds ratios and the like where the family has them, and in sentences what
+        was fitted, how, under which prior, and how far to trust it. Print it, or take `to_frame()`.
+
+        level: of the intervals. mcse: whether with the standard errors of means and sds, which sampling leaves open.
         """
-        return summary.summary_of(self, level)
+        return summary.summary_of(self, level, truth("mcse", mcse))
 
     def __repr__(self) -> str:
         return summary.one_line(self)
@@ -410,12 +414,12 @@ class Posterior(Fitted):
 
     def log_likelihood(self, draws: int | None = None) -> Iterator[tuple[int, Array]]:
         """log p(yᵢ | x) of the rows that were fitted: yields pairs (number of the first row, array (draws, rows)).
+        A model of your own has the terms of its rows, as it states them.
 
         draws: use at most this many draws, taken evenly from every chain; None for all of them, chain after chain.
         """
-        form = self.fitted()
         total = self.trace.draws.shape[0] * self.trace.draws.shape[1]
-        return log_likelihoods(form, self.inner(total if draws is None else whole("draws", draws, 1)))
+        return pointwise_log_likelihoods(self, total if draws is None else whole("draws", draws, 1))[1]
 
     def loo(self, by: str | None = None, *, draws: int | None = None) -> Loo:
         """How well the model predicts rows that it has not seen, by leave-one-out cross-validation from this one fit

@@ -558,6 +558,19 @@ def unseen_levels(factor: str, names: Iterable[str]) -> DataError:
     )
 
 
+def pointwise_log_likelihoods(posterior: Fitted, most: int) -> tuple[int, Iterator[tuple[int, Array]]]:
+    """Under at most so many draws of a `Posterior`: their number, and log p(yᵢ | x) of some rows after another, by the
+    linear predictors or, for a model of one's own, by its own terms of rows.
+    """
+    if posterior._target is not None:
+        x = thinned(posterior.trace.draws, most)
+        own = posterior._target.row_log_likelihoods(x)
+        if own is not None:
+            return len(x), own
+    form, x = posterior.fitted(), posterior.inner(most)
+    return len(x), log_likelihoods(form, x)
+
+
 def log_likelihoods(form: RowsForm, x: Array) -> Iterator[tuple[int, Array]]:
     """log p(yᵢ | tᵢ) of the rows of a form under draws x: blocks (draws, rows) from a row on.
 

@@ -18,8 +18,6 @@ from svrhmc.core.arrays import Array, ratio
 from svrhmc.core.errors import requirement
 from svrhmc.core.storage import write_text
 from svrhmc.core.version import VERSION
-from svrhmc.families import FAMILIES
-from svrhmc.families.base import Loss
 from svrhmc.results.base import Fitted
 from svrhmc.results.checks import LOOKED_FOR, check
 from svrhmc.results.effects import SLOPE, Effects, effects_of, fitted_rows
@@ -28,7 +26,16 @@ from svrhmc.results.findings import clear, findings, slopes_of
 from svrhmc.results.groups import GroupLevels, levels_of, variances_of
 from svrhmc.results.plots import steps_of
 from svrhmc.results.smooths import curves_of
-from svrhmc.results.summary import Coefficient, coefficients, entangled, number, scale_notes, smooth_notes
+from svrhmc.results.summary import (
+    Coefficient,
+    coefficients,
+    entangled,
+    loss_of,
+    number,
+    ratio_name,
+    scale_notes,
+    smooth_notes,
+)
 from svrhmc.sampling.certificate import SOUND
 
 _LEVEL = 0.9
@@ -79,16 +86,8 @@ def response_of(posterior: Fitted) -> str:
 
 def scale(posterior: Fitted) -> str:
     """What one more of a column adds its coefficient to."""
-    loss = _loss(posterior)
+    loss = loss_of(posterior)
     return "the linear predictor" if loss is None else _worded(posterior, loss.modelled)
-
-
-def _loss(posterior: Fitted) -> Loss | None:
-    """With its own link, where the model is there."""
-    if posterior.model is not None:
-        loss: Loss = posterior.model.loss
-        return loss
-    return FAMILIES[posterior.family]() if posterior.family in FAMILIES else None
 
 
 def _worded(posterior: Fitted, words: str) -> str:
@@ -173,7 +172,7 @@ def page(posterior: Fitted, source: str = "", command: str = "", python: str = "
 
 
 def _sentences(posterior: Fitted, rows: Sequence[Coefficient], effects: Effects | None) -> list[str]:
-    loss = _loss(posterior)
+    loss = loss_of(posterior)
     multiplied = "" if loss is None else _worded(posterior, loss.multiplied)
     found = findings(rows, posterior, effects, multiplied, scale(posterior))
     return [sentence[:1].upper() + sentence[1:] for sentence in found]
@@ -243,10 +242,12 @@ def _coefficients(posterior: Fitted, rows: Sequence[Coefficient]) -> str:
             f"<figure>{figure}<figcaption>Mean and 90% interval of the change of {escape(predictor)}, {unit}.{few}"
             "</figcaption></figure>"
         )
-    head = ("", "mean", "sd", "5%", "95%", "P(> 0)", "mode", "ess", "R-hat")
+    ratio = ratio_name(posterior)
+    head = ("", "mean", "sd", "5%", "95%", *([f"{ratio} (90%)"] if ratio else []), "P(> 0)", "mode", "ess", "R-hat")
     body = [
-        (row.name, *(number(v) for v in (row.mean, row.sd, row.lower, row.upper)), _chance(row.positive),
-         number(row.mode), f"{row.ess:,.0f}", f"{row.r_hat:.3f}")
+        (row.name, *(number(v) for v in (row.mean, row.sd, row.lower, row.upper)),
+         *([row.ratio_in_words()] if ratio else []), _chance(row.positive), number(row.mode), f"{row.ess:,.0f}",
+         f"{row.r_hat:.3f}")
         for row in rows[:_TABLE]
     ]  # fmt: skip
     inside.append(_table("Coefficients in the units of the data", head, body, len(rows)))

@@ -40,6 +40,14 @@ def shrinkage_notes(posterior: Fitted, level: float = 0.9) -> tuple[str, ...]:
         return ()
     count = len(kept.factors)
     low, high = np.quantile(kept.effective, level_ends(level))
+    if "slab" not in kept.names:
+        scale = kept.scales[..., kept.names.index("scale")]
+        ends = np.quantile(scale, level_ends(level))
+        return (
+            "Shrinkage: the standard deviation of the prior of standardised coefficients was learnt: "
+            f"{scale.mean():.3g} ({level:.0%} interval {ends[0]:.3g} to {ends[1]:.3g}), with which {count:,} of them "
+            f"count as {kept.effective.mean():.3g} in effect (posterior.inclusion()).",
+        )
     left = int((kept.factors < _LEFT).sum())
     return (
         f"Shrinkage: of {count:,} coefficients {kept.effective.mean():.3g} are not 0, in effect ({level:.0%} interval "

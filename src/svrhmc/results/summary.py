@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -10,7 +12,7 @@ import numpy as np
 from svrhmc.core.arrays import Array, Indices, ratio
 from svrhmc.core.cells import csv_text
 from svrhmc.core.errors import missing, requirement
-from svrhmc.core.summaries import Summary, end_names, level_ends
+from svrhmc.core.summaries import Summary, array_name, end_names, level_ends
 from svrhmc.families import FAMILIES
 from svrhmc.families.base import Loss
 from svrhmc.results.base import Fitted
@@ -24,7 +26,9 @@ from svrhmc.sampling.answer import is_corrected
 if TYPE_CHECKING:
     import pandas
 
+_SMALL, _LARGE = 0.01, 5.0  # changes of a predictor that are read with ease lie between
 _NAMED = 8  # coefficients that a sentence names
+_UNITS = 3  # of which it is said what a standard deviation of their column does
 _NEAR_ZERO = 0.2  # of its median, where the 5% quantile of a scale is below: half of a half-normal law
 _LAPLACE_OFF = 0.5  # posterior sds, from which on it is said
 _APART = "It is about the computation (evidence: posterior.certificate), not the model."
@@ -33,6 +37,7 @@ _APART = "It is about the computation (evidence: posterior.certificate), not the
 class Coefficient(NamedTuple):
     """A coefficient in the units of the data: its posterior, the point fit (mode) with Laplace's sd, effective draws,
     R-hat, the probability that it is above 0, and the prior's share of what is known of it (0 where none is stated).
+    Where the family has ratios, the median and interval of e to its power; None elsewhere, and of intercepts.
     """
 
     name: str
@@ -46,6 +51,15 @@ class Coefficient(NamedTuple):
     r_hat: float
     positive: float
     prior_share: float
+    ratio: float | None = None
+    ratio_lower: float | None = None
+    ratio_upper: float | None = None
+
+    def ratio_in_words(self) -> str:
+        """Median and interval, or ""."""
+        if self.ratio is None or self.ratio_lower is None or self.ratio_upper is None:
+            return ""
+        return f"{self.ratio:.3g} ({self.ratio_lower:.3g}–{self.ratio_upper:.3g})"
 
     @property
     def distance(self) -> float:
@@ -60,40 +74,72 @@ def names_of(posterior: Fitted) -> tuple[str, ...]:
 
 
 def columns_of(posterior: Fitted, level: float) -> dict[str, Array]:
-    """Mean, sd, the ends of the interval, effective draws and R-hat."""
+    """Mean, sd, the ends of the interval, ratios where the family has them, standard errors of the two moments,
+    effective draws and R-hat.
+    """
     if posterior.parameters is not None:
-        stated: dict[str, Array] = posterior.parameters.columns(level)
-        return {name: column for name, column in stated.items() if not name.startswith("mcse")}
+        return posterior.parameters.columns(level)
     low, high = end_names(level)
     ends = posterior.quantile(level_ends(level))
-    moments = {"mean": posterior.mean, "sd": posterior.sd, low: ends[0], high: ends[1]}
-    return {**moments, "ess": posterior.ess, "r_hat": posterior.r_hat}
+    columns = {"mean": posterior.mean, "sd": posterior.sd, low: ends[0], high: ends[1]}
+    if name := ratio_name(posterior):
+        places, ratios = ratio_places(posterior), np.full((3, len(posterior.mean)), np.nan)
+        ratios[:, places] = _powers(posterior, places, level)
+        columns |= dict(zip((name, f"ratio {low}", f"ratio {high}"), ratios, strict=True))
+    mean_error, sd_error = posterior.errors
+    return columns | {"mcse_mean": mean_error, "mcse_sd": sd_error, "ess": posterior.ess, "r_hat": posterior.r_hat}
 
 
-def summary_of(posterior: Fitted, level: float) -> Summary:
-    """The same with the standard errors, and with what there is to know besides."""
-    if posterior.parameters is not None:
-        columns = posterior.parameters.columns(level)
-    else:
-        columns = columns_of(posterior, level)
-        last = {name: columns.pop(name) for name in ("ess", "r_hat")}
-        mean, sd = posterior.errors
-        columns |= {"mcse_mean": mean, "mcse_sd": sd, **last}
-    return Summary(names_of(posterior), columns, title(posterior), notes(posterior))
+def table_of(posterior: Fitted, level: float, mcse: bool = False) -> Summary:
+    """The same as a table; mcse: with the standard errors. Numbers of a model of one's own come before arrays, and
+    short arrays before long ones.
+    """
+    names, columns = names_of(posterior), columns_of(posterior, level)
+    if posterior.units is None:
+        counts = Counter(array_name(name) for name in names)
+        order = sorted(range(len(names)), key=lambda j: counts[array_name(names[j])])
+        names, columns = tuple(names[j] for j in order), {word: v[order] for word, v in columns.items()}
+    if not mcse:
+        columns = {word: v for word, v in columns.items() if not word.startswith("mcse")}
+    return Summary(names, columns)
+
+
+def summary_of(posterior: Fitted, level: float, mcse: bool = False) -> Summary:
+    """The table, with what there is to know besides."""
+    return replace(table_of(posterior, level, mcse), title=title(posterior), notes=notes(posterior))
+
+
+def ratio_name(posterior: Fitted) -> str:
+    """What e to the power of a coefficient is, such as "odds ratio"; "" where that has no name."""
+    loss = loss_of(posterior)
+    return "" if loss is None or posterior.parameters is not None else loss.ratio
+
+
+def ratio_places(posterior: Fitted) -> list[int]:
+    """The coordinates that have ratios: coefficients but the intercepts."""
+    loss = loss_of(posterior)
+    assert loss is not None
+    end = len(posterior.mean) - posterior.group_scales - loss.shared
+    return [j for j, name in enumerate(posterior.labels[:end]) if name.rpartition(": ")[2] != "Intercept"]
+
+
+def _powers(posterior: Fitted, places: list[int], level: float) -> Array:
+    """The median and interval of e to the power of some coefficients, which are e to the power of their quantiles."""
+    with np.errstate(over="ignore"):
+        powers: Array = np.exp(posterior.quantile([0.5, *level_ends(level)])[:, places])
+    return powers
 
 
 def ratios_of(posterior: Fitted, level: float) -> Summary:
     """e to the power of the coefficients but the intercepts, as their quantiles: e^q is the quantile of e^x."""
-    loss, design = None if posterior.model is None else posterior.model.loss, posterior.design
-    if loss is None or not loss.ratio:
+    loss, design, name = loss_of(posterior), posterior.design, ratio_name(posterior)
+    if loss is None or not name:
         family = (repr(posterior.family) if posterior.family else "'this target'") + _linked(loss)
         raise requirement("the posterior", "of a family with a logit or log link, to have ratios", family)
-    end = len(posterior.mean) - posterior.group_scales - loss.shared
-    places = [j for j, name in enumerate(posterior.labels[:end]) if name.rpartition(": ")[2] != "Intercept"]
-    low, high = end_names(level)
-    middle, lower, upper = np.exp(posterior.quantile([0.5, *level_ends(level)])[:, places])
-    columns = {loss.ratio: middle, low: lower, high: upper}
+    places, (low, high) = ratio_places(posterior), end_names(level)
+    columns = dict(zip((name, low, high), _powers(posterior, places, level), strict=True))
     if loss.proportional_hazards:
+        end = len(posterior.mean) - posterior.group_scales - loss.shared
         columns |= _hazard_ratios(posterior, places, end, level)
     of = f" of {'a higher ' if loss.ordered else ''}{design.response}" if design is not None else ""
     if loss.blocks > 1 and design is not None and design.classes:
@@ -102,8 +148,8 @@ def ratios_of(posterior: Fitted, level: float) -> Summary:
     return Summary(
         tuple(posterior.labels[j] for j in places),
         columns,
-        f"{loss.ratio.capitalize()}{of}, for one more of each column: the median and interval of e^coefficient.",
-        tuple(notes),
+        f"{name.capitalize()}{of}, for one more of each column: the median and interval of e^coefficient.",
+        (*notes, *unit_notes(posterior, level)),
     )
 
 
@@ -137,6 +183,37 @@ def _counted(count: int, noun: str) -> str:
 def _linked(loss: Loss | None) -> str:
     """The link, where it is not the family's usual one."""
     return f" with the {loss.link} link" if loss is not None and loss.link else ""
+
+
+def unit_notes(posterior: Fitted, level: float = 0.9) -> tuple[str, ...]:
+    """What a standard deviation of a column does, where one more of it does too little or too much to be read."""
+    units, design, ratio = posterior.units, posterior.design, ratio_name(posterior)
+    if units is None:
+        return ()
+    plain = {row.rpartition(": ")[2] for row in posterior.names} if design is None else design.plain_columns
+    width, first, sentences = len(units.centre) + int(units.intercept), int(units.intercept), list[str]()
+    middle, low, high = posterior.quantile([0.5, *level_ends(level)])
+    for j, name in enumerate(posterior.names[: units.blocks * width]):
+        if j % width < first or name.rpartition(": ")[2] not in plain:
+            continue
+        step = float(units.scale[j % width - first])
+        ends = sorted(map(abs, (low[j], high[j])))
+        if (ends[1] < _SMALL and step > 1) or (ratio and ends[0] > _LARGE and step < 1):
+            values = np.array([middle[j], low[j], high[j]]) * step
+            words = [f"{value:.3g}" for value in (np.exp(values) if ratio else values)]
+            sentences.append(f"{name} ({step:.3g}) {words[0]} ({words[1]} to {words[2]})")
+    if not sentences:
+        return ()
+    what = f"the {ratio} is" if ratio else "the linear predictor changes by"
+    return (f"Units: for one standard deviation more {what}: of {'; of '.join(sentences[:_UNITS])}.",)
+
+
+def loss_of(posterior: Fitted) -> Loss | None:
+    """With its own link, where the model is there."""
+    if posterior.model is not None:
+        loss: Loss = posterior.model.loss
+        return loss
+    return FAMILIES[posterior.family]() if posterior.family in FAMILIES else None
 
 
 def _baselines(posterior: Fitted) -> str:
@@ -187,6 +264,9 @@ def notes(posterior: Fitted) -> tuple[str, ...]:
         sentences += [f"Labels: {note}." for note in posterior.design.notes]
     if posterior.design is not None and posterior.model is not None and posterior.model.loss.reading:
         sentences.append(posterior.model.loss.reading)
+    if name := ratio_name(posterior):
+        sentences.append(f"{name.capitalize()}: the median and interval of e to the power of the coefficient.")
+    sentences += unit_notes(posterior)
     sentences += [
         f"Draws: {draws_sentence(posterior)}",
         f"Verdict: {verdict_sentence(posterior)} {_APART}",
@@ -375,13 +455,14 @@ def html(posterior: Fitted) -> str:
         f"Verdict: {verdict_sentence(posterior)}",
         *tail_notes(posterior),
         *model_notes(posterior),
+        *unit_notes(posterior),
         *smooth_notes(posterior),
         *scale_notes(posterior),
         *_shrinkage(posterior),
         *_imputations(posterior),
         *(f"Clash: {clash}" for clash in posterior.clashes),
     )
-    return Summary(names_of(posterior), columns_of(posterior, 0.9), title(posterior), notes)._repr_html_()
+    return replace(table_of(posterior, 0.9), title=title(posterior), notes=notes)._repr_html_()
 
 
 def _listed(posterior: Fitted, some: Indices) -> str:
@@ -398,15 +479,21 @@ def coefficients(posterior: Fitted, level: float = 0.9) -> tuple[Coefficient, ..
     if posterior.prior is not None:
         share[: len(posterior.prior.share)] = posterior.prior.share
     columns = (mean, sd, lower, upper, laplace.mean, laplace.sd, posterior.ess, posterior.r_hat, positive, share)
-    rows = np.stack(columns, axis=1).tolist()
-    return tuple(Coefficient(name, *row) for name, row in zip(posterior.labels, rows, strict=True))
+    rows = [
+        Coefficient(name, *row) for name, row in zip(posterior.labels, np.stack(columns, axis=1).tolist(), strict=True)
+    ]
+    if ratio_name(posterior):
+        places = ratio_places(posterior)
+        for j, (ratio, lower, upper) in zip(places, _powers(posterior, places, level).T.tolist(), strict=True):
+            rows[j] = rows[j]._replace(ratio=ratio, ratio_lower=lower, ratio_upper=upper)
+    return tuple(rows)
 
 
 def coefficients_csv(rows: tuple[Coefficient, ...]) -> str:
     """A line for each, under the names of the fields; a text that a spreadsheet would run is kept a text.
 
     >>> coefficients_csv(()).strip()
-    'name,mean,sd,lower,upper,mode,laplace_sd,ess,r_hat,positive,prior_share'
+    'name,mean,sd,lower,upper,mode,laplace_sd,ess,r_hat,positive,prior_share,ratio,ratio_lower,ratio_upper'
     """
     return csv_text(Coefficient._fields, rows, 10)
 

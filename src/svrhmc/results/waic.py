@@ -18,8 +18,8 @@ import numpy as np
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import missing, whole
 from svrhmc.core.summaries import Summary
-from svrhmc.results.loo import PointwiseDensity, rows_in_memory
-from svrhmc.results.predict import log_likelihoods
+from svrhmc.results.loo import PointwiseDensity, require_at_hand
+from svrhmc.results.predict import pointwise_log_likelihoods
 
 _LARGE = 0.4  # pᵢ, from which on the expansion fails
 
@@ -76,11 +76,12 @@ def waic_of(posterior: Any, draws: int | None) -> Waic:
     """That of a `Posterior`."""
     total = posterior.trace.draws.shape[0] * posterior.trace.draws.shape[1]
     most = total if draws is None else whole("draws", draws, 20)
-    x = posterior.inner(most)
+    require_at_hand(posterior)
+    count, blocks = pointwise_log_likelihoods(posterior, most)
     terms, penalties = [], []
-    for _, log_likelihood in log_likelihoods(rows_in_memory(posterior), x):
+    for _, log_likelihood in blocks:
         largest = log_likelihood.max(axis=0)
         p = log_likelihood.var(axis=0, ddof=1)
         terms.append(np.log(np.exp(log_likelihood - largest).mean(axis=0)) + largest - p)
         penalties.append(p)
-    return Waic(np.concatenate(terms), np.concatenate(penalties), len(x))
+    return Waic(np.concatenate(terms), np.concatenate(penalties), count)

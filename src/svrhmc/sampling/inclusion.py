@@ -14,20 +14,22 @@ class Shrinkage:
     factors: the posterior mean of each one's shrinkage factor κ, from 1 (drawn to 0) to 0 (left alone).
     scales: draws (chain, draw, 3) of τ, of the slab's c, both for standardised columns, and of m_eff = Σ(1 − κ), the
         effective number of coefficients that are not 0.
+    names: what each number of `scales` is, the last of them "effective".
     """
 
     columns: Indices
     factors: Array
     scales: Array
+    names: tuple[str, ...] = ("scale", "slab", "effective")
 
     def require_sound(self) -> None:
         """Refuse arrays of other shapes; used when a file is read."""
-        if self.factors.shape != self.columns.shape or self.scales.ndim != 3 or self.scales.shape[2] != 3:
-            raise requirement("shrinkage", "a factor for each column, and draws of three numbers", "others")
+        if self.factors.shape != self.columns.shape or self.scales.shape[2:] != (len(self.names),):
+            raise requirement("shrinkage", "a factor for each column, and draws of each scale", "others")
         require_finite("shrinkage", self.factors)
         require_finite("shrinkage", self.scales)
 
     @property
     def effective(self) -> Array:
         """Draws (chain, draw) of m_eff."""
-        return self.scales[..., 2]
+        return self.scales[..., -1]

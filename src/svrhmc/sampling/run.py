@@ -29,6 +29,7 @@ from svrhmc.sampling.coordinates import Units
 from svrhmc.sampling.correction import Corrected, Location
 from svrhmc.sampling.drawing import LEAST
 from svrhmc.sampling.groups import GroupSearch
+from svrhmc.sampling.learnt import LearntScaleSearch
 from svrhmc.sampling.parameters import stated_parameters
 from svrhmc.sampling.search import Search
 from svrhmc.sampling.shrinkage import ShrinkageSearch
@@ -37,7 +38,12 @@ from svrhmc.whitening import is_whitened
 _KINDS = 3  # of numbers that are kept for each draw
 _MOST_COVARIANCE = 1000  # coordinates up to which an answer has the covariance that is known of it
 _GROWTH = 4  # of draws from a known law, with a budget
-_SEARCHES: dict[str, Any] = {"mode": Search, "groups": GroupSearch, "shrinkage": ShrinkageSearch}
+_SEARCHES: dict[str, Any] = {
+    "mode": Search,
+    "groups": GroupSearch,
+    "shrinkage": ShrinkageSearch,
+    "learnt scale": LearntScaleSearch,
+}
 _KNOWN = "the law of the posterior is known, and its moments are those of its formula"
 
 

@@ -7,6 +7,8 @@ number of coefficients, the verdict is "local".
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from svrhmc.checkpoint import Journal
@@ -15,8 +17,10 @@ from svrhmc.core.deadline import Budget, BudgetSpent
 from svrhmc.core.errors import requirement
 from svrhmc.core.progress import stage
 from svrhmc.core.randomness import Purpose, Stream
+from svrhmc.density.base import FiniteSum
 from svrhmc.density.shrunk import ShrunkModel
 from svrhmc.diagnostics import spread
+from svrhmc.exact.base import Runnable
 from svrhmc.exact.gibbs import HorseshoeGibbs, generator, start
 from svrhmc.sampling.answer import Answer, Cost, Request
 from svrhmc.sampling.certificate import Bias, Certificate, unmeasured
@@ -59,19 +63,28 @@ class ReportedCoefficients:
 class ShrinkageSearch:
     """From a request to an answer, for a `ShrunkModel`."""
 
+    why, invariant, starts = _WHY, _INVARIANT, "starts whose scales were drawn from their prior"
+    model: Any  # a `ShrunkModel`, or another whose coefficients share a prior
+    reported: Any
+
     @staticmethod
-    def width(target: ShrunkModel, draws: int) -> int:
+    def width(target: FiniteSum, draws: int) -> int:
         """How many numbers are kept of each draw."""
         return int(target.dim)
 
     def __init__(self, request: Request, journal: Journal, budget: Budget) -> None:
         self.request, self.journal, self.budget = request, journal, budget
         assert isinstance(request.target, ShrunkModel)
-        self.model: ShrunkModel = request.target
+        self.model = request.target
         given = request.method
         if not (given in (None, HorseshoeGibbs.method) or isinstance(given, HorseshoeGibbs)):
             raise requirement("method", f"None or {HorseshoeGibbs.method!r} under a Horseshoe", repr(given))
         self.reported = ReportedCoefficients(self.model, request.units)
+
+    @property
+    def one_mode(self) -> str | None:
+        """Why there is one mode, where that is known."""
+        return None
 
     def run(self) -> tuple[Answer, Cost]:
         """Until there are as many effective draws as were asked for, or a budget ends."""
@@ -106,7 +119,7 @@ class ShrinkageSearch:
         """Of how many draws one is kept with its local scales: 1 unless they would take more than 1 GB."""
         return max(1, round(self.request.draws / _EXPECTED * self.model.dim / _MOST_STATES))
 
-    def _answer(self, sampler: HorseshoeGibbs, drawing: Drawing, drawn: Drawn) -> Answer:
+    def _answer(self, sampler: Runnable, drawing: Drawing, drawn: Drawn) -> Answer:
         request, own, chains, x = self.request, slice(0, self.model.reported_dim), len(self.request.chains), drawn.x
         with stage("checking the scales", request.progress):
             r_hat = agreement(x)
@@ -130,7 +143,7 @@ class ShrinkageSearch:
         )
         return Answer(
             mean=mean, sd=sd, raw=Location(mean, sd), corrected=errors, laplace=Location(mean, sd), trace=trace,
-            method=sampler.method, sampler=sampler, why=_WHY, certificate=self._judged(doubt, errors),
+            method=sampler.method, sampler=sampler, why=self.why, certificate=self._judged(doubt, errors),
             ess=drawn.effective[own], r_hat=r_hat[own], complete=drawn.complete, parameters=None,
             shrinkage=self._shrinkage(drawn.z, x),
         )  # fmt: skip
@@ -140,8 +153,8 @@ class ShrinkageSearch:
         bias = Bias(zero, errors.mean_error / errors.sd, zero, errors.sd_error / errors.sd)
         if doubt:
             return unmeasured(self.request.tolerance, bias, doubt)
-        certificate = Certificate("exact", self.request.tolerance, bias, None, "exact", _INVARIANT)
-        return certificate.knowing(None, 1, "starts whose scales were drawn from their prior")
+        certificate = Certificate("exact", self.request.tolerance, bias, None, "exact", self.invariant)
+        return certificate.knowing(self.one_mode, 1, self.starts)
 
     def _shrinkage(self, states: Array, x: Array) -> Shrinkage:
         flat = states.reshape(-1, states.shape[-1])

@@ -26,7 +26,7 @@ from svrhmc.reporting import Coefficient, coefficients
 from svrhmc.results.loo import Loo
 from svrhmc.results.posterior import Posterior
 from svrhmc.results.report import misfit, scale, verdict
-from svrhmc.results.summary import entangled, number, scale_notes
+from svrhmc.results.summary import entangled, number, ratio_name, scale_notes, unit_notes
 from svrhmc.shell import outputs
 from svrhmc.shell.arguments import DEFAULTS, FitArguments, formula_of, require_columns
 from svrhmc.shell.errors import interrupted, say, show
@@ -36,6 +36,7 @@ from svrhmc.tables.files import Read, read
 
 _QUICK = 1 << 26  # rows times draws up to which a cross-validation takes seconds
 _SHOWN = 60  # coefficients of the table on the screen
+_NAME = 24  # signs of a name that a table has room for
 _EXAMPLE = "titanic.csv"
 _SOURCE = (
     "who was saved from the Titanic: the British Board of Trade's inquiry, 1912, as counted by R. J. M. Dawson, "
@@ -278,7 +279,7 @@ def _show(
         show(f"Note: {note}.")
     show(f"\nWhat one more of a column adds to {scale(posterior)}:")
     edge = len(rows) - posterior.group_scales
-    _show_table(rows[:edge])
+    _show_table(rows[:edge], ratio_name(posterior))
     if posterior.group_effects is not None:
         show(f"How effects vary by group, {posterior.group_effects.in_words()}:")
         _show_table(rows[edge:])
@@ -286,20 +287,28 @@ def _show(
         show(f"Compared with {', '.join(design.baselines)}.")
     compiled = posterior.compile_seconds
     once = f", {compiled:.1f} s preparing compiled code (slow only the first time)" if compiled > 1 else ""
-    for line in (*scale_notes(posterior), entangled(posterior), verdict(posterior), misfit(posterior)):
+    for line in (
+        *unit_notes(posterior),
+        *scale_notes(posterior),
+        entangled(posterior),
+        verdict(posterior),
+        misfit(posterior),
+    ):
         if line:
             show(line)
     show(f"{seconds:.1f} s in all: {posterior.seconds:.1f} s sampling{once}.")
 
 
-def _show_table(rows: tuple[Coefficient, ...]) -> None:
+def _show_table(rows: tuple[Coefficient, ...], ratio: str = "") -> None:
+    """With ratios where there are some, for which sds make room."""
     table = Table(box=SIMPLE_HEAD, padding=(0, 2, 0, 0), pad_edge=False)
-    table.add_column("")
-    for name in ("mean", "sd", "5%", "95%", "P(> 0)"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("", min_width=min(_NAME, max(len(row.name) for row in rows[:_SHOWN])))
+    heads = ("mean", "5%", "95%", f"{ratio} (90%)", "P(> 0)") if ratio else ("mean", "sd", "5%", "95%", "P(> 0)")
+    for head in heads:
+        table.add_column(head, justify="right", no_wrap=True)
     for row in rows[:_SHOWN]:
-        cells = (*(number(value) for value in (row.mean, row.sd, row.lower, row.upper)), f"{row.positive:.3f}")
-        table.add_row(escape(row.name), *cells)
+        numbers = [number(value) for value in ((row.mean, row.lower, row.upper) if ratio else row[1:5])]
+        table.add_row(escape(row.name), *numbers, *([row.ratio_in_words()] if ratio else []), f"{row.positive:.3f}")
     Console().print(table)
     if len(rows) > _SHOWN:
         show(f"… and {len(rows) - _SHOWN} more, in {outputs.TABLE}.")
@@ -333,6 +342,7 @@ def _as_json(
         "method": posterior.method,
         "seconds": round(seconds, 3),
         "compile_seconds": round(posterior.compile_seconds, 3),
+        "ratio": ratio_name(posterior),
         "coefficients": [row._asdict() for row in rows],
         "files": files,
         "notes": notes,

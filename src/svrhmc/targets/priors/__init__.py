@@ -1,6 +1,6 @@
 """Priors, for `svrhmc.targets.glm`: those of `svrhmc.priors`."""
 
-from svrhmc.priors.shrinkage import Horseshoe
+from svrhmc.priors.shrinkage import Horseshoe, LearntScale
 from svrhmc.priors.terms import (
     HALF_POWER,
     HALF_STUDENT,
@@ -40,6 +40,7 @@ __all__ = [
     "Heavy",
     "Horseshoe",
     "Laplace",
+    "LearntScale",
     "Normal",
     "PositivePrior",
     "Prior",
