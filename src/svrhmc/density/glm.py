@@ -145,9 +145,9 @@ def glm(
         target.names = (*(f"x[{j}]" for j in range(settled.terms.inner)), *settled.terms.names)
     target.classes = classes
     if shrinkage is not None:
-        prior_together, columns = shrinkage
+        prior_together, places = shrinkage
         of_prior: Any = LearntScaleModel if isinstance(prior_together, LearntScale) else ShrunkModel
-        shrunk = of_prior(target, prior_together, columns)
+        shrunk = of_prior(target, prior_together, places)
         shrunk.classes = classes
         return shrunk
     target.determined = require_proper(target)

@@ -117,7 +117,7 @@ class ShrinkageSearch:
     @property
     def _every(self) -> int:
         """Of how many draws one is kept with its local scales: 1 unless they would take more than 1 GB."""
-        return max(1, round(self.request.draws / _EXPECTED * self.model.dim / _MOST_STATES))
+        return max(1, round(self.request.draws / _EXPECTED * int(self.model.dim) / _MOST_STATES))
 
     def _answer(self, sampler: Runnable, drawing: Drawing, drawn: Drawn) -> Answer:
         request, own, chains, x = self.request, slice(0, self.model.reported_dim), len(self.request.chains), drawn.x
