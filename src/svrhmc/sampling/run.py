@@ -37,11 +37,7 @@ from svrhmc.whitening import is_whitened
 _KINDS = 3  # of numbers that are kept for each draw
 _MOST_COVARIANCE = 1000  # coordinates up to which an answer has the covariance that is known of it
 _GROWTH = 4  # of draws from a known law, with a budget
-_SEARCHES: dict[str, type[Search | GroupSearch | ShrinkageSearch]] = {
-    "mode": Search,
-    "groups": GroupSearch,
-    "shrinkage": ShrinkageSearch,
-}
+_SEARCHES: dict[str, Any] = {"mode": Search, "groups": GroupSearch, "shrinkage": ShrinkageSearch}
 _KNOWN = "the law of the posterior is known, and its moments are those of its formula"
 
 
