@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from typing import TypeVar, cast
 
 import numpy as np
 
@@ -192,10 +192,11 @@ class Budget:
         self._began = self._clock() - record.value(name, _restored)[1] - self.compiling
 
 
-def _restored(name: str, spent: dict[str, Any]) -> tuple[float, float, dict[str, float]]:
+def _restored(name: str, spent: Mapping[str, object]) -> tuple[float, float, dict[str, float]]:
     """Evaluations, seconds, and the seconds of each stage."""
     evaluations, seconds = (nonnegative(f"{key} of the {name}", spent[key]) for key in ("evaluations", "seconds"))
-    return evaluations, seconds, {str(stage): finite(f"the time of {stage}", s) for stage, s in spent["steps"].items()}
+    steps = cast(dict[str, float], spent["steps"])
+    return evaluations, seconds, {stage: finite(f"the time of {stage}", s) for stage, s in steps.items()}
 
 
 _NONE = Budget(1)  # where no budget binds a call

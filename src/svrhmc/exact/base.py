@@ -218,7 +218,7 @@ def _require_density(density: Density) -> None:
     z = np.zeros((2, whole("dim", density.dim, 1)))
     whole("n", density.n, 1)
     with np.errstate(all="ignore"):
-        energies: Any = density.energies(z)
+        energies: object = density.energies(z)
     shapes = [np.shape(part) for part in energies] if isinstance(energies, tuple | list) else [type(energies).__name__]
     if shapes != [z.shape[:1], z.shape]:
         allowed = f"f and ∇f of shapes {z.shape[:1]} and {z.shape} for {len(z)} states"

@@ -6,19 +6,20 @@ import hashlib
 import io
 import os
 import zipfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from svrhmc.core.arrays import Reals
 from svrhmc.core.errors import DataError, MissingDataError, requirement
 from svrhmc.core.storage import write_bytes
 from svrhmc.paper.datasets import DATASETS, Dataset, Edition, Source, Table
 from svrhmc.paper.download import ArchiveError, cache_folder, cached_download, fetch, file_name, unpack
 from svrhmc.paper.settings import Result
+from svrhmc.rows.csr import CsrMatrix, Matrix
 
 _SUFFIXES = ("", ".xz", ".gz", ".bz2")
 
@@ -193,13 +194,14 @@ def _read_cache(path: Path | None) -> Table | None:
         return None
 
 
-def _rows(arrays: Any, name: str) -> Any:
+def _rows(arrays: Mapping[str, Reals], name: str) -> Matrix:
     """Dense, or CSR from its parts."""
     if name in arrays:
         return arrays[name]
     from scipy.sparse import csr_matrix
 
-    return csr_matrix(tuple(arrays[f"{name}_{part}"] for part in _CSR), tuple(arrays[f"{name}_shape"]))
+    rows: CsrMatrix = csr_matrix(tuple(arrays[f"{name}_{part}"] for part in _CSR), tuple(arrays[f"{name}_shape"]))
+    return rows
 
 
 _CSR = ("data", "indices", "indptr")

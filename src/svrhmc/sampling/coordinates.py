@@ -16,16 +16,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from svrhmc.checkpoint import Journal
-from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.arrays import Array, Indices, Reals
 from svrhmc.core.deadline import Budget
 from svrhmc.core.errors import optional, requirement, text
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.density.base import FiniteSum
+from svrhmc.density.generalised import GeneralisedLinear
+from svrhmc.models.model import Model
+from svrhmc.rows.csr import CsrMatrix, Matrix
 from svrhmc.rows.forms import functions_of, rows_of
 from svrhmc.sampling import costs
 from svrhmc.sampling.correction import Location
@@ -157,7 +160,7 @@ class Units:
             x[..., self._intercepts] -= self.response
         return self._map(x, self.scale, self.centre)
 
-    def rows(self, X: Any) -> Any:
+    def rows(self, X: Matrix) -> Matrix:
         """Rows of the columns as they came, in the variables of the model: standardised, those of each predictor after
         a column of ones.
         """
@@ -168,7 +171,8 @@ class Units:
             scaled = csr_matrix(X @ diags(1 / self.scale))
             ones = csr_matrix(np.ones((scaled.shape[0], 1)))
             parts = [part for piece in pieces for part in ([ones] * piece.intercept + [scaled[:, piece.columns]])]
-            return csr_matrix(hstack(parts)) if len(parts) > 1 else scaled
+            standardised: CsrMatrix = csr_matrix(hstack(parts)) if len(parts) > 1 else scaled
+            return standardised
         X = np.asarray(X)
         width = sum(piece.slopes.stop - piece.place for piece in pieces)
         out = np.empty((len(X), width), X.dtype if X.dtype == np.float32 else np.float64)
@@ -182,7 +186,7 @@ class Units:
                 out[some, first:end] = (X[some, own] - self.centre[own]) / self.scale[own]
         return out
 
-    def rows_by_column(self, X: Any) -> Any:
+    def rows_by_column(self, X: Any) -> Reals:
         """The same as `rows` for a dense block, whose entries lie column by column."""
         first = int(self.intercept)
         out = np.empty((self._width, len(X)), X.dtype if X.dtype == np.float32 else np.float64)
@@ -305,22 +309,23 @@ def find_whitening(target: FiniteSum, seed: int, journal: Journal, budget: Budge
     return whitening_map
 
 
-def _whitening(target: Any, seed: int, budget: Budget) -> Whitening:
+def _whitening(target: FiniteSum, seed: int, budget: Budget) -> Whitening:
     form = target.form()
     if rows_of(form) is not None:
-        return _by_hessian(target, budget)
+        return _by_hessian(cast(GeneralisedLinear, target), budget)
     if functions_of(form) is not None:
-        return _of_bulk(target, _by_hessian(target, budget), budget)
+        model = cast(Model, target)
+        return _of_bulk(model, _by_hessian(model, budget), budget)
     return _by_differences(target, seed, budget)
 
 
-def _of_bulk(target: Any, at_mode: Whitening, budget: Budget) -> Whitening:
+def _of_bulk(target: Model, at_mode: Whitening, budget: Budget) -> Whitening:
     """Another map where most of a posterior with one mode lies elsewhere, and the budget allows to look."""
     alone = len(target.modes()) == 1 and not target.doubt
     return nearest(target, at_mode, budget, costs.of_pass(target)) if alone else at_mode
 
 
-def _by_hessian(target: Any, budget: Budget) -> Whitening:
+def _by_hessian(target: GeneralisedLinear | Model, budget: Budget) -> Whitening:
     budget.compile(target.warm)
     map_at_mode = whitening(target)
     if not target.tells_passes:

@@ -24,7 +24,7 @@ from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import DataError, requirement
 from svrhmc.families.labels import names_rows
 from svrhmc.priors.groups import INTERCEPT_COLUMN, MOST_COLUMNS, Group
-from svrhmc.tables.columns import CATEGORY, NUMBER, Column, Columns
+from svrhmc.tables.columns import CATEGORY, NUMBER, Column, Columns, Level
 from svrhmc.tables.formula import GroupTerm
 from svrhmc.tables.terms import Term, Transforms, from_text, require_finite, require_levels, shown, to_text
 
@@ -44,7 +44,7 @@ class GroupDesign:
 
     text: str
     factors: tuple[str, ...]
-    levels: tuple[tuple[Any, ...], ...]
+    levels: tuple[tuple[Level, ...], ...]
     combinations: Indices | None
     intercept: bool
     terms: tuple[Term, ...]
@@ -147,7 +147,7 @@ class GroupDesign:
             raise ValueError("a group of no or too many columns")
 
     @staticmethod
-    def _codes(name: str, column: Column, levels: tuple[Any, ...]) -> Indices:
+    def _codes(name: str, column: Column, levels: tuple[Level, ...]) -> Indices:
         texts = isinstance(levels[0], str)
         if texts != (column.kind == CATEGORY and all(isinstance(level, str) for level in column.levels)):
             kinds = ("texts", "numbers") if texts else ("numbers", "texts")
@@ -262,7 +262,7 @@ def to_numbers(groups: Sequence[GroupDesign]) -> Indices | None:
     return to_bytes(described)
 
 
-def to_bytes(content: Any) -> Indices:
+def to_bytes(content: object) -> Indices:
     """JSON, eight bytes to a number."""
     text = json.dumps(content, separators=(",", ":")).encode()
     return np.frombuffer(text + b" " * (-len(text) % _BYTES), "<i8").astype(np.int64)

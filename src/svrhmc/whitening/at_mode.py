@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -112,9 +113,9 @@ def whitening(target: GeneralisedLinear | Model, kind: str | None = None, rank: 
 
 def whitening_of(kind: str, arrays: dict[str, Any], said: dict[str, Any] | None = None) -> Whitening:
     """The map that `arrays`, `kind` and what else is said describe."""
-    kinds: dict[str, type[Any]] = {one.kind: one for one in (DenseWhitening, LowRankWhitening, SparseWhitening)}
-    whitening_map: Whitening = kinds[one_of("kind", kind, tuple(kinds))](**arrays, **(said or {}))
-    return whitening_map
+    classes: tuple[type[Whitening], ...] = DenseWhitening, LowRankWhitening, SparseWhitening
+    kinds: dict[str, Callable[..., Whitening]] = {one.kind: one for one in classes}
+    return kinds[one_of("kind", kind, tuple(kinds))](**arrays, **(said or {}))
 
 
 def whitening_in(record: Record, dim: int, beside: tuple[str, ...] = ()) -> Whitening:
