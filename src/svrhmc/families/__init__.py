@@ -28,12 +28,13 @@ from svrhmc.families.times import exponential as exponential
 from svrhmc.families.times import weibull as weibull
 from svrhmc.families.log_normal import log_normal as log_normal
 from svrhmc.families.times import log_logistic as log_logistic
-from svrhmc.families.times import censored as censored
+from svrhmc.families.bounds import bounded as bounded
+from svrhmc.families.bounds import censored as censored
 from svrhmc.families.inverse_gaussian import inverse_gaussian as inverse_gaussian
 from svrhmc.families.categorical import categorical as categorical
 from svrhmc.families.ordinal import ordinal as ordinal
 
-__all__ = ["FAMILIES", "censored", "family_of", *(family.__name__ for family in FAMILIES.values())]
+__all__ = ["FAMILIES", "bounded", "censored", "family_of", *(family.__name__ for family in FAMILIES.values())]
 
 _INSTEAD = {
     "zero-one|zero-and-one|zoib|one-inflated|ordbeta|ordered-beta": "fit whether y is 0 or 1 by 'bernoulli' (which of "

@@ -250,7 +250,8 @@ class Loss(ABC):
 
     def coded(self, y: npt.ArrayLike) -> Coded:
         """The loss for these labels, where it depends on them, and the labels in numbers, where they are not."""
-        return Coded(self, y)
+        within = self.with_bounds() if np.ndim(y) == 2 else None
+        return Coded(self, y) if within is None else within.coded(y)
 
     def remark(self, least: float) -> str:
         """What a user should know of labels that are taken, of which this is the least; "" where there is nothing."""
@@ -264,6 +265,18 @@ class Loss(ABC):
     def with_censoring(self) -> Loss | None:
         """The loss for labels that are times, −time where they are right-censored; None where there is none."""
         return None
+
+    def with_bounds(self) -> Loss | None:
+        """The loss for labels of which bounds are given (`bounds.py`); None where there is none."""
+        return None
+
+    def bounds(self, y: Array) -> Array | None:
+        """(lower, upper, lb, ub) of each label, on the scale on which users have it; None where labels have none."""
+        return None
+
+    def centre(self, y: Array) -> Array:
+        """One finite number for each label."""
+        return y
 
     def censored(self, y: Array) -> npt.NDArray[np.bool_] | None:
         """Which labels are right-censored times; None where none can be."""

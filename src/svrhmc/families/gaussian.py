@@ -19,6 +19,8 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.errors import positive
 from svrhmc.core.serialise import part
 from svrhmc.families.base import Family, Formulas, Loss, SharedFamily, family, mean_and_sd, spread_unsettled
+from svrhmc.families.bounds import Bounded
+from svrhmc.families.laws import NORMAL
 from svrhmc.families.primitives import Fields, Primitives, Value
 from svrhmc.families.recession import Faces, sides
 
@@ -266,6 +268,9 @@ class GaussianLoss(LocationScale):
         """Then it is the squared loss."""
         return SquaredLoss(noise_variance)
 
+    def with_bounds(self) -> Loss:
+        return BoundedGaussianLoss()
+
     def constant(self, y: Array, trials: Array | None = None) -> Array:
         """½ log 2π."""
         return np.full(np.shape(y), 0.5 * math.log(2 * math.pi))
@@ -290,3 +295,12 @@ class GaussianLoss(LocationScale):
 
         p = np.asarray(ndtr(self.residual(t, y)), np.float64)
         return p, p
+
+
+@part
+@dataclass(frozen=True)
+class BoundedGaussianLoss(Bounded, GaussianLoss):
+    """The same within bounds: a tobit model, or a truncated regression."""
+
+    law = NORMAL
+    without_bounds = GaussianLoss()

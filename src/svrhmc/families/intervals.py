@@ -31,6 +31,15 @@ probit     F = Φ. As Φ(a) − Φ(b) = Φ(−b) − Φ(−a), let a + b ≤ 0; 
                ℓ = −log Φ(a) − log(1 − q),     1/J = λ(a)/(1 − q),
                p = λ(a)(e(a) − q(e(b) + d))/(1 − q)²,     r = e^{−k}λ(a)(d − e(a) + qe(b))/(1 − q)².
 
+Student's  F of ν degrees of freedom, over NumPy alone, and not log-concave: p and r may be negative. With h = −log f and
+           E the mean over the law between both ends,
+
+               ∂ℓ/∂a = −f(a)/P,     ∂ℓ/∂b = f(b)/P,     ∂ℓ/∂a + ∂ℓ/∂b = E h′,
+               p = f(a) E[h′(a) − h′]/P,     r = f(b) E[h′ − h′(b)]/P,     w = f(a)f(b)/P².
+
+           Where log f changes by less than 1 between ends that are close beside √(ν + z²), E is a sum over twelve
+           points; elsewhere E h′ = (f(b) − f(a))/P, and P is a difference of tails, of which one is much the smaller.
+
 Where d ≤ 0 there is no interval: ℓ = ∞, and slopes and curvatures are finite, those of ends that know nothing of each
 other (logit, cloglog: g = 0 and G = A) or of one end (probit).
 """
@@ -43,6 +52,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from svrhmc.core.arrays import Array
 from svrhmc.families.primitives import Primitives, Value
 
 _LOG2, _HALF_LOG = math.log(2.0), 0.5 * math.log(2 * math.pi)
@@ -207,5 +217,78 @@ def probit(op: Primitives) -> Interval:
         between = fade * where(near, scale / maximum(d, _LEAST), scale) ** 2
         turn = a + b > 0.0
         return where(turn, by_lower, by_upper), where(turn, by_upper, by_lower), between
+
+    return Interval(value, slopes, curvatures)
+
+
+_dense_points, _dense_weights = np.polynomial.legendre.leggauss(12)
+
+
+def student(df: float) -> Interval:
+    """Of Student's law with ν degrees of freedom, over NumPy."""
+    constant = math.lgamma((df + 1) / 2) - math.lgamma(df / 2) - 0.5 * math.log(df * math.pi)
+
+    def log_density(z: Array) -> Array:
+        return np.asarray(constant - 0.5 * (df + 1) * np.log1p(z * z / df), np.float64)
+
+    def rate(z: Array) -> Array:
+        """h′(z), which is 0 at both infinities."""
+        far = np.abs(z) > 1e150
+        safe = np.where(far, 1.0, z)
+        return np.where(far, 0.0, (df + 1) * safe / (df + safe * safe))
+
+    def change(z: Array, other: Array, apart: Array) -> Array:
+        """h′(z) − h′(other) of z − other = apart, which is given with all its digits."""
+        return (df + 1) * apart * (df - z * other) / ((df + z * z) * (df + other * other))
+
+    def tail(z: Array) -> Array:
+        """P(ε > z) of z ≥ 0."""
+        from scipy.special import betainc
+
+        root = np.sqrt(df + np.minimum(z, 1e150) ** 2)
+        share, rest = np.sqrt(df) / root, np.minimum(z, 1e150) / root  # share² and rest² are 1 together
+        near = rest < 0.5
+        upper = np.where(near, 0.5 - 0.5 * betainc(0.5, df / 2, rest**2), 0.5 * betainc(df / 2, 0.5, share**2))
+        return np.asarray(upper, np.float64)
+
+    def ends(a: Value, b: Value, d: Value) -> tuple[Array, Array, Array, Array, Array, Array, Array]:
+        """The ends with a + b ≤ 0, whether they are turned, log P, E h′, E[h′(a) − h′] and E[h′ − h′(b)]."""
+        a, b, d = (np.asarray(v, np.float64) for v in (a, b, d))
+        turn = a + b > 0
+        a, b = np.where(turn, -b, a), np.where(turn, -a, b)
+        least = np.where((a > 0) & (b < 0), 0.0, np.minimum(np.abs(a), np.abs(b)))
+        near = (d <= np.minimum(1.0, 0.5 * np.sqrt(df + least**2))) & (d * np.abs(rate(least)) <= 1.0)
+        top, width = np.where(near, a, 0.0), np.where(near, d, 1.0)
+        from_top, from_bottom = (width[..., None] * (0.5 + sign * 0.5 * _dense_points) for sign in (1, -1))
+        z = top[..., None] - from_top
+        mass = 0.5 * _dense_weights * np.exp(log_density(z) - log_density(top)[..., None])
+        whole = mass.sum(axis=-1)
+        share = mass / whole[..., None]
+        bottom = top - width
+        sums = (
+            np.log(width * whole) + log_density(top), (share * rate(z)).sum(axis=-1),
+            (share * change(top[..., None], z, from_top)).sum(axis=-1),
+            (share * change(z, bottom[..., None], from_bottom)).sum(axis=-1),
+        )  # fmt: skip
+        with np.errstate(divide="ignore", invalid="ignore"):
+            inside = np.where(a > 0, 1.0 - tail(np.abs(a)), tail(np.abs(a))) - tail(np.abs(b))
+            log_p = np.log(np.where(near, 1.0, inside))
+            mean = np.exp(log_density(b) - log_p) - np.exp(log_density(a) - log_p)
+        far = log_p, mean, rate(a) - mean, mean - rate(b)
+        return a, b, turn, *(np.where(near, one, other) for one, other in zip(sums, far, strict=True))
+
+    def value(a: Value, b: Value, d: Value) -> Value:
+        return np.where(d > 0, -ends(a, b, d)[3], math.inf)
+
+    def slopes(a: Value, b: Value, d: Value) -> Value:
+        upper, lower, turn, log_p, mean, _, _ = ends(a, b, d)
+        by_upper, by_lower = -np.exp(log_density(upper) - log_p), np.exp(log_density(lower) - log_p)
+        return np.where(turn, mean, -mean), np.where(turn, -by_lower, by_upper), np.where(turn, -by_upper, by_lower)
+
+    def curvatures(a: Value, b: Value, d: Value) -> Value:
+        upper, lower, turn, log_p, _, above, below = ends(a, b, d)
+        at_upper, at_lower = np.exp(log_density(upper) - log_p), np.exp(log_density(lower) - log_p)
+        p, r = at_upper * above, at_lower * below
+        return np.where(turn, r, p), np.where(turn, p, r), at_upper * at_lower
 
     return Interval(value, slopes, curvatures)

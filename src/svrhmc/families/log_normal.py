@@ -11,7 +11,6 @@ no law is known, and priors are those of times. Where every label is an event it
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -23,9 +22,11 @@ from svrhmc.core.errors import truth
 from svrhmc.core.serialise import part
 from svrhmc.families.base import Coded, Formulas, Loss, family
 from svrhmc.families.gaussian import GaussianLoss
+from svrhmc.families.bounds import Bounded
 from svrhmc.families.labels import logarithms
-from svrhmc.families.primitives import Primitives, Value
-from svrhmc.families.times import Law, ScaledTimes, accelerated
+from svrhmc.families.laws import NORMAL, accelerated
+from svrhmc.families.primitives import Primitives
+from svrhmc.families.times import ScaledTimes
 
 
 @family
@@ -68,6 +69,9 @@ class LogNormalLoss(GaussianLoss):
     def with_censoring(self) -> Loss:
         return CensoredLogNormalLoss()
 
+    def with_bounds(self) -> Loss:
+        return BoundedLogNormalLoss()
+
     def labels(self, y: npt.ArrayLike, n: int) -> Array:
         """Logarithms of positive numbers."""
         return logarithms(y, n, self.name)
@@ -97,32 +101,6 @@ class LogNormalLoss(GaussianLoss):
         return CensoredLogNormalLoss().survival(t, time)
 
 
-def _normal_parts(op: Primitives) -> tuple[Value, Value, Value]:
-    """λ = φ(z)/Φ(−z): g′ = λ and g″ = λ(λ − z) of a censored time."""
-    mills, minus_log_normal, where, half = op.mills, op.minus_log_normal, op.where, op.number(0.5)
-
-    def value(z: Value, event: Value) -> Value:
-        return where(event > half, half * z * z, minus_log_normal(-z, mills(-z)[0]))
-
-    def slope(z: Value, event: Value) -> Value:
-        return where(event > half, z, mills(-z)[0])
-
-    def bend(z: Value, event: Value) -> Value:
-        hazard, excess = mills(-z)
-        return where(event > half, 1.0, hazard * excess)
-
-    return op.function(value), op.function(slope), bend
-
-
-def _quantile(u: Array) -> Array:
-    from scipy.special import ndtri
-
-    return np.asarray(ndtri(u), np.float64)
-
-
-NORMAL = Law(_normal_parts, _quantile, lambda sigma: np.exp(0.5 * sigma**2), 1.0, 0.5 * math.log(2 * math.pi))
-
-
 class CensoredLogNormal(NamedTuple):
     """log σ + ½z², or −log Φ(−z)."""
 
@@ -146,9 +124,21 @@ class CensoredLogNormalLoss(ScaledTimes):
     nanoseconds = 45.0
     kernel = CensoredLogNormal
 
+    def with_bounds(self) -> Loss:
+        return BoundedLogNormalLoss()
+
     def coded(self, y: npt.ArrayLike) -> Coded:
         """Without censored times it is the family whose law is known."""
         array = np.asarray(y)
         if array.dtype.kind in "iuf" and array.size and (array > 0).all():
             return Coded(LogNormalLoss(), y)
         return super().coded(y)
+
+
+@part
+@dataclass(frozen=True)
+class BoundedLogNormalLoss(Bounded, CensoredLogNormalLoss):
+    """The same within bounds."""
+
+    law = NORMAL
+    without_bounds = CensoredLogNormalLoss()

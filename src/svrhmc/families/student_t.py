@@ -17,7 +17,9 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.errors import positive
 from svrhmc.core.serialise import part
 from svrhmc.families.base import Formulas, Loss, family
+from svrhmc.families.bounds import Bounded
 from svrhmc.families.gaussian import LocationScale, location_scale
+from svrhmc.families.laws import Law, student
 from svrhmc.families.primitives import Fields, Primitives, Value
 
 
@@ -79,6 +81,9 @@ class StudentLoss(LocationScale):
         """ν."""
         return (self.df,)
 
+    def with_bounds(self) -> Loss:
+        return BoundedStudentLoss(df=self.df)
+
     def shared_start(self, y: Array) -> Array:
         """The log of the median distance to the median."""
         away = float(np.median(np.abs(y - np.median(y))))
@@ -110,3 +115,17 @@ class StudentLoss(LocationScale):
 
         p = np.asarray(stdtr(self.df, self.residual(t, y)), np.float64)
         return p, p
+
+
+@part
+@dataclass(frozen=True)
+class BoundedStudentLoss(Bounded, StudentLoss):
+    """The same within bounds."""
+
+    @property
+    def law(self) -> Law:
+        return student(self.df)
+
+    @property
+    def without_bounds(self) -> Loss:
+        return StudentLoss(self.df)

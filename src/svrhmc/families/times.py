@@ -17,7 +17,7 @@ exponential and Weibull times the hazard is multiplied by e^{−β/σ}.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -28,8 +28,10 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.errors import real_array, requirement
 from svrhmc.core.serialise import part
 from svrhmc.families.base import Coded, Family, Formulas, Loss, SharedFamily, family, spread_unsettled
+from svrhmc.families.bounds import Bounded
 from svrhmc.families.labels import first
-from svrhmc.families.primitives import Fields, Primitives, Value
+from svrhmc.families.laws import EXTREME, LOGISTIC, Law, accelerated
+from svrhmc.families.primitives import NUMPY, Fields, Primitives, Value
 from svrhmc.families.recession import Faces, sides
 
 
@@ -63,118 +65,6 @@ def log_logistic() -> Loss:
     1.0
     """
     return LogLogisticLoss()
-
-
-def censored(time: npt.ArrayLike, event: npt.ArrayLike) -> Array:
-    """Labels of times that may be right-censored: +time where the event was seen, −time where it was not.
-
-    event: 1 or True where the event was seen at that time, 0 or False where the row was last seen without it.
-
-    >>> censored([2.0, 5.0], [True, False])
-    array([ 2., -5.])
-    """
-    times = np.asarray(real_array("time", time, ("n",)), np.float64)
-    seen = np.asarray(real_array("event", event, (len(times),)), np.float64)
-    if (wrong := times <= 0).any():
-        why = "give rows that end at once half of the shortest time, or leave them out"
-        raise requirement("time", "numbers above 0", first(times, wrong), why)
-    if (wrong := (seen != 0) & (seen != 1)).any():
-        why = "compare it with what stands for the event, such as status == 2"
-        raise requirement("event", "0 or 1, or false or true", first(seen, wrong), why)
-    return np.where(seen == 1, times, -times)
-
-
-class Law(NamedTuple):
-    """The law of ε: its g, g′ and g″ of (z, d) over some primitives, its quantiles, E e^{σε}, its variance, and what
-    −log f has besides g.
-    """
-
-    parts: Callable[[Primitives], tuple[Value, Value, Value]]
-    quantile: Callable[[Array], Array]
-    mean: Callable[[Array], Array]
-    variance: float
-    constant: float = 0.0
-
-
-def _extreme_parts(op: Primitives) -> tuple[Value, Value, Value]:
-    exp = op.exp
-
-    def value(z: Value, event: Value) -> Value:
-        return exp(z) - event * z
-
-    def slope(z: Value, event: Value) -> Value:
-        return exp(z) - event
-
-    def bend(z: Value, event: Value) -> Value:
-        return exp(z)
-
-    return op.function(value), op.function(slope), bend
-
-
-def _logistic_parts(op: Primitives) -> tuple[Value, Value, Value]:
-    softplus, sigmoid = op.softplus, op.sigmoid
-
-    def value(z: Value, event: Value) -> Value:
-        return softplus(z) + event * softplus(-z)
-
-    def slope(z: Value, event: Value) -> Value:
-        return sigmoid(z) - event * sigmoid(-z)
-
-    def bend(z: Value, event: Value) -> Value:
-        return (1.0 + event) * sigmoid(z) * sigmoid(-z)
-
-    return op.function(value), op.function(slope), bend
-
-
-def _gamma_of_one_more(sigma: Array) -> Array:
-    from scipy.special import gamma
-
-    return np.asarray(gamma(1 + sigma), np.float64)
-
-
-def _logistic_mean(sigma: Array) -> Array:
-    """πσ/sin πσ, and ∞ from σ = 1 on."""
-    return np.where(sigma < 1, 1 / np.sinc(np.minimum(sigma, 0.999999999)), np.inf)
-
-
-EXTREME = Law(_extreme_parts, lambda u: np.log(-np.log1p(-u)), _gamma_of_one_more, math.pi**2 / 6)
-LOGISTIC = Law(_logistic_parts, lambda u: np.log(u) - np.log1p(-u), _logistic_mean, math.pi**2 / 3)
-
-
-def accelerated(op: Primitives, law: Law) -> Formulas:
-    """t = (η, τ), τ = log σ: slopes −g′e^{−τ} and d − zg′, curvatures g″e^{−2τ}, (g′ + zg″)e^{−τ} and z(g′ + zg″)."""
-    exp, log, where, zero, one = op.exp, op.log, op.where, op.number(0), op.number(1)
-    g, pull_of, bend_of = law.parts(op)
-
-    @op.function
-    def parts(eta: Value, tau: Value, y: Value) -> Value:
-        inverse = exp(-tau)
-        return (log(abs(y)) - eta) * inverse, where(y > zero, one, zero), inverse
-
-    def value(loss: Fields, eta: Value, tau: Value, y: Value) -> Value:
-        z, event, _ = parts(eta, tau, y)
-        return event * tau + g(z, event)
-
-    def slope(loss: Fields, eta: Value, tau: Value, y: Value) -> Value:
-        z, event, inverse = parts(eta, tau, y)
-        pull = pull_of(z, event)
-        return -pull * inverse, event - z * pull
-
-    def curvature(loss: Fields, eta: Value, tau: Value, y: Value) -> Value:
-        z, event, inverse = parts(eta, tau, y)
-        bend = bend_of(z, event)
-        cross = pull_of(z, event) + z * bend
-        return bend * inverse * inverse, cross * inverse, z * cross
-
-    def energies(loss: Fields, count: Value, t: Value, y: Value, s: Value, valued: Value) -> None:
-        for i in range(count):
-            z, event, inverse = parts(t[0, i], t[1, i], y[i])
-            pull = pull_of(z, event)
-            s[0, i], s[1, i] = -pull * inverse, event - z * pull
-            if valued:
-                t[2, i] = event * t[1, i] + g(z, event)
-
-    return Formulas(slope, curvature, value, energies=energies, arguments=2)
 
 
 class Exponential(NamedTuple):
@@ -253,7 +143,7 @@ class Times(Family):
     def coded(self, y: npt.ArrayLike) -> Coded:
         """Refuses labels without a single event."""
         require_event(np.asarray(y))
-        return Coded(self, y)
+        return super().coded(y)
 
     def on_link(self, y: Array) -> Array:
         return np.log(np.abs(y))
@@ -306,13 +196,19 @@ class Times(Family):
         with np.errstate(over="ignore"):
             return np.asarray(np.exp(eta + sigma * self.law.quantile(np.asarray(u))), np.float64)
 
+    def _minus_log_survival(self, t: Array, time: Array) -> Array:
+        """−log(1 − F(z))."""
+        eta, sigma = self.scale(t)
+        with np.errstate(over="ignore"):
+            return np.asarray(self.law.parts(NUMPY)[0]((np.log(time) - eta) / sigma, 0.0), np.float64)
+
     def survival(self, t: Array, time: Array) -> Array:
-        """S = e^{−ℓ} of a censored time."""
-        return np.exp(-self.value(t, -time))
+        """S."""
+        return np.exp(-self._minus_log_survival(t, time))
 
     def cumulative(self, t: Array, y: Array, trials: Array | None = None) -> tuple[Array, Array]:
         """1 − S at the time of an event; of a censored time all that lies beyond it."""
-        p = -np.expm1(-self.value(t, -np.abs(y)))
+        p = -np.expm1(-self._minus_log_survival(t, np.abs(y)))
         return p, np.where(np.asarray(y) < 0, 1.0, p)
 
 
@@ -328,6 +224,9 @@ class ExponentialLoss(Times):
     convex = True
     nanoseconds = 7.0
     kernel = Exponential
+
+    def with_bounds(self) -> Loss:
+        return BoundedExponentialLoss()
 
     def scale(self, t: Array) -> tuple[Array, Array]:
         """η and 1."""
@@ -360,6 +259,9 @@ class WeibullLoss(ScaledTimes):
     nanoseconds = 5.0
     kernel = Weibull
 
+    def with_bounds(self) -> Loss:
+        return BoundedWeibullLoss()
+
 
 @part
 @dataclass(frozen=True)
@@ -373,6 +275,48 @@ class LogLogisticLoss(ScaledTimes):
     far_off = "family='weibull' or 'log-normal'"
     nanoseconds = 6.6
     kernel = LogLogistic
+
+    def with_bounds(self) -> Loss:
+        return BoundedLogLogisticLoss()
+
+
+@part
+@dataclass(frozen=True)
+class BoundedExponentialLoss(Bounded, ExponentialLoss):
+    """The same within bounds."""
+
+    law = EXTREME
+    without_bounds = ExponentialLoss()
+
+    @property
+    def convex(self) -> bool:  # type: ignore[override]
+        return self.convex_given_shared
+
+    def coded(self, y: npt.ArrayLike) -> Coded:
+        """Rows that enter late and end, or are right-censored, are as those that begin at 0, as there is no memory."""
+        coded = super().coded(y)
+        low, high, lb, ub = np.asarray(coded.y).T if np.ndim(coded.y) == 2 else np.zeros((4, 0))
+        if len(low) and (((low == high) | (high == np.inf)) & (ub == np.inf)).all():
+            return self.without_bounds.coded(np.where(low == high, 1.0, -1.0) * (low - np.maximum(lb, 0.0)))
+        return coded
+
+
+@part
+@dataclass(frozen=True)
+class BoundedWeibullLoss(Bounded, WeibullLoss):
+    """The same within bounds."""
+
+    law = EXTREME
+    without_bounds = WeibullLoss()
+
+
+@part
+@dataclass(frozen=True)
+class BoundedLogLogisticLoss(Bounded, LogLogisticLoss):
+    """The same within bounds."""
+
+    law = LOGISTIC
+    without_bounds = LogLogisticLoss()
 
 
 def require_event(y: Array) -> None:
