@@ -114,7 +114,7 @@ class SubsampledMH(ExactSampler):
         if loss.third_within(np.zeros(1), np.zeros(1)) is None:
             return f"the third derivative of {loss} has no bound, not even on an interval"
         reason = super().refuses(loss)
-        if reason is None and loss.kernel.formulas(NUMPY).remainder is None:
+        if reason is None and (loss.kernel is None or loss.kernel.formulas(NUMPY).remainder is None):
             return f"the formulas of {loss} have no remainder (svrhmc.families.base.Formulas)"
         return reason
 

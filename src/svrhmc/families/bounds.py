@@ -156,6 +156,7 @@ class Bounded(Family):
     signed = False
     mixture = False
     gaussian_given = ""
+    nanoseconds = 300.0
     truncated: tuple[bool, bool] = (False, False)
 
     @property
@@ -232,20 +233,20 @@ class Bounded(Family):
     def _parts(self, order: int, t: Array, y: Array) -> Parts:
         """ℓ; its slopes by η and τ; or its curvatures by ηη, ητ and ττ."""
         eta, tau = (t[..., 0], t[..., 1]) if self.tail else (np.asarray(t), np.zeros(np.shape(t)))
-        low, high, lb, ub = (y[..., k] for k in range(4))
+        arrays = np.broadcast_arrays(eta, tau, *(y[..., k] for k in range(4)))
+        eta, tau, low, high, lb, ub = (np.atleast_1d(array) for array in arrays)
+        parts = tuple(np.empty(eta.shape) for _ in range(order + 1))
         numbers, cut = low == high, (lb > -math.inf) | (ub < math.inf)
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            seen = _of_number(self.law, order, eta, tau, np.where(numbers, low, 0.0))
-            if not numbers.all():
-                between = _of_interval(
-                    self.law, order, eta, tau, np.where(numbers, 0.0, low), np.where(numbers, 1.0, high)
-                )
-                seen = tuple(np.where(numbers, *pair) for pair in zip(seen, between, strict=True))
-            if cut.any():
-                ends = np.where(cut, lb, 0.0), np.where(cut, ub, 1.0)
-                within = _of_interval(self.law, order, eta, tau, *ends)
-                seen = tuple(one - np.where(cut, other, 0.0) for one, other in zip(seen, within, strict=True))
-        return seen
+            for some, formula, ends in (
+                (numbers, _of_number, (low,)), (~numbers, _of_interval, (low, high)), (cut, _of_interval, (lb, ub))
+            ):  # fmt: skip
+                if not some.any():
+                    continue
+                terms = formula(self.law, order, eta[some], tau[some], *(end[some] for end in ends))
+                for part, term in zip(parts, terms, strict=True):
+                    part[some] = part[some] - term if some is cut else term
+        return tuple(part.reshape(arrays[0].shape) for part in parts)
 
     def centre(self, y: Array) -> Array:
         """A number within the bounds of each label, on the scale of the predictor: their middle, or the finite one."""

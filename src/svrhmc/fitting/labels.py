@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from svrhmc.families import FAMILIES, family_of
 from svrhmc.families.base import Loss
 from svrhmc.families.labels import require_shared_classes
 from svrhmc.tables.columns import CATEGORY, NUMBER, TRUTH, Column
+from svrhmc.tables.surv import SURV
 
 _EVENTS = ([0.0, 1.0], [-1.0, 1.0])  # numbers that stand for no and yes
 _CLASSES, _COUNT = 50, 1000  # most classes of texts that are taken for classes, and largest number taken for a count
@@ -75,23 +77,46 @@ def response_of(
 
 def _censored(name: str, column: Column, family: str | Loss | None, ends: Ends | None) -> Response:
     """Times that may be right-censored, +time or −time."""
-    loss = family_of("weibull" if family is None else family)
-    of_times = loss.with_censoring()
-    if of_times is None:
-        allowed = ", ".join(repr(known) for known, made in FAMILIES.items() if made().with_censoring() is not None)
+    bounds = column.values if np.ndim(column.values) == 2 else None
+    usual = "gaussian" if bounds is not None and not name.startswith(SURV) else "weibull"
+    loss = family_of(usual if family is None else family)
+    taken = loss.with_censoring() if bounds is None else loss.with_bounds()
+    if taken is None:
+        able = [made().with_censoring if bounds is None else made().with_bounds for made in FAMILIES.values()]
+        allowed = ", ".join(repr(known) for known, some in zip(FAMILIES, able, strict=True) if some() is not None)
+        what = "times that may be censored" if bounds is None else "bounds"
+        hint = "; numbers with limits are cens(y, lower=…, upper=…)" if loss.identity_link and bounds is None else ""
         raise DataError(
-            f"the response {name!r} holds times that may be censored, and the family {loss.name!r} takes none: take "
-            f"one of {allowed}."
+            f"the response {name!r} holds {what}, and the family {loss.name!r} takes none: take one of {allowed}{hint}."
         )
+    if bounds is not None:
+        return Response(taken, None, (), "; ".join([*_unnamed(name, family, loss), _counted(bounds)]))
     if _ends(column, ends)[1] < 0:
         raise DataError(
             f"in {name!r} every time is censored, and nothing tells how long it takes until the event: look at which "
             "value of the event column stands for it."
         )
-    reasons = ["the response is Surv(…), and no family was named"] if family is None else []
+    reasons = _unnamed(name, family, loss)
     if ends is None:
         reasons.append(f"{int((column.values < 0).sum()):,} of {len(column.values):,} times are censored")
-    return Response(of_times, None, (), "; ".join(reasons))
+    return Response(taken, None, (), "; ".join(reasons))
+
+
+def _unnamed(name: str, family: str | Loss | None, loss: Loss) -> list[str]:
+    response = name.partition("(")[0]
+    return [f"the response is {response}(…), and no family was named: {loss.name!r} is taken"] if family is None else []
+
+
+def _counted(bounds: Array) -> str:
+    """How many rows have which bounds."""
+    low, high, lb, ub = bounds.T
+    number, above = low == high, high == math.inf
+    below = (low == -math.inf) | ((low == 0) & ~number & ~above)
+    kinds = {
+        "known": number, "censored on the right": above, "censored on the left": below,
+        "known up to an interval": ~(number | above | below), "truncated": (lb > -math.inf) | (ub < math.inf),
+    }  # fmt: skip
+    return f"of {len(bounds):,} rows " + ", ".join(f"{some.sum():,} are {kind}" for kind, some in kinds.items() if some.any())
 
 
 def _ends(column: Column, ends: Ends | None) -> tuple[float, float]:

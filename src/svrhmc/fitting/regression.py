@@ -479,7 +479,7 @@ def regression(
         if not is_text(name):
             raise DataError(f"{name!r} has a control sign in it, which no file of results can hold: rename it.")
     require_size(X, names)
-    require_size(observed.y[:, None], ["y"], "the response")
+    require_size(loss.centre(observed.y)[:, None], ["y"], "the response")
     require_size(shift[:, None], (), "the offset")
     typical, size = loss.overall(observed.y, count, shift)
     centred = intercept or not loss.has_intercept

@@ -155,7 +155,8 @@ class Chooser:
             few = f"about {rows:.0f} rows" if rows >= 1.5 else "less than 2 rows"
             why = f"exact, with {few} a step of the {n:,} there are"
             return Choice("subsampled-mh", SubsampledMH(), f"{why}, in {_in_words(subsampled)}.")
-        size = None if loss.barrier else self._batch(1.0)  # batches would leave the region
+        whole = loss.barrier or loss.kernel is None  # batches would leave the region, or be a loop in Python
+        size = None if whole else self._batch(1.0)
         batches = math.inf if size is None else 2 * _STEPS * self.draws * costs.of_rows(self.space, size)
         if split < math.inf and (size is None or split <= batches):
             why = f"exact, with full gradients, in {_in_words(split)}: nothing else would be faster."

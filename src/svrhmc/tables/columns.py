@@ -194,8 +194,12 @@ def _values(frame: Series, label: object) -> Series:
     return native[label] if hasattr(native, "iloc") else frame[label]
 
 
-def columns_of(table: object, names: Collection[str], what: str = "the table") -> Columns:
+def columns_of(
+    table: object, names: Collection[str], what: str = "the table", open_columns: Collection[str] = ()
+) -> Columns:
     """The columns of these names; one that is not there is refused with the nearest name that is.
+
+    open_columns: those that hold bounds, which may be infinite or missing.
 
     >>> columns_of({"age": [31, 48], "plan": ["basic", "pro"]}, ["plan"])["plan"].kind
     'category'
@@ -213,7 +217,10 @@ def columns_of(table: object, names: Collection[str], what: str = "the table") -
             raise no_column(what, name, list(labels))
         found[name] = _column(name, _values(frame, labels[name]))
         require_usable(name, found[name])
-        _require_finite(name, found[name])
+        if name in open_columns:
+            found[name] = replace(found[name], gaps=None)
+        else:
+            _require_finite(name, found[name])
     lengths = {name: len(column.values) for name, column in found.items()}
     if len(set(lengths.values())) > 1:
         raise DataError(f"{what} must have columns of one length; got {lengths}.")

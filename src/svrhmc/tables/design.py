@@ -26,6 +26,7 @@ from svrhmc.tables.formula import Parsed, parsed, unusable
 from svrhmc.tables.groups import GroupDesign, Refusal, from_numbers, group_designs, to_numbers
 from svrhmc.tables.smooths import SmoothDesign, require_separate_smooths, smooth_designs
 from svrhmc.tables.terms import (
+    plainly,
     Category,
     Encoded,
     Number,
@@ -312,7 +313,7 @@ def designed(
     """
     given = require_transforms(transforms)
     made = parsed(formula, names_of(table))
-    columns = columns_of(table, dict.fromkeys([*wanted(made), *extra]))
+    columns = columns_of(table, dict.fromkeys([*wanted(made), *extra]), open_columns=made.response.open_columns)
     gaps, kept = columns.gaps(), np.ones(columns.n, bool)
     if gaps and not drop:
         raise missing_values(gaps)
@@ -438,6 +439,10 @@ def response_of(
     remembers of the table that was fitted; None for that table."""
     if response.expression is None:
         return columns[response.text]
+    if response.survival:
+        with plainly(response.text):
+            labels = response.expression.compute(Rows(columns.series(), columns.n, transforms, {}))
+        return Column(NUMBER, np.asarray(labels), None)
     levels = {name: columns[name].levels for name in response.variables}
     if state is None:
         values = computed(response, Rows(columns.series(), columns.n, transforms, {}))

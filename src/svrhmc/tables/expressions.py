@@ -36,7 +36,7 @@ import numpy as np
 
 from svrhmc.core.errors import DataError, missing, nearest, requirement
 from svrhmc.tables.columns import Level
-from svrhmc.tables.surv import surv
+from svrhmc.tables.surv import RESPONSES, SURV, TRUNC, labels
 
 Value = Any  # what an expression gives: a number, a column, or what a transform of formulaic or of the user makes
 State = dict[str, Any]  # what transforms have learned from all rows, by their text
@@ -77,9 +77,8 @@ _CONTRASTS = {
     "contr.sum": "sum",
     "contr.treatment": "treatment",
 }
-SURV = "Surv"  # times that may be censored: the whole of a response
-_OWN = ("C", "I", "Q", SURV)
-_PLAIN = frozenset((*_NUMPY, *(f"np.{name}" for name in _NUMPY), "I", "Q", SURV))  # which never learn
+_OWN = ("C", "I", "Q", *RESPONSES)
+_PLAIN = frozenset((*_NUMPY, *(f"np.{name}" for name in _NUMPY), "I", "Q", *RESPONSES))  # which never learn
 SMOOTH = "s"  # the name of smooths, which are terms and no functions
 FUNCTIONS = frozenset((*_NUMPY, *(f"np.{name}" for name in _NUMPY), *_SIZES, *_CONTRASTS, *_OWN))
 _INSTEAD = {  # names of other languages and libraries, and what to write here
@@ -155,8 +154,22 @@ class Expression:
 
     @property
     def survival(self) -> bool:
-        """Whether it is `Surv(time, event)`, times that may be censored."""
-        return isinstance(self.tree, ast.Call) and self._called(self.tree) == SURV
+        """Whether it is `Surv(…)`, `cens(…)` or `trunc(…)`, of which bounds are known."""
+        return isinstance(self.tree, ast.Call) and self._called(self.tree) in RESPONSES
+
+    @property
+    def open_columns(self) -> tuple[str, ...]:
+        """The columns of bounds that may be infinite or missing."""
+        calls = (node for node in ast.walk(self.tree) if isinstance(node, ast.Call) and self._called(node) == SURV)
+        types = [word.value for node in calls for word in node.keywords if word.arg == "type"]
+        is_open = any(isinstance(kind, ast.Constant) and kind.value == "interval2" for kind in types)
+        return self.variables if is_open else ()
+
+    def truncates(self, node: ast.Call) -> bool:
+        """Whether the whole is `trunc(…)` of this call."""
+        whole = self.tree
+        is_trunc = isinstance(whole, ast.Call) and self._called(whole) == TRUNC and self._called(node) != TRUNC
+        return is_trunc and isinstance(whole, ast.Call) and node in whole.args[:1]
 
     @property
     def coded(self) -> bool:
@@ -480,10 +493,10 @@ class _Computation:
             return self._category(node, *arguments, **keywords)
         if name == "I":
             return self._one(arguments, keywords)
-        if name == SURV:
-            if node is not self.whole.tree:
-                raise self.whole._wrong("Surv(time, event) is the whole response, and part of no expression")
-            return surv(self.rows, *arguments, **keywords)
+        if name in RESPONSES:
+            if node is not self.whole.tree and not self.whole.truncates(node):
+                raise self.whole._wrong(f"{name}(…) is the whole response, and part of no expression")
+            return labels(name, self.rows, node is self.whole.tree, *arguments, **keywords)
         if name in _CONTRASTS:
             return _contrast(name, *arguments, **keywords)
         if name.removeprefix("np.") in _NUMPY:

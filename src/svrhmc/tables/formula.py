@@ -70,8 +70,13 @@ class Factor:
 
     @property
     def survival(self) -> bool:
-        """Whether it is `Surv(time, event)`."""
+        """Whether it is `Surv(…)`, `cens(…)` or `trunc(…)`."""
         return self.expression is not None and self.expression.survival
+
+    @property
+    def open_columns(self) -> tuple[str, ...]:
+        """Of bounds that may be infinite or missing."""
+        return () if self.expression is None else self.expression.open_columns
 
     @property
     def functions(self) -> tuple[str, ...]:
@@ -242,7 +247,7 @@ class _Parser:
         self.response, self.at = value, 2
         terms, intercept = self.terms({frozenset(): INTERCEPT})
         if any(isinstance(token, Factor) and token.survival for _, token in self.tokens[1:]):
-            raise self._wrong("Surv(time, event) is a response, and stands before '~'")
+            raise self._wrong("Surv(…), cens(…) and trunc(…) are responses, and stand before '~'")
         return Parsed(value, terms, intercept, tuple(self.groups), tuple(self.smooths))
 
     def terms(self, start: _Sum) -> tuple[tuple[Term, ...], bool]:

@@ -116,6 +116,11 @@ class Layout:
         """Numbers, or texts of one type; where classes are known, their numbers."""
         state = None if self.state is None else json.loads(self.state)
         column = response_of(self.factor, columns, self.transforms, state)
+        if np.ndim(column.values) == 2:
+            raise DataError(
+                f"the response {self.response!r} has several bounds in each row, which rows in partitions do not have: "
+                "read the table into memory, or take Surv(time, event)."
+            )
         if column.kind == NUMBER and column.values.dtype.kind == "f" and not (fine := np.isfinite(column.values)).all():
             raise missing_value(where, first + int(np.argmin(fine)), self.response)
         if not self.levels and column.kind != CATEGORY:
