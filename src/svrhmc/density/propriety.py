@@ -94,7 +94,7 @@ class _Cone:
         count = _EACH * len(self.columns) * (self.blocks + 1) // 2 + _LEAST_ROWS
         if len(self.heard) <= count:
             return self.heard
-        y, part = self.target.y[self.heard], count // 4
+        y, part = self.target.loss.centre(self.target.y[self.heard]), count // 4
         pool = Stream(0, np.arange(1)).indices(0, min(_POOL * count, len(y)), len(y), True, Purpose.DATA)[0]
         order = np.argsort(y[pool], kind="stable")
         begins = np.searchsorted(y[pool][order], y[pool][order])

@@ -101,12 +101,14 @@ def _require_ordered(y: Array) -> None:
         (lb >= ub, "lb", "below ub", lb, "rows from lb to ub are the ones that can be seen"),
         ((lower >= ub) | ((lower == upper) & (lower == math.inf)), "lower", "below ub", lower, _OUTSIDE),
         ((upper <= lb) | ((lower == upper) & (lower <= lb)), "upper", "above lb", upper, _OUTSIDE),
-        ((lower <= lb) & (upper >= ub), "bounds", "narrower than what can be seen", lower, "leave such rows out"),
+        ((lower <= lb) & (upper >= ub), "bounds", "narrower than what can be seen", lower, _NOTHING),
     ):
         if wrong.any():
             raise requirement(name, allowed, first(one, wrong), why)
 
 
+_NOTHING = "such rows say nothing; leave them out"
+_MAKES = "svrhmc.targets.families.bounded(lower, upper) makes them"
 _OUTSIDE = "a row outside of lb and ub, or that ends when it begins, is one that cannot have been seen"
 
 
@@ -188,17 +190,22 @@ class Bounded(Family):
         """
         if np.ndim(y) != 2:
             return self.without_bounds.coded(y)
-        labels = bounded(*np.asarray(y, np.float64).T)
+        given = np.asarray(y, np.float64)
+        if given.shape[1] != 4:
+            raise requirement("y", "rows of (lower, upper, lb, ub)", f"shape {given.shape}", _MAKES)
+        labels = bounded(*given.T)
         low, high, lb, ub = labels.T
         floor = -math.inf
         if not self.identity_link:
             floor = 0.0
-            _require_times(low, high, lb)
+            _require_times(labels)
         beyond, below = high == math.inf, low <= floor
         if beyond.all() or below.all():
             side = "right" if beyond.all() else "left"
             why = "nothing tells how far it is beyond the bounds: look at which of them is which"
-            raise requirement("y", "labels of which some are bounded on either side", f"{side}-censored ones alone", why)
+            raise requirement(
+                "y", "labels of which some are bounded on either side", f"{side}-censored ones alone", why
+            )
         cut = bool((lb > floor).any()), bool((ub < math.inf).any())
         numbers = low == high
         if not any(cut) and (numbers | (beyond & (not self.identity_link))).all():
@@ -206,11 +213,10 @@ class Bounded(Family):
         return Coded(replace(self, truncated=cut), labels)
 
     def labels(self, y: npt.ArrayLike, n: int) -> Array:
-        """Four bounds for each row, on the scale of the predictor; those of the row lie within those of what is seen."""
+        """Four bounds for each row, on the scale of the predictor, the first two within the others."""
         array = np.asarray(y, np.float64)
         if array.shape != (n, 4):
-            why = "svrhmc.targets.families.bounded(lower, upper) makes them"
-            raise requirement("y", f"{n} rows of (lower, upper, lb, ub)", f"shape {array.shape}", why)
+            raise requirement("y", f"{n} rows of (lower, upper, lb, ub)", f"shape {array.shape}", _MAKES)
         low, high, lb, ub = array.T
         clipped = np.stack([np.maximum(low, lb), np.minimum(high, ub), lb, ub], axis=1)
         if self.identity_link:
@@ -326,11 +332,13 @@ class Bounded(Family):
         return np.where(empty, -math.inf, np.where(whole, 0.0, -energy))
 
 
-def _require_times(low: Array, high: Array, lb: Array) -> None:
+def _require_times(labels: Array) -> None:
     """Refuse bounds that are none of times."""
+    low, high, lb, ub = labels.T
     for name, wrong, allowed, one, why in (
-        ("lower", low < 0, "0 or more for times, 0 where there is no bound", low, ""),
+        ("lower", (low < 0) & (low > -math.inf), "0 or more for times, 0 where there is no bound", low, ""),
         ("upper", high <= 0, "above 0 for times", high, "give rows that end at once half of the shortest time"),
+        ("bounds", (low <= np.maximum(lb, 0)) & (high >= ub), "narrower than what can be seen", low, _NOTHING),
         ("lb", (lb < 0) & (lb > -math.inf), "0 or more for times", lb, "time begins at 0"),
     ):
         if wrong.any():

@@ -31,8 +31,8 @@ probit     F = Φ. As Φ(a) − Φ(b) = Φ(−b) − Φ(−a), let a + b ≤ 0; 
                ℓ = −log Φ(a) − log(1 − q),     1/J = λ(a)/(1 − q),
                p = λ(a)(e(a) − q(e(b) + d))/(1 − q)²,     r = e^{−k}λ(a)(d − e(a) + qe(b))/(1 − q)².
 
-Student's  F of ν degrees of freedom, over NumPy alone, and not log-concave: p and r may be negative. With h = −log f and
-           E the mean over the law between both ends,
+Student's  F of ν degrees of freedom, over NumPy alone, and not log-concave: p and r may be negative. With h = −log f
+           and E the mean over the law between both ends,
 
                ∂ℓ/∂a = −f(a)/P,     ∂ℓ/∂b = f(b)/P,     ∂ℓ/∂a + ∂ℓ/∂b = E h′,
                p = f(a) E[h′(a) − h′]/P,     r = f(b) E[h′ − h′(b)]/P,     w = f(a)f(b)/P².

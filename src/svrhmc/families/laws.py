@@ -1,10 +1,10 @@
 """Laws F of ε in y = η + σε, or log y = η + σε: what families of times, and of numbers within bounds, are made of.
 
-                 1 − F(z)         h(z) = −log f(z) up to a constant       −log(1 − F(z))
-    extreme      exp(−eᶻ)         eᶻ − z                                  eᶻ
-    logistic     1/(1 + eᶻ)       softplus(z) + softplus(−z)              softplus(z)
-    normal       Φ(−z)            ½z²                                     −log Φ(−z)
-    Student's    Student's t      ½(ν + 1) log(1 + z²/ν)                  (`intervals.py`)
+             1 − F(z)         h(z) = −log f(z) up to a constant       −log(1 − F(z))
+extreme      exp(−eᶻ)         eᶻ − z                                  eᶻ
+logistic     1/(1 + eᶻ)       softplus(z) + softplus(−z)              softplus(z)
+normal       Φ(−z)            ½z²                                     −log Φ(−z)
+Student's    Student's t      ½(ν + 1) log(1 + z²/ν)                  (`intervals.py`)
 """
 
 from __future__ import annotations
@@ -111,9 +111,7 @@ EXTREME = Law(
     _extreme_parts, intervals.cloglog, lambda u: np.log(-np.log1p(-u)), _gamma_of_one_more, math.pi**2 / 6,
     truncated=(True, False),
 )  # fmt: skip
-LOGISTIC = Law(
-    _logistic_parts, intervals.logit, lambda u: np.log(u) - np.log1p(-u), _logistic_mean, math.pi**2 / 3
-)
+LOGISTIC = Law(_logistic_parts, intervals.logit, lambda u: np.log(u) - np.log1p(-u), _logistic_mean, math.pi**2 / 3)
 NORMAL = Law(
     _normal_parts, intervals.probit, _normal_quantile, lambda sigma: np.exp(0.5 * sigma**2), 1.0,
     0.5 * math.log(2 * math.pi), truncated=(True, True),
@@ -182,5 +180,3 @@ def accelerated(op: Primitives, law: Law) -> Formulas:
                 t[2, i] = event * t[1, i] + g(z, event)
 
     return Formulas(slope, curvature, value, energies=energies, arguments=2)
-
-

@@ -21,8 +21,8 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.errors import truth
 from svrhmc.core.serialise import part
 from svrhmc.families.base import Coded, Formulas, Loss, family
-from svrhmc.families.gaussian import GaussianLoss
 from svrhmc.families.bounds import Bounded
+from svrhmc.families.gaussian import GaussianLoss
 from svrhmc.families.labels import logarithms
 from svrhmc.families.laws import NORMAL, accelerated
 from svrhmc.families.primitives import Primitives

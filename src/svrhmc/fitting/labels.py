@@ -116,7 +116,9 @@ def _counted(bounds: Array) -> str:
         "known": number, "censored on the right": above, "censored on the left": below,
         "known up to an interval": ~(number | above | below), "truncated": (lb > -math.inf) | (ub < math.inf),
     }  # fmt: skip
-    return f"of {len(bounds):,} rows " + ", ".join(f"{some.sum():,} are {kind}" for kind, some in kinds.items() if some.any())
+    return f"of {len(bounds):,} rows " + ", ".join(
+        f"{some.sum():,} are {kind}" for kind, some in kinds.items() if some.any()
+    )
 
 
 def _ends(column: Column, ends: Ends | None) -> tuple[float, float]:

@@ -33,6 +33,7 @@ from svrhmc.results.predict import Grouping, predictions_at
 _POINTS = 101  # of curves, where no times are given
 _NODES = 48
 _BELOW_ONE = 1 - 2.0**-53
+_ROUNDS = 2000  # of an estimate that is repeated until it stays
 _SHOWN = 10  # curves in one figure
 
 
@@ -140,6 +141,35 @@ def kaplan_meier(time: npt.ArrayLike, event: npt.ArrayLike, weights: npt.ArrayLi
     survival = np.asarray(np.cumprod(1 - d / n), np.float64)
     error = survival * np.sqrt(np.cumsum(np.where(d < n, d / (n * np.where(d < n, n - d, 1.0)), 0.0)))
     return KaplanMeier(order[events > 0], survival, error)
+
+
+def survivors(labels: Array, times: Array, weights: Array | None = None) -> Array:
+    """P(T > time) by the estimate of Turnbull (Journal of the Royal Statistical Society B 38, 1976) from bounds (lower,
+    upper, lb, ub): Kaplan and Meier's where times are right-censored alone, that with later entries where rows are
+    truncated. With pⱼ the probability of the interval j between neighbouring bounds, repeated until it stays:
+
+        pⱼ ∝ Σᵢ wᵢ(1{j in row i} pⱼ/P(row i) + 1{j out of what is seen of i} pⱼ/P(what is seen of i)).
+    """
+    w = np.ones(len(labels)) if weights is None else weights
+    low, high, lb, ub = labels.T
+    number = low == high
+    below = np.where(number, np.nextafter(low, -np.inf), low)  # intervals are open below
+    edges = np.unique(np.concatenate([below, high, lb, ub, [-np.inf, np.inf]]))
+    begin, end = edges[:-1], edges[1:]
+    within = (begin >= below[:, None]) & (end <= high[:, None])
+    there = (begin >= lb[:, None]) & (end <= ub[:, None])
+    used = within.any(axis=0)
+    within, there, begin, end = within[:, used], there[:, used], begin[used], end[used]
+    p = np.full(within.shape[1], 1.0 / within.shape[1])
+    for _ in range(_ROUNDS):
+        outside = w / (there @ p)
+        new = p * (w @ (within / (within @ p)[:, None]) + outside @ ~there)
+        new /= new.sum()
+        moved, p = float(np.abs(new - p).max()), new
+        if moved < 1e-9:
+            break
+    place = np.where(end < np.inf, end, np.inf)
+    return np.asarray([p[place > time].sum() for time in np.atleast_1d(times)], np.float64)
 
 
 def survival_of(

@@ -26,7 +26,6 @@ from svrhmc.tables.formula import Parsed, parsed, unusable
 from svrhmc.tables.groups import GroupDesign, Refusal, from_numbers, group_designs, to_numbers
 from svrhmc.tables.smooths import SmoothDesign, require_separate_smooths, smooth_designs
 from svrhmc.tables.terms import (
-    plainly,
     Category,
     Encoded,
     Number,
@@ -37,6 +36,7 @@ from svrhmc.tables.terms import (
     from_text,
     levels_without_column,
     new_rows,
+    plainly,
     remembered,
     require_few,
     require_finite,

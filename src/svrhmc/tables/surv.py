@@ -3,7 +3,7 @@
     Surv(time, event)                        right-censored where event is 0 or false
     Surv(time)                               every time ended in the event
     Surv(time, event, type="left")           left-censored where event is 0: it came before that time
-    Surv(start, stop, event)                 watched from start on only: left truncation, or the stretches of one subject
+    Surv(start, stop, event)                 watched from start on only: left truncation, or stretches of a subject
     Surv(lower, upper, type="interval2")     it came between; lower and upper are equal where the time is known, lower
                                              is 0, −∞ or missing where it is not known, and upper ∞ or missing
     Surv(time, time2, event, type="interval")  event 0: after time, 1: at time, 2: before time, 3: between both
@@ -85,7 +85,7 @@ def _bounds(kind: str, numbers: list[Array], event: Array) -> list[Array]:
     if kind == "interval":
         return [np.where(event == 2, 0.0, first), np.choose(event.astype(int), [np.inf, first, first, numbers[1]])]
     lower, upper = numbers
-    return [np.where(np.isnan(lower), 0.0, np.maximum(lower, 0.0)), np.where(np.isnan(upper), np.inf, upper)]
+    return [np.where(np.isnan(lower) | (lower == -np.inf), 0.0, lower), np.where(np.isnan(upper), np.inf, upper)]
 
 
 def _limits(name: str, rows: int, *arguments: Any, **keywords: Any) -> Array:
@@ -93,7 +93,7 @@ def _limits(name: str, rows: int, *arguments: Any, **keywords: Any) -> Array:
     words = ("y", "lower", "upper") if name == CENS else ("y", "lb", "ub")
     spelled = {"lower": "lb", "upper": "ub"} if name == TRUNC else {}
     named = {**dict(zip(words, arguments, strict=False)), **{spelled.get(k, k): v for k, v in keywords.items()}}
-    if len(named) < len(arguments) + len(keywords) or not named.keys() <= set(words) or not 2 <= len(named):
+    if len(named) < len(arguments) + len(keywords) or not named.keys() <= set(words) or not len(named) >= 2:
         raise DataError(f"{name} cannot be used so: it is {name}({', '.join(words)}), with one limit at least.")
     y = named["y"]
     low, high = (
@@ -105,7 +105,12 @@ def _limits(name: str, rows: int, *arguments: Any, **keywords: Any) -> Array:
     try:
         if name == CENS:
             y = _numbers("y", y, False, name)
-            return bounded(np.where(y <= low, -np.inf, np.minimum(y, high)), np.where(y >= high, np.inf, np.maximum(y, low)))
+            if (wrong := low >= high).any():
+                row = int(np.argmax(wrong))
+                raise ValueError(f"lower must be below upper; got {low[row]:g} and {high[row]:g} at row {row}.")
+            return bounded(
+                np.where(y <= low, -np.inf, np.minimum(y, high)), np.where(y >= high, np.inf, np.maximum(y, low))
+            )
         if np.ndim(y) != 2:
             y = bounded(_numbers("y", y, False, name))
         return bounded(y[:, 0], y[:, 1], np.maximum(low, y[:, 2]), np.minimum(high, y[:, 3]))
@@ -120,7 +125,8 @@ def _numbers(word: str, value: Any, gaps: bool, name: str = SURV) -> Array:
         raise DataError(f"the {word} of {name} must be a column of numbers.")
     array = array.astype(np.float64)
     if not gaps and np.isnan(array).any():
-        raise DataError(f"the {word} of {name} must be a number in every row; it is missing in row {np.argmax(np.isnan(array))}.")
+        row = int(np.argmax(np.isnan(array)))
+        raise DataError(f"the {word} of {name} must be a number in every row; it is missing in row {row}.")
     return array
 
 
@@ -135,9 +141,11 @@ def _event(event: Any, codes: tuple[int, ...]) -> Array:
     array = array.astype(np.float64)
     if (wrong := ~np.isin(array, codes)).any():
         row = int(np.argmax(wrong))
-        listed = "0 or 1, or false or true" if len(codes) == 2 else "0 (right-censored), 1 (event), 2 (left) or 3 (interval)"
+        listed = "0 or 1, or false or true"
+        if len(codes) > 2:
+            listed = "0 (right-censored), 1 (event), 2 (left) or 3 (interval)"
         raise DataError(
-            f"Surv cannot be used: event must be {listed}; got {array[row]:g} at row {row}: compare it with what stands "
-            "for the event, such as status == 2."
+            f"Surv cannot be used: event must be {listed}; got {array[row]:g} at row {row}: compare it with what "
+            "stands for the event, such as status == 2."
         )
     return array
