@@ -391,3 +391,54 @@ def test_ranks_of_what_drew_the_data_are_uniform(name):
         ).min()
         < 1e-6
     )
+
+
+def test_stretches_have_the_likelihood_of_steps():
+    from scipy.stats import expon
+
+    from svrhmc.tables import split_times
+
+    X, start, stop, event = entered()
+    table = {"x": X[:, 1], "start0": start, "time": stop, "event": event}
+    pieces = split_times(table, "time", "event", cuts=[1.0, 2.0, 4.0], entry="start0")
+    assert pieces["exposure"].sum() == pytest.approx((stop - start).sum())
+    assert pieces["event"].sum() == event.sum()
+    assert (pieces["start"] >= pieces["start0"]).all()
+    rates = np.array([0.2, 0.4, 0.1, 0.3])
+    counts = rates[pieces["stretch"]] * pieces["exposure"]
+    poisson = (pieces["event"] * np.log(rates[pieces["stretch"]]) - counts).sum()
+    hazard = np.concatenate([[0.0], np.cumsum(rates[:3] * [1.0, 1.0, 2.0])])
+    edges = np.array([0.0, 1.0, 2.0, 4.0])
+
+    def cumulative(v):
+        k = np.searchsorted(edges, v, "right") - 1
+        return hazard[k] + rates[k] * (v - edges[k])
+
+    place = np.searchsorted(edges, stop, "left") - 1
+    exact = expon.logsf(cumulative(stop)) - expon.logsf(cumulative(start)) + event * np.log(rates[place])
+    assert poisson == pytest.approx(exact.sum(), rel=1e-12)
+    fit = svrhmc.fit("event ~ s(start, k=4) + x", pieces, "poisson", exposure="exposure", seed=1, draws=200)
+    assert fit.mean[list(fit.names).index("x")] == pytest.approx(
+        -0.44 / np.exp(-0.61), abs=0.25
+    )  # that of Weibull times
+    for arguments, message in [
+        ({"cuts": [2.0, 1.0]}, "in order"),
+        ({"cuts": [1.0], "entry": "time"}, "such a row was never watched"),
+        ({"cuts": [1.0], "entry": "nothing"}, "no column 'nothing'"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            split_times(table, "time", "event", **arguments)
+    with pytest.raises(ValueError, match="0 or 1"):
+        split_times({**table, "event": event + 1}, "time", "event", cuts=[1.0])
+    with pytest.raises(ValueError, match="has the name of one that is made"):
+        split_times({**table, "stop": stop}, "time", "event", cuts=[1.0])
+
+
+def test_the_report_draws_what_bounds_allow_for(tmp_path):
+    x, y = measured()
+    fit = svrhmc.fit("cens(y, lower=0, upper=2.5) ~ x", {"x": x, "y": np.clip(y, 0, 2.5)}, seed=1)
+    text = fit.report(tmp_path / "report.html").read_text()
+    assert "Turnbull" in text
+    fit.save(tmp_path / "kept.npz")
+    again = svrhmc.Posterior.load(tmp_path / "kept.npz")
+    assert again.predict({"x": [0.0]}).mean == pytest.approx(fit.predict({"x": [0.0]}).mean)

@@ -151,7 +151,7 @@ def _of_interval(law: Law, order: int, eta: Array, tau: Array, low: Array, high:
 class Bounded(Family):
     """What a family of y = η + σε, or of log y, has where labels are bounds: formulas in NumPy alone.
 
-    truncated: whether some rows are there only above a bound, and only below one.
+    truncated_below, truncated_above: whether some rows are there only above a bound, and only below one.
     """
 
     kernel = None
@@ -159,7 +159,8 @@ class Bounded(Family):
     mixture = False
     gaussian_given = ""
     nanoseconds = 300.0
-    truncated: tuple[bool, bool] = (False, False)
+    truncated_below: bool = False
+    truncated_above: bool = False
 
     @property
     @abstractmethod
@@ -174,7 +175,8 @@ class Bounded(Family):
     @property
     def convex_given_shared(self) -> bool:  # type: ignore[override]
         """By the law, and what rows are truncated by."""
-        kept = (not cut or stays for cut, stays in zip(self.truncated, self.law.truncated, strict=True))
+        cuts = self.truncated_below, self.truncated_above
+        kept = (not cut or stays for cut, stays in zip(cuts, self.law.truncated, strict=True))
         return self.law.log_concave and all(kept)
 
     def with_bounds(self) -> Loss:
@@ -210,7 +212,7 @@ class Bounded(Family):
         numbers = low == high
         if not any(cut) and (numbers | (beyond & (not self.identity_link))).all():
             return self.without_bounds.coded(np.where(numbers, low, -low))
-        return Coded(replace(self, truncated=cut), labels)
+        return Coded(replace(self, truncated_below=cut[0], truncated_above=cut[1]), labels)
 
     def labels(self, y: npt.ArrayLike, n: int) -> Array:
         """Four bounds for each row, on the scale of the predictor, the first two within the others."""
@@ -295,7 +297,7 @@ class Bounded(Family):
         self, weight: float, free: int, exact: bool, flat: Sequence[bool] = (), y: Array | None = None
     ) -> str | None:
         """As that of numbers, of which there are as many as rows with two bounds; truncated ones bound no spread."""
-        if any(self.truncated):
+        if self.truncated_below or self.truncated_above:
             return "as the spread grows the law of truncated rows has a limit, which is not 0"
         events = np.zeros(0, bool) if y is None else (y[..., 0] > -math.inf) & (y[..., 1] < math.inf)
         if exact and y is not None and not (y[..., 0] == y[..., 1]).any():

@@ -372,7 +372,8 @@ def _deviations(chance: float) -> float:
 class Check:
     """Means μ of some rows (for classes with one more axis), what was seen there on the same scale, how much each row
     counts, and new y of the model (draws, rows). outcome: events, counts, classes or numbers. censored: which of what
-    was seen are right-censored times; None where none can be.
+    was seen are right-censored times; None where none can be. bounds: (lower, upper, lb, ub) of what was seen, where
+    labels have them.
     """
 
     outcome: str
@@ -382,6 +383,7 @@ class Check:
     new: Array
     said: str
     censored: npt.NDArray[np.bool_] | None = None
+    bounds: Array | None = None
 
 
 def check(posterior: Fitted, seed: int = 0) -> Check | None:
@@ -424,4 +426,13 @@ def _compared(target: GeneralisedLinear, rows: Indices, x: Array, said: str, see
     seen = _shares(loss, form.y, trials)
     if loss.outcome == "classes":
         seen = np.asarray(seen[:, None] == np.arange(fitted.shape[1]), np.float64)
-    return Check(loss.outcome, fitted, seen, weights, np.concatenate(new, axis=1), said, loss.censored(form.y))
+    return Check(
+        loss.outcome,
+        fitted,
+        seen,
+        weights,
+        np.concatenate(new, axis=1),
+        said,
+        loss.censored(form.y),
+        loss.bounds(form.y),
+    )

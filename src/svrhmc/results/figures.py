@@ -18,7 +18,7 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array
 from svrhmc.results.checks import Check, equal_groups
 from svrhmc.results.summary import Coefficient, number
-from svrhmc.results.survival import kaplan_meier
+from svrhmc.results.survival import kaplan_meier, survivors
 
 _ids = count(1)
 WIDTH, _LINE, _GAP = 470.0, 18.0, 5.0
@@ -28,6 +28,7 @@ _SIGNS, _ACROSS = 20, 50  # of a line of text beside the intervals of a forest, 
 _BINS = 10  # of a calibration curve, and of residuals
 _DOTS = 300  # residuals that are shown one by one
 _LONGEST = 160  # points of a chain that are shown
+_BOUNDED = 500  # rows of which bounds are estimated without a model
 _COUNTS = 21  # bars of a rootogram
 _NARROW = 1e-12  # of the numbers: draws closer together have no histogram
 CHAINS = ("c0", "c1", "c2", "c3")
@@ -189,6 +190,8 @@ def chains_figure(name: str, draws: Array) -> str:
 
 def fit_figure(check: Check) -> tuple[str, str]:
     """A figure, and what it shows in words."""
+    if check.bounds is not None:
+        return _turnbull(check, check.bounds)
     if check.censored is not None:
         return _kaplan_meier(check, check.censored)
     makers = {"events": _calibration, "classes": _calibration, "counts": _rootogram, "numbers": _residuals}
@@ -223,6 +226,35 @@ def _kaplan_meier(check: Check, censored: npt.NDArray[np.bool_]) -> tuple[str, s
         "the line is the mean of the model's survival curves of the same rows. While a tenth of the rows is "
         f"watched they are furthest apart at {number(times[off])}: {seen[off]:.2f} (standard error {error:.2f}) and "
         f"{fitted[off]:.2f}."
+    )
+
+
+def _turnbull(check: Check, bounds: Array) -> tuple[str, str]:
+    """Turnbull's estimate beside the law of the model over the same rows."""
+    some = np.unique(np.linspace(0, len(bounds) - 1, min(len(bounds), _BOUNDED)).round().astype(int))
+    ends = bounds[some, :2]
+    first, last = (float(np.quantile(ends[np.isfinite(ends)], share)) for share in (0.01, 0.99))
+    first, span = min(0.0, first) if (ends >= 0).any() else first, last - first
+    at = np.linspace(first, last + 0.02 * span, _LONGEST)
+    seen = survivors(bounds[some], at, check.weights[some])
+    new = np.sort(check.new[:, some], axis=0)
+    fitted = np.average([1 - np.searchsorted(row, at, "right") / len(row) for row in new.T], 0, check.weights[some])
+    quarters = np.linspace(0, _LONGEST - 1, 5).astype(int)
+    out = Sheet(
+        WIDTH, 330, "Turnbull's estimate and the fitted law",
+        "; ".join(f"above {number(at[k])} seen {seen[k]:.2f}, fitted {fitted[k]:.2f}" for k in quarters),
+    )  # fmt: skip
+    across, up = Axis(first, float(at[-1]), 52, 452), Axis(0, 1, 284, 30)
+    out.bottom(across, 284, 30, "y")
+    out.side(up, 52, 452, "share above y")
+    out.path([(across(v), up(float(s))) for v, s in zip(at, seen, strict=True)], "join")
+    out.path([(across(v), up(float(s))) for v, s in zip(at, fitted, strict=True)], "other")
+    off = int(np.argmax(np.abs(seen - fitted)))
+    return out.write(), (
+        "The steps are Turnbull's estimate of the share above y, which allows for rows that are censored, truncated or "
+        "known up to an interval, as if all rows had one law; the line is the mean of the laws that the model has for "
+        f"the same rows. They are furthest apart at {number(at[off])}: {seen[off]:.2f} and {fitted[off]:.2f}. Where "
+        "rows are truncated the estimate holds if the bounds do not go with the columns."
     )
 
 

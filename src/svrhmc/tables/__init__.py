@@ -2,5 +2,6 @@
 
 from svrhmc.tables.columns import Columns, columns_of
 from svrhmc.tables.design import Design, Designed, designed
+from svrhmc.tables.stretches import split_times
 
-__all__ = ["Columns", "Design", "Designed", "columns_of", "designed"]
+__all__ = ["Columns", "Design", "Designed", "columns_of", "designed", "split_times"]
