@@ -25,6 +25,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -154,7 +155,7 @@ class Bounded(Family):
     truncated_below, truncated_above: whether some rows are there only above a bound, and only below one.
     """
 
-    kernel = None
+    kernel: ClassVar[Any] = None
     signed = False
     mixture = False
     gaussian_given = ""
@@ -309,10 +310,6 @@ class Bounded(Family):
         """−log f − h of a number, and of a time its logarithm."""
         numbers = y[..., 0] == y[..., 1]
         return np.where(numbers, self.law.constant + (0.0 if self.identity_link else self.centre(y)), 0.0)
-
-    def start(self, y: Array) -> Array | None:
-        """Where the family has one."""
-        return None if self.tail else self.centre(y)
 
     def censored(self, y: Array) -> npt.NDArray[np.bool_]:
         return np.asarray(y[..., 1] == math.inf)

@@ -299,7 +299,7 @@ class GaussianLoss(LocationScale):
 
 @part
 @dataclass(frozen=True)
-class BoundedGaussianLoss(Bounded, GaussianLoss):
+class BoundedGaussianLoss(Bounded, GaussianLoss):  # type: ignore[override]  # convex by what is truncated
     """The same within bounds: a tobit model, or a truncated regression."""
 
     law = NORMAL

@@ -137,7 +137,7 @@ class CensoredLogNormalLoss(ScaledTimes):
 
 @part
 @dataclass(frozen=True)
-class BoundedLogNormalLoss(Bounded, CensoredLogNormalLoss):
+class BoundedLogNormalLoss(Bounded, CensoredLogNormalLoss):  # type: ignore[override]  # convex by what is truncated
     """The same within bounds."""
 
     law = NORMAL

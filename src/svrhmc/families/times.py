@@ -303,7 +303,7 @@ class BoundedExponentialLoss(Bounded, ExponentialLoss):
 
 @part
 @dataclass(frozen=True)
-class BoundedWeibullLoss(Bounded, WeibullLoss):
+class BoundedWeibullLoss(Bounded, WeibullLoss):  # type: ignore[override]  # convex by what is truncated
     """The same within bounds."""
 
     law = EXTREME
@@ -312,7 +312,7 @@ class BoundedWeibullLoss(Bounded, WeibullLoss):
 
 @part
 @dataclass(frozen=True)
-class BoundedLogLogisticLoss(Bounded, LogLogisticLoss):
+class BoundedLogLogisticLoss(Bounded, LogLogisticLoss):  # type: ignore[override]  # convex by what is truncated
     """The same within bounds."""
 
     law = LOGISTIC

@@ -46,9 +46,9 @@ def split_times(
     if not np.isin(seen, (0, 1)).all():
         raise requirement(event, "0 or 1, or false or true", f"{seen[~np.isin(seen, (0, 1))][0]:g}")
     if (wrong := (begin < 0) | (begin >= end)).any():
-        row = int(np.argmax(wrong))
+        k = int(np.argmax(wrong))
         why = "such a row was never watched; leave it out"
-        raise requirement(time, "above 0, and above the entry", f"{end[row]:g} after {begin[row]:g} at row {row}", why)
+        raise requirement(time, "above 0, and above the entry", f"{end[k]:g} after {begin[k]:g} at row {k}", why)
     if not len(edges) or edges[0] <= 0 or (np.diff(edges) <= 0).any():
         raise requirement("cuts", "times above 0, in order", f"{edges.tolist()[:6]}")
     low, high = np.concatenate([[0.0], edges]), np.concatenate([edges, [np.inf]])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import svrhmc
 from svrhmc import estimators, fitting
-from svrhmc.tables import designed
+from svrhmc.tables import designed, split_times
 from svrhmc.targets import Group, Smooth, priors
 
 from .. import inputs
@@ -157,6 +157,13 @@ def made_table(given):
 
 GROUPS = ("(1 | a)", "(1|b)", "(a | b)", "(0 + a | b)", "(a || b)", "(1 | a/b)", "(1 | a:b)", "(1 | C(a))", "(poly(a, 2) | b)", "(np.log(a) | b)", "(C(a) | b)", "(C(a) || b)", "(1 | y)", "(1 | zz)", "(. | b)", "(1 | `a b`)",
           "(1 | a", "1 | a", "(1 |)", "(| a)", "(1 | a | b)", "(0 | a)", "(1 | 1)", "(1 | a)**2", "a:(1 | b)", "-(1 | a)", "(1 | a + b)", "a", "b", ".", "0", "(1 | I(a))")  # fmt: skip
+
+
+@case(st.tuples(frames(), st.lists(inputs.setting, max_size=3)), "svrhmc.tables.split_times", cost=0.03)
+def stretches(given):
+    """Odd tables and cuts: stretches that add up to the times, or one sentence."""
+    frame, cuts = given
+    ask(split_times, made_table(frame), "y", "a", cuts)
 
 
 @case(

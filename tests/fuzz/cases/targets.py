@@ -476,6 +476,16 @@ def family_settings(given):
 
 
 @case(
+    st.tuples(inputs.anything, inputs.anything, inputs.anything, inputs.anything),
+    "svrhmc.targets.families.bounded",
+)
+def bounds_of_labels(given):
+    """Odd bounds: labels in order, or one sentence."""
+    low, high, lb, ub = np.asarray(ask(families.bounded, *given), float).T
+    holds(bool(((low <= high) & (lb < ub)).all()), "bounds in order")
+
+
+@case(
     st.tuples(
         st.sampled_from(["Normal", "StudentT", "Laplace", "Horseshoe"]),
         st.lists(inputs.anything, max_size=3),
