@@ -374,9 +374,14 @@ def test_other_libraries_names(asked, name):
         ("quantile", "new_quantiles"), ("asym_laplace", "student-t"), ("cox", "piecewise constant hazard"), ("gp", "s(x)"),
         ("gaussian_process", "s(x)"), ("zero_one_inflated_beta", "'beta'"), ("gompertz", "Surv(time, event)"),
         ("surv", "did you mean 'weibull'"), ("von_mises", "angles"), ("dirichlet", "'beta' for one of them"),
-        ("multinomial_counts", "weights="), ("skew_normal", "'student-t' for heavy tails"), ("tobit", "Surv(time, event)"),
+        ("multinomial_counts", "weights="), ("skew_normal", "'student-t' for heavy tails"), ("tobit", "cens(y, lower=…"),
         ("mixture", "a density of your own"), ("poisson-lognormal", "(1 | row)"), ("tweedie", "'gamma' or 'log-normal'"),
         ("nbinom1", "'negative-binomial'"), ("quasibinomial", "'beta-binomial' for successes"), ("hurdle_gamma", "'gamma'"),
+        ("coxph", "split_times"), ("Cox", "'weibull'"), ("gam", "s(x)"), ("lmer", "(1 | group)"), ("frailty", "(1 | group)"),
+        ("zip2", "zero-inflated-poisson"), ("multinomial", "did you mean 'categorical'"), ("skewnormal", "'log-normal'"),
+        ("quasipoisson", "'negative-binomial'"), ("sratio", "'ordinal'"), ("ztpoisson", "'hurdle-poisson'"),
+        ("log_binomial", "posterior.effects()"), ("exgaussian", "'log-normal'"), ("wiener", "'log-normal'"),
+        ("cloglog", "it is a link"), ("lasso", "prior=Laplace"), ("competing_risks", "kind == 1"), ("mvn", "each by itself"),
         ("betar", "did you mean 'beta'"), ("zero_inflated_negbin", "zero-inflated-negative-binomial"),
     ],
 )  # fmt: skip
@@ -384,6 +389,26 @@ def test_names_of_families_that_are_not_here_are_answered(asked, advice):
     with pytest.raises(ValueError, match="family must be one of") as caught:
         families.family_of(asked)
     assert advice in str(caught.value)
+
+
+def test_what_the_answers_name_is_there():
+    """Every family that an answer names is one, no answer is hidden behind an earlier one, and each is one sentence."""
+    import re
+
+    from svrhmc.families.names import INSTEAD, LINKS, instead
+
+    for parts, advice in INSTEAD.items():
+        named = set(re.findall(r"'([a-z-]+)'", advice)) - {"probit", "cloglog", "interval2"}
+        assert named <= set(families.FAMILIES), advice
+        assert any(instead(part) == advice for part in parts.split("|")), parts
+    for (name, link), why in LINKS.items():
+        with pytest.raises(ValueError, match=f"link must be .* for '{name}'; got '{link}': {re.escape(why[:20])}"):
+            families.FAMILIES[name](link)
+        assert families.FAMILIES[name]("logit" if name == "binomial" else "log") == families.FAMILIES[name]()
+    with pytest.raises(ValueError, match="no other is here"):
+        families.poisson("probit")
+    with pytest.raises(ValueError, match="a link goes by its name"):
+        families.gamma(3)
 
 
 def test_advice_works():

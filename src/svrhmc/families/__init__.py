@@ -33,49 +33,9 @@ from svrhmc.families.bounds import censored as censored
 from svrhmc.families.inverse_gaussian import inverse_gaussian as inverse_gaussian
 from svrhmc.families.categorical import categorical as categorical
 from svrhmc.families.ordinal import ordinal as ordinal
+from svrhmc.families.names import instead
 
 __all__ = ["FAMILIES", "bounded", "censored", "family_of", *(family.__name__ for family in FAMILIES.values())]
-
-_INSTEAD = {
-    "zero-one|zero-and-one|zoib|one-inflated|ordbeta|ordered-beta": "fit whether y is 0 or 1 by 'bernoulli' (which of "
-    "them by another), and the rows between by 'beta'",
-    "hurdle-gamma|hurdle-lognormal|zero-inflated-gamma|ziln": "fit y > 0 by 'bernoulli', and the rows with y > 0 by "
-    "'gamma' or 'log-normal'",
-    "hurdle-cumulative|hurdle-ordinal": "give the class that is set apart as the lowest level of 'ordinal'",
-    "ordered-probit|ordinal-probit|cumulative-probit|oprobit": "take svrhmc.families.ordinal('probit')",
-    "ordered-cloglog|ordinal-cloglog|cumulative-cloglog|proportional-hazards|ocloglog": "take "
-    "svrhmc.families.ordinal('cloglog')",
-    "zero-inflated-binomial|zero-inflated-beta|zero-altered": "fit y > 0 by 'bernoulli', and the rows with y > 0 by "
-    "'beta' for shares; 'beta-binomial' has more zeros than 'binomial'",
-    "inflated|hurdle": "there are 'hurdle-poisson', 'hurdle-negative-binomial', 'zero-inflated-poisson' and "
-    "'zero-inflated-negative-binomial'",
-    "tweedie|compound-poisson": "fit y > 0 by 'bernoulli', and the rows with y > 0 by 'gamma' or 'log-normal'; the "
-    "product of both means is that of y",
-    "cox|hazard": "take 'weibull' with Surv(time, event) as the response, whose ratios() has hazard ratios; or count "
-    "the events of each stretch of time by 'poisson', with exposure=… for its length, which has the likelihood of a "
-    "piecewise constant hazard",
-    "gompertz|generalized-gamma|gengamma": "take 'weibull', 'log-normal' or 'log-logistic' with Surv(time, event) as "
-    "the response",
-    "quantile|asymmetric-laplace|asymlaplace": "take 'student-t' for the centre of y where rows are far off; "
-    "posterior.predict(…).new_quantiles are quantiles of y under any family",
-    "gp|gaussian-process|spline": "it is no family: write s(x) in the formula for a smooth function of x",
-    "von-mises|vonmises|circular": "there is none for angles: 'gaussian' takes those that lie far from the cut",
-    "dirichlet|logistic-normal": "there is none for several shares: take 'beta' for one of them, or 'gaussian' for "
-    "logs of their ratios",
-    "multinomial": "take 'categorical', with a row for each class and its count as weights=…",
-    "skew|exgaussian|shifted|gen-extreme|frechet|gumbel": "take 'log-normal' or 'gamma' for positive y, 'student-t' "
-    "for heavy tails",
-    "mixture": "there is none: svrhmc.targets.Model takes a density of your own, written in JAX",
-    "poisson-lognormal|poisson-normal|poisson-log-normal|com-poisson|compois|conway|genpois": "take "
-    "'negative-binomial', or 'poisson' with (1 | row) in the formula, where row is a column with a value for each row",
-    "nbinom1|nb1|quasi": "take 'negative-binomial' for counts that vary more than 'poisson' has it, and "
-    "'beta-binomial' for successes",
-    "truncated|censored|tobit": "there is none for numbers that are cut off; right-censored times are the response "
-    "Surv(time, event)",
-    "probit|cloglog|logit": "it is a link: take svrhmc.families.bernoulli('probit'), or "
-    "svrhmc.families.ordinal('probit') for ordered classes",
-    "laplace|cauchy|robust|huber": "take 'student-t', which rows that are far off pull less",
-}  # by parts of names that other programs have
 
 
 def family_of(family: object) -> Loss:
@@ -101,7 +61,4 @@ def _instead(name: str) -> str:
     for family, make in FAMILIES.items():
         if name in make().mistaken:
             return f"did you mean {family!r}?"
-    for parts, advice in _INSTEAD.items():
-        if any(part in name for part in parts.split("|")):
-            return advice
-    return nearest(name, FAMILIES)
+    return instead(name) or nearest(name, FAMILIES)

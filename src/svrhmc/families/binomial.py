@@ -14,6 +14,7 @@ from svrhmc.core.serialise import part
 from svrhmc.families.base import Family, Formulas, Loss, Observed, family, log_odds
 from svrhmc.families.bernoulli import LogisticLoss, logistic_curvature, logistic_remainder
 from svrhmc.families.labels import counts, first
+from svrhmc.families.names import require_link
 from svrhmc.families.primitives import Fields, Primitives, Value
 from svrhmc.families.recession import Faces, sides
 
@@ -21,13 +22,16 @@ _TRIAL = LogisticLoss()
 
 
 @family
-def binomial() -> Loss:
+def binomial(link: str = "logit") -> Loss:
     """Successes y of some trials, each with P(success) = 1/(1 + e⁻ᵗ).
+
+    link: "logit"; others are refused with the reason.
 
     >>> from svrhmc.targets import glm
     >>> glm([[1.0]], [3], "binomial", trials=10).mode().round(3)  # 3 of 10
     array([-0.583])
     """
+    require_link("binomial", link, "logit")
     return BinomialLoss()
 
 

@@ -18,17 +18,21 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.serialise import part
 from svrhmc.families.base import Formulas, Loss, SharedFamily, family, log_rate, spread_unsettled
 from svrhmc.families.labels import logarithms
+from svrhmc.families.names import require_link
 from svrhmc.families.primitives import Fields, Primitives, Value
 from svrhmc.families.recession import Faces, sides
 
 
 @family
-def gamma() -> Loss:
+def gamma(link: str = "log") -> Loss:
     """Positive y with E y = eᵗ and variance μ²/α, log α the last coordinate of x.
+
+    link: "log"; others are refused with the reason.
 
     >>> float(gamma().mean(np.array([0.0, 1.0])))
     1.0
     """
+    require_link("gamma", link, "log")
     return GammaLoss()
 
 

@@ -13,6 +13,7 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.serialise import part
 from svrhmc.families.base import Family, Formulas, Loss, family, log_rate
 from svrhmc.families.labels import counts
+from svrhmc.families.names import require_link
 from svrhmc.families.primitives import Fields, Primitives, Value
 from svrhmc.families.recession import Faces, sides
 
@@ -21,12 +22,15 @@ _SERIES = tuple(1 / math.factorial(k + 3) for k in range(13))
 
 
 @family
-def poisson() -> Loss:
+def poisson(link: str = "log") -> Loss:
     """Counts with E y = eᵗ; an exposure enters as offset = log exposure.
+
+    link: "log"; others are refused with the reason.
 
     >>> float(poisson().mean(np.array(0.0)))
     1.0
     """
+    require_link("poisson", link, "log")
     return PoissonLoss()
 
 

@@ -88,6 +88,8 @@ _INSTEAD = {  # names of other languages and libraries, and what to write here
     "mean": "a mean would be another one for new rows: write center(x), which keeps that of the table",
     "np.mean": "a mean would be another one for new rows: write center(x), which keeps that of the table",
     "np.std": "it would be another one for new rows: write scale(x), which keeps that of the table",
+    "censored": "write cens(y, lower=…, upper=…) for the response",
+    "truncated": "write trunc(y, lb=…, ub=…) for the response",
     "ns": "write cr(x, df=…), natural cubic splines",
     "offset": "give the offset as fit(…, offset='column')",
     SMOOTH: "a smooth such as s(x) is a term by itself, and stands in no expression",
