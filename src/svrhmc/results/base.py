@@ -31,7 +31,7 @@ class Fitted(Protocol):
     laplace: Location
     trace: Trace
     method: str
-    sampler: Any
+    sampler: object
     why: str
     certificate: Certificate
     ess: Array

@@ -19,6 +19,7 @@ from svrhmc.priors.groups import Smooth
 from svrhmc.tables.columns import CATEGORY, TRUTH, Columns
 from svrhmc.tables.expressions import SMOOTH
 from svrhmc.tables.formula import Parsed, SmoothTerm, quoted
+from svrhmc.tables.formula import Term as FormulaTerm
 from svrhmc.tables.groups import from_bytes, to_bytes
 from svrhmc.tables.splines import FEWEST, Spline
 from svrhmc.tables.terms import Category, Line, Term, Transforms, from_text, require_finite, shown, to_text
@@ -132,7 +133,7 @@ def _is_category(smooth: SmoothTerm, columns: Columns) -> bool:
     return smooth.coded or (smooth.by is not None and columns[smooth.by].kind in (CATEGORY, TRUTH))
 
 
-def _plain(term: Any) -> bool:
+def _plain(term: FormulaTerm) -> bool:
     """A column, or C(column)."""
     expression = term.factors[0].expression
     return expression is None or expression.category is not None
