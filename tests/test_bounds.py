@@ -57,7 +57,9 @@ def defined(law, label, eta, tau):
     return seen + mp.log(whole)
 
 
-@pytest.mark.parametrize("name", LAWS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "log-normal" else name for name in LAWS]
+)  # whose law is that of "gaussian"
 def test_formulas_keep_their_digits_far_out(name):
     loss = loss_of(name)
     m = 1 + loss.shared
@@ -190,7 +192,8 @@ def test_the_modes_of_numbers_with_limits():
 
 
 @pytest.mark.parametrize(
-    "name", ["weibull", "log-logistic", "gaussian", pytest.param("student-t", marks=pytest.mark.slow)]
+    "name",
+    ["weibull", "log-logistic", *(pytest.param(name, marks=pytest.mark.slow) for name in ("gaussian", "student-t"))],
 )
 def test_split_hmc_has_the_law_of_quadrature(name):
     from quadrature import around_the_mode
