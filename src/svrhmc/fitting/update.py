@@ -124,7 +124,7 @@ def _require_carried(posterior: Posterior) -> None:
         "one without groups and smooths, whose effects have no place in it": posterior.group_effects is not None,
         "one without a horseshoe, which is no normal law": posterior.shrinkage is not None,
         "one with a single mode": posterior.modes is not None,
-        "one of a response with one linear predictor": loss is not None and loss.blocks > 1,
+        "one of a response with one linear predictor": loss is not None and (loss.blocks > 1 or any(loss.widths)),
         "one whose verdict is not 'refuted'": posterior.certificate.verdict == "refuted",
     }
     for allowed, broken in reasons.items():
