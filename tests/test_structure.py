@@ -389,3 +389,9 @@ def test_no_merge_is_left_half_done():
 
 def half_merged(content):
     return re.search(rb"^(<{7}|>{7}) ", content, re.MULTILINE) is not None
+
+
+def test_deprecations_have_one_mechanism():
+    """Former names warn by `deprecated` of core/errors.py; `compare` and `parts` are the modules that have any."""
+    files = [file for file, path in FILES.items() if re.search(r"\bDeprecationWarning, stacklevel", path.read_text())]
+    assert files == ["core/errors.py"]

@@ -6,9 +6,9 @@ later import of the module hides the function.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 
+from svrhmc.core.errors import deprecated
 from svrhmc.core.progress import Progress
 from svrhmc.density.base import FiniteSum
 from svrhmc.sampler_comparison import Curve, compare_samplers
@@ -27,6 +27,5 @@ def compare(
     progress: Progress = None,
 ) -> list[Curve]:
     """Deprecated: `svrhmc.compare_samplers` with the same parameters."""
-    sentence = "use svrhmc.compare_samplers for svrhmc.compare.compare; svrhmc.compare compares models"
-    warnings.warn(sentence, DeprecationWarning, stacklevel=2)
+    deprecated("svrhmc.compare.compare", "svrhmc.compare_samplers", "svrhmc.compare compares models")
     return compare_samplers(target, samplers, passes, chains, seed, engine, progress)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import math
 import numbers
+import warnings
 from collections.abc import Callable, Iterable
 from decimal import Decimal
 from typing import TypeVar
@@ -141,6 +142,11 @@ def first_line(error: BaseException) -> str:
     """What an error of a library says, for a sentence; its kind where it says nothing."""
     lines = str(error).strip().splitlines()
     return lines[0][:200].rstrip(".") if lines else type(error).__name__
+
+
+def deprecated(former: str, instead: str, why: str = "") -> None:
+    """Warn whoever called the caller that a name is a former one: the one mechanism of deprecations."""
+    warnings.warn(f"use {instead} for {former}{why and '; ' + why}", DeprecationWarning, stacklevel=3)
 
 
 def missing(package: str, extra: str, purpose: str, also: str = "") -> ModuleNotFoundError:
