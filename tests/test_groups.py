@@ -25,7 +25,7 @@ from svrhmc.kernels.stream import CompiledStream
 from svrhmc.posterior import usual_settings
 from svrhmc.priors.covariance import Covariance
 from svrhmc.rows.forms import RowsForm
-from svrhmc.sampling import groups, run
+from svrhmc.sampling import groups, joint, run
 from svrhmc.sampling.correction import error_of_mean
 from svrhmc.sampling.drawing import Drawing
 from svrhmc.sampling.run import find_answer
@@ -575,7 +575,7 @@ def test_a_run_cut_short_goes_on_to_the_same_draws(model, answer, tmp_path, monk
     folder = tmp_path / "cut"
     with pytest.raises(KeyboardInterrupt):
         answer_of(model, 60, seed=5, threads=1, checkpoint=folder)
-    monkeypatch.setattr(groups, "first_centre", lambda *_: pytest.fail("the variables were searched for again"))
+    monkeypatch.setattr(joint, "first_centre", lambda *_: pytest.fail("the variables were searched for again"))
     again = answer_of(model, 60, seed=5, threads=1, checkpoint=folder)
     assert (again.trace.draws == answer.trace.draws).all()
     assert (again.group_effects.draws == answer.group_effects.draws).all()

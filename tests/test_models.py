@@ -85,10 +85,10 @@ def test_two_libraries_give_the_same_target_and_the_same_names():
 def test_parameters_are_reported_as_the_model_has_them():
     _, target = of_numpyro()
     posterior = svrhmc.sample(target, draws=100, chains=2, seed=0)
-    assert posterior.summary().names == ("b[0]", "b[1]", "scale")
-    assert (posterior.summary().columns["5%"][2]) > 0  # log scale is negative half of the time
+    assert posterior.summary().names == ("scale", "b[0]", "b[1]")  # a scalar first
+    assert (posterior.summary().columns["5%"][0]) > 0  # log scale is negative half of the time
     assert posterior.probability("scale > 0") == 1
     assert "scale -" not in repr(posterior)
     assert "sampled" not in repr(posterior)
-    assert list(posterior.to_frame().index) == ["b[0]", "b[1]", "scale"]
+    assert list(posterior.to_frame().index) == ["scale", "b[0]", "b[1]"]
     assert (posterior.draws_frame()["scale"] > 0).all()

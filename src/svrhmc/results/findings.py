@@ -135,7 +135,7 @@ def _standard_steps(posterior: Fitted) -> dict[str, float]:
 def in_words(mean: float, lower: float, upper: float) -> str:
     """A number and its interval, with as many decimals as the interval warrants.
 
-    >>> in_words(1.62, 1.513, 1.71), in_words(0.304, 0.226, 0.41), in_words(12345.6, 12000.0, 12800.0)
+    >>> in_words(1.62, 1.513, 1.73), in_words(0.304, 0.226, 0.41), in_words(12345.6, 12000.0, 12800.0)
     ('1.6 (1.5 to 1.7)', '0.30 (0.23 to 0.41)', '12,300 (12,000 to 12,800)')
     """
     half, size = (upper - lower) / 2, max(abs(mean), abs(lower), abs(upper))

@@ -73,7 +73,7 @@ def find_answer(
         one_of("method", method, METHODS)
     elif method is not None and (isinstance(method, type) or not hasattr(method, "invariant")):
         raise requirement("method", "None, a sampler, or one of " + ", ".join(map(repr, METHODS)), repr(method))
-    require_draws(draws, chains)
+    require_draws(draws, chains, checkpoint)
     require_draws(draws, chains, checkpoint, _SEARCHES[target.searched_by].width(target, draws))
     request = Request(
         target=target,

@@ -30,7 +30,7 @@ def split_times(
     exposure="exposure")`.
 
     >>> pieces = split_times({"time": [1.5, 4.0], "event": [1, 0], "x": [7, 8]}, "time", "event", cuts=[1.0, 2.0])
-    >>> pieces["exposure"].tolist(), pieces["event"].tolist(), pieces["stretch"].tolist(), list(pieces["x"])
+    >>> pieces["exposure"].tolist(), pieces["event"].tolist(), pieces["stretch"].tolist(), pieces["x"].tolist()
     ([1.0, 0.5, 1.0, 1.0, 2.0], [0.0, 1.0, 0.0, 0.0, 0.0], [0, 1, 0, 1, 2], [7, 7, 8, 8, 8])
     """
     columns: Mapping[str, Any] = plain_columns(table)
