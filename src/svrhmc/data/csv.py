@@ -209,6 +209,7 @@ class CsvSurvey(NamedTuple):
 
 def surveyed_csv(source: CsvSource, number: int, columns: list[str], all_used: bool) -> CsvSurvey:
     """Of one range. all_used: whether texts that are too long for a name are refused."""
+    _pyarrow()
     import pyarrow.compute as pc
 
     table, path = source.table(number, columns, {}), source.where(number)

@@ -96,19 +96,19 @@ def opened_file(path: str, mapped: bool = True, texts: Sequence[str] = ()) -> Se
         all that is asked for of a row group is read at once, which is faster.
     texts: the columns whose values come as a list of different ones, and their numbers.
     """
-    try:
-        from pyarrow.parquet import ParquetFile
-    except ImportError:
-        raise missing("pyarrow", "parquet", "reading Parquet") from None
     with _in_words(path):
+        from pyarrow.parquet import ParquetFile
+
         return ParquetFile(path, memory_map=mapped, pre_buffer=True, read_dictionary=list(texts))
 
 
 @contextmanager
 def _in_words(path: str) -> Iterator[None]:
-    """Errors of pyarrow about a file, in one line."""
-    import pyarrow
-
+    """Errors of pyarrow about a file, in one line; where it is absent, what to install."""
+    try:
+        import pyarrow
+    except ModuleNotFoundError:
+        raise missing("pyarrow", "parquet", "reading Parquet") from None
     try:
         yield
     except (FileNotFoundError, PermissionError):

@@ -84,10 +84,8 @@ class Column:
             order = np.argsort(numbers)
             places = order[np.searchsorted(numbers[order], values).clip(max=len(levels) - 1)]
             return np.where(numbers[places] == values, places, -1)
-        import pandas
-
-        known = pandas.Index(list(levels), dtype=object)
-        return np.asarray(known.get_indexer(values.astype(object)), np.int64)
+        place = {level: k for k, level in enumerate(levels)}
+        return np.array([place.get(value, -1) for value in values.tolist()], np.int64)
 
     def distinct(self) -> tuple[Level, ...]:
         """Its levels, or the different values of numbers, sorted."""
@@ -156,9 +154,12 @@ class Columns:
         return Columns({**self.by_name, name: replace(column, values=changed, levels=levels)}, self.n)
 
     def series(self) -> dict[str, Series]:
-        """As formulas take them: pandas series; categories stay categories."""
-        import pandas
-
+        """As functions in formulas take them: pandas series; categories stay categories."""
+        try:
+            import pandas
+        except ModuleNotFoundError:
+            purpose = "a formula with functions, splines or interactions"
+            raise missing("pandas and formulaic", "formula", purpose) from None
         made = {}
         for name, column in self.by_name.items():
             values: Series = column.values if column.kind != NUMBER else np.asarray(column.values, np.float64)
@@ -418,11 +419,8 @@ def _category(values: Values, gaps: npt.NDArray[np.bool_], levels: tuple[Level, 
 
 def _present(values: Values, gaps: npt.NDArray[np.bool_], levels: tuple[Level, ...]) -> tuple[Level, ...]:
     """The levels that occur, in the table's order or sorted."""
-    import pandas
-
-    seen = pandas.unique(values[~gaps] if gaps.any() else values).tolist()
-    present = set(seen)
-    return tuple(each for each in levels if each in present) if levels else tuple(sorted(present))
+    present = set((values[~gaps] if gaps.any() else values).tolist())
+    return tuple(level for level in levels if level in present) if levels else tuple(sorted(present))
 
 
 def _array(name: str, array: Values) -> Column:

@@ -511,8 +511,9 @@ def response_of(
     if response.expression is None:
         return columns[response.text]
     if response.survival:
+        rows = Rows(columns.series(), columns.n, transforms, {})
         with plainly(response.text):
-            labels = response.expression.compute(Rows(columns.series(), columns.n, transforms, {}))
+            labels = response.expression.compute(rows)
         return Column(NUMBER, np.asarray(labels), None)
     levels = {name: columns[name].levels for name in response.variables}
     if state is None:

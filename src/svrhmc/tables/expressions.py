@@ -581,9 +581,7 @@ class _Computation:
                 coded = hasattr(values, "cat")
                 kept["levels"] = values.cat.categories.tolist() if coded else _sorted(np.asarray(values))
             levels = kept["levels"]
-        import pandas
-
-        unknown = set(pandas.unique(np.asarray(values)).tolist()) - set(levels)
+        unknown = set(np.asarray(values).tolist()) - set(levels)
         if unknown:
             shown = ", ".join(map(repr, levels[:8])) + (", …" if len(levels) > 8 else "")
             raise self.whole._wrong(
