@@ -8,7 +8,8 @@ from scipy import stats
 
 from conftest import LIMIT
 from svrhmc import checkpoint
-from svrhmc.density import gaussian_scales
+from svrhmc.density import cholesky, gaussian_scales
+from svrhmc.density.cholesky import Pattern
 from svrhmc.density.gaussian_scales import GaussianScales, refusal
 from svrhmc.exact import marginal
 from svrhmc.posterior import usual_settings
@@ -101,6 +102,83 @@ def test_the_density_of_the_scales_is_that_of_a_dense_normal_law(design, setting
     want = np.array([dense_log_density(model, one) for one in phi])
     got = density.log_density(phi)
     assert got - got[0] == pytest.approx(want - want[0], rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("design", ["nested", "crossed", "slopes beside", "slopes both", "a slope that is often 0"])
+def test_a_sparse_factor_gives_the_same_density(design, monkeypatch):
+    """As the one of levels by the thousand, which are eliminated before what they have in common."""
+    monkeypatch.setattr(cholesky, "_FEW", 0)
+    monkeypatch.setattr(cholesky, "_WORTH", np.inf)
+    monkeypatch.setattr(cholesky, "_SLOWER", 1.0)
+    density = GaussianScales(model := model_of(design))
+    assert density.pattern.head > 0
+    phi = np.random.default_rng(2).normal(size=(6, density.dim)) * 0.7
+    phi[5, model.terms[0].theta.start] = 6.0
+    want = np.array([dense_log_density(model, one) for one in phi])
+    got = density.log_density(phi)
+    assert got - got[0] == pytest.approx(want - want[0], rel=1e-9, abs=1e-9)
+
+
+def a_matrix(size=60, border=2, seed=0):
+    """A sparse positive definite one with full first rows."""
+    rng = np.random.default_rng(seed)
+    A = np.where(rng.random((size, size)) < 0.04, rng.normal(size=(size, size)), 0.0)
+    A[:border] = rng.normal(size=(border, size))
+    A += A.T
+    return A + np.diag(np.abs(A).sum(axis=1) + 0.1)
+
+
+def pattern_of(K, border):
+    return Pattern.of(len(K), border, *np.nonzero(np.tril(K[border:, border:])) + np.full((2, 1), border))
+
+
+def numbers_of(pattern, K):
+    at = np.nonzero(np.tril(K))
+    numbers = np.zeros(pattern.numbers)
+    numbers[pattern.places(*at)] = K[at]
+    return numbers
+
+
+@pytest.mark.parametrize("slower", [1.0, 16.0, 1e9])
+@pytest.mark.parametrize("border", [0, 2])
+def test_a_factor_by_its_pattern_is_one_of_the_matrix(border, slower, monkeypatch):
+    monkeypatch.setattr(cholesky, "_FEW", 0)
+    monkeypatch.setattr(cholesky, "_WORTH", np.inf)
+    monkeypatch.setattr(cholesky, "_SLOWER", slower)
+    K = a_matrix(border=border)
+    pattern = pattern_of(K, border)
+    assert (pattern.head > 0) == (slower < 1e9)
+    factor = pattern.factor(numbers_of(pattern, K))
+    assert factor.log_root == pytest.approx(0.5 * np.linalg.slogdet(K)[1], rel=1e-12)
+    force = np.arange(len(K)) - 20.0
+    assert factor.solve(force) == pytest.approx(np.linalg.solve(K, force), rel=1e-10, abs=1e-12)
+    W = np.array([factor.back(one) for one in np.eye(len(K))]).T
+    assert pytest.approx(np.linalg.inv(K), rel=1e-10, abs=1e-12) == W @ W.T
+    K[30, 30] = -1.0
+    assert np.isnan(pattern.factor(numbers_of(pattern, K)).log_root)
+
+
+def test_a_line_that_is_left_out_of_a_factor_is_seen(monkeypatch):
+    """The negative control."""
+    monkeypatch.setattr(cholesky, "_FEW", 0)
+    K = a_matrix()
+    pattern = pattern_of(K, 2)
+    begin, entry, column = pattern.lines
+    assert pattern.head > 30
+    monkeypatch.setitem(pattern.__dict__, "lines", (np.maximum(begin - 1, 0), entry[1:], column[1:]))
+    assert abs(pattern.factor(numbers_of(pattern, K)).log_root - 0.5 * np.linalg.slogdet(K)[1]) > 1e-6
+
+
+@pytest.mark.parametrize("levels", [4000, 40_000])
+def test_levels_in_levels_take_numbers_in_proportion(levels):
+    """Two levels of a in each of b, ten of b in each of c: b and c go one after another, the coefficients are left."""
+    inner = np.repeat(np.arange(levels), 2)
+    groups = [Group(inner // by, name=name) for by, name in ((1, "a"), (2, "b"), (20, "c"))]
+    model = glm(np.ones((2 * levels, 1)), np.sin(np.arange(2.0 * levels)), "gaussian", groups=groups)
+    assert refusal(model) is None
+    density = GaussianScales(model)
+    assert density.pattern.core == 1
+    assert density.pattern.numbers < 4 * density.core
 
 
 def test_levels_that_are_left_out_are_seen(monkeypatch):

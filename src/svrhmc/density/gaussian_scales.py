@@ -29,21 +29,19 @@ Y = √ρ FᵀM and v ~ N((I + YᵀY)⁻¹Yᵀ√ρ(ẽ − ãd), (I + YᵀY)⁻
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cache
 
 import numpy as np
 
 from svrhmc.core.arrays import Array, Indices, cores
 from svrhmc.core.deadline import look
 from svrhmc.core.machine import one_blas_thread
+from svrhmc.density.cholesky import Factor, Pattern
 from svrhmc.density.mixed import MixedModel, Term, least_squares
 from svrhmc.rows.csr import MatrixLike
 
-MOST_CORE = 2500  # coordinates besides the eliminated term, whose dense factor each φ takes
+MOST_CORE = 2500  # coordinates of the dense part of the factor that each φ takes
 MOST_PAIRS = 2e7  # products of two entries of ã, of all levels: 0.3 GB
 _NULL = 1e-13  # of the largest eigenvalue of a level's D of columns of one length, below which it is 0
 _NUMBERS = 1 << 22  # of the factors that are held at once
@@ -53,15 +51,14 @@ _NUMBERS = 1 << 22  # of the factors that are held at once
 class Given:
     """The law of w given some φ, a row each.
 
-    log_density: log p(φ | y) up to a constant, −∞ where K has no factor. solution: x. root: L, K = LLᵀ, a lower
-    triangle in LAPACK's order, what is above it being no part of it. Y: √ρ FᵀM. within: the inverse factor of I + YᵀY.
-    Both (r, r, states, levels).
+    log_density: log p(φ | y) up to a constant, −∞ where K has no factor. solution: x. root: L, K = LLᵀ. Y: √ρ FᵀM.
+    within: the inverse factor of I + YᵀY. Both (r, r, states, levels).
     """
 
     phi: Array
     log_density: Array
     solution: Array
-    root: list[Array]
+    root: list[Factor]
     Y: Array
     within: Array
 
@@ -113,14 +110,23 @@ class GaussianScales:
         explained = np.asarray(_sparse(self._by_both).power(2).sum(axis=0)).ravel()
         seen = np.flatnonzero(own > _NULL * explained)  # columns that vary within levels
         if len(seen):
-            gram = _sparse(np.block([[self._border, np.concatenate([self._border[p:].T, ZZ.toarray()])]]))
-            more[seen] = least_squares(gram[seen][:, seen], force[seen])
+            more[seen] = least_squares(_bordered(self._border, ZZ)[seen][:, seen], force[seen])
         self._fit = more + np.concatenate([rough, np.zeros(len(others))])
         e = e - X @ more[:p] - Zo @ more[p:]
         self._levels, rest = within(e)
         self._square, self._force = float(weights @ (rest * rest)), combined(rest)
+        self._between = ZZ
         self._entries = LevelPairs(self.core_terms, by_other, first.width, ZZ)
         self._within_levels = self._entries.values_of(ZZ)
+        self._ahead = self._product(self._fit[None])[0] + self._force
+        self._unexplained = self._levels + self._by_both @ self._fit
+        rows, columns = self._entries.rows + p, self._entries.columns + p
+        self.pattern = Pattern.of(self.core, p, rows, columns, MOST_CORE)
+        own = np.arange(self.core)
+        of_beta = np.repeat(np.arange(p), self.core), np.tile(own, p)
+        self._of_beta = np.flatnonzero(of_beta[1] >= of_beta[0])
+        beta = of_beta[1][self._of_beta], of_beta[0][self._of_beta]
+        self._places = [self.pattern.places(*at) for at in (beta, (rows, columns), (own, own))]
         heavy = conditional.heavy
         self._noise_heavy = None if heavy is None else replace(heavy, columns=heavy.columns - (model.inner_dim - 1))
 
@@ -128,7 +134,7 @@ class GaussianScales:
     def together(self) -> int:
         """How many φ are best evaluated in one call."""
         first = self.eliminated
-        size = self.core**2 + first.count * first.width * (first.width * 3 + self.columns + 2)
+        size = self.pattern.numbers + first.count * first.width * (first.width * 3 + self.columns + 2)
         return int(np.clip(_NUMBERS // max(size, 1), 1, 64))
 
     def split(self, phi: Array) -> tuple[Array, Array]:
@@ -168,8 +174,7 @@ class GaussianScales:
         d = solution - self._fit
         e = self._residuals(d)
         scaled = np.array([sum(inverse[i, j] * e[j] for j in range(i + 1)) for i in range(r)])
-        along = np.array([self._product(self._border, self._within_levels, one) for one in d])
-        inner = self._square + np.einsum("sj,sj->s", d, along - 2 * self._force)
+        inner = self._square + np.einsum("sj,sj->s", d, self._product(d) - 2 * self._force)
         v = self._unscaled(solution, scale)
         Q = rho * (inner + np.einsum("isl,isl->s", scaled, scaled))
         Q = Q + ((solution[:, : self.columns] - self._mean) ** 2) @ self._precision + (v * v).sum(axis=1)
@@ -194,7 +199,7 @@ class GaussianScales:
         return [term.covariance.factor(theta[:, term.theta]) for term in self.core_terms]
 
     def _core_matrices(self, inverse: Array, rho: Array, scale: list[Array]) -> tuple[list[Array], Array]:
-        """K of each state, its lower triangle in LAPACK's order, and K (β, v) at the solution."""
+        """The numbers of K of each state, in the places of its pattern, and K (β, v) at the solution."""
         r, _, S, q = inverse.shape
         p, n = self.columns, self.core
         products = {}  # N⁻¹ = N^−½ᵀN^−½, its entries i ≥ j
@@ -204,33 +209,32 @@ class GaussianScales:
         whole = np.empty((r, r, S, q))
         for (i, j), value in products.items():
             whole[i, j] = whole[j, i] = value
-        explained = np.concatenate([self._by_beta, self._levels[:, None]], axis=1).reshape(q, r, p + 1)
+        explained = np.concatenate([self._by_beta, self._unexplained[:, None]], axis=1).reshape(q, r, p + 1)
+        coefficients = np.concatenate([products[i, j] * (1 + (i != j)) for i, j in products], axis=1)
+        values = self._within_levels[:, None] + self._entries.sums @ np.ascontiguousarray(coefficients.T)
         ahead, K = np.empty((S, n)), []
+        of_beta, of_others, diagonal = self._places
         for s in range(S):
             by_level = np.einsum("ijl,ljp->lip", whole[:, :, s], explained).reshape(q * r, p + 1)
             added = np.asarray(self._by_both.T @ by_level)
-            border = self._border + added[:, :p]
-            coefficients = np.concatenate([products[i, j][s] * (1 + (i != j)) for i, j in products])
-            values = self._within_levels + self._entries.sums @ coefficients
-            ahead[s] = rho[s] * (self._product(border, values, self._fit) + self._force + added[:, p])
+            ahead[s] = rho[s] * (self._ahead + added[:, p])
             own = [M[s : s + 1] for M in scale]
-            matrix = np.zeros((n, n))  # its transpose is K
-            matrix[:p] = rho[s] * self._pulled(border.T, own)
-            matrix.ravel()[(self._entries.columns + p) * n + self._entries.rows + p] = self._entries.scaled(
-                rho[s] * values, own
-            )
-            matrix.ravel()[:: n + 1] += np.concatenate([self._precision, np.ones(n - p)])
-            K.append(matrix.T)
+            numbers = np.zeros(self.pattern.numbers)
+            border = rho[s] * self._pulled((self._border + added[:, :p]).T, own)
+            numbers[of_beta] = border.ravel()[self._of_beta]
+            numbers[of_others] = self._entries.scaled(rho[s] * values[:, s], own)
+            numbers[diagonal] += np.concatenate([self._precision, np.ones(n - p)])
+            K.append(numbers)
         ahead = self._pulled(ahead, scale)
         ahead[:, :p] += self._precision * self._mean
         return K, ahead
 
-    def _product(self, border: Array, values: Array, x: Array) -> Array:
-        """Qx of a symmetric Q: its columns of β, and the entries of the others."""
+    def _product(self, x: Array) -> Array:
+        """Gx of states, G in columns of β and the sparse rest."""
         p = self.columns
-        out: Array = border @ x[:p]
-        out[:p] += border[p:].T @ x[p:]
-        out[p:] += self._entries.product(values, x[p:])
+        out: Array = x[:, :p] @ self._border.T
+        out[:, :p] += x[:, p:] @ self._border[p:]
+        out[:, p:] += (self._between @ x[:, p:].T).T
         return out
 
     def _pulled(self, x: Array, scale: list[Array], inverse: bool = False, forward: bool = False) -> Array:
@@ -248,19 +252,13 @@ class GaussianScales:
         """v of the terms that are not eliminated."""
         return self._pulled(x, scale, inverse=True)[:, self.columns :]
 
-    def _solve(self, K: list[Array], ahead: Array, scale: list[Array]) -> tuple[Array, list[Array], Array]:
+    def _solve(self, K: list[Array], ahead: Array, scale: list[Array]) -> tuple[Array, list[Factor], Array]:
         """x, the factors L and log |L|, which is nan where there is none."""
-        from scipy.linalg.lapack import dpotrs
-
-        solutions, roots, logs = np.zeros(ahead.shape), [], np.zeros(len(ahead))
-        for s, matrix in enumerate(K):
-            factorise(matrix)
-            roots.append(matrix)
-            if not np.isfinite(np.diag(matrix)).all():
-                logs[s] = np.nan
-            elif self.core:
-                solutions[s] = dpotrs(matrix, ahead[s], lower=1)[0]
-                logs[s] = np.log(np.diag(matrix)).sum()
+        roots = [self.pattern.factor(numbers) for numbers in K]
+        logs = np.array([root.log_root for root in roots])
+        solutions = np.zeros(ahead.shape)
+        for s in np.flatnonzero(np.isfinite(logs)):
+            solutions[s] = roots[s].solve(ahead[s])
         return self._pulled(solutions, scale, forward=True), roots, logs
 
     def _residuals(self, d: Array) -> Array:
@@ -273,15 +271,13 @@ class GaussianScales:
 
     def draw(self, given: Given, state: int, normals: Array) -> Array:
         """w given one φ, from as many standard normal numbers as w has coordinates."""
-        from scipy.linalg.lapack import dtrtrs
-
         model, first, one = self.model, self.eliminated, slice(state, state + 1)
         theta, log_sigma = self.split(given.phi[one])
         scale, n, r = self._core_factors(theta), self.core, first.width
         w = np.empty(model.inner_dim)
         if self.known_noise is None:
             w[-1] = log_sigma[0]
-        more = dtrtrs(given.root[state], normals[:n], lower=1, trans=1)[0] if n else np.zeros(0)
+        more = given.root[state].back(normals[:n])
         x = given.solution[state] + self._pulled(more[None], scale, forward=True)[0]
         w[self.places] = x
         e = np.exp(-log_sigma[0]) * self._residuals(x[None] - self._fit)[:, 0]
@@ -325,7 +321,6 @@ class LevelPairs:
             begin += grid.size
         none = np.zeros(0, np.int64)
         self.rows, self.columns = np.concatenate([none, *rows]), np.concatenate([none, *columns])
-        self._mirrored = level_of[self.rows] != level_of[self.columns]
         self._order = np.argsort(self.rows * size + self.columns)
         self._sorted = (self.rows * size + self.columns)[self._order]
         self.sums = self._sums_of(by_other, width)
@@ -345,12 +340,6 @@ class LevelPairs:
         here, places = self._places(given.row.astype(np.int64) * self._size + given.col)
         out[places] = given.data[here]
         return out
-
-    def product(self, values: Array, x: Array) -> Array:
-        """The matrix of these values times x."""
-        out = np.bincount(self.rows, values * x[self.columns], self._size)
-        back = np.where(self._mirrored, values, 0.0) * x[self.rows]
-        return np.asarray(out + np.bincount(self.columns, back, self._size), np.float64)
 
     def scaled(self, values: Array, scale: list[Array]) -> Array:
         """The entries of TᵀQT of one state, in the place of those of Q."""
@@ -395,32 +384,6 @@ def _meeting(by_other: MatrixLike, r: int, gram: MatrixLike, level_of: Indices) 
     return both.row.astype(np.int64), both.col.astype(np.int64)
 
 
-@cache
-def _lapack_factor() -> Callable[..., None]:
-    """LAPACK's dpotrf by its address: SciPy's function of that name lets no other thread go on meanwhile, and NumPy's
-    Cholesky copies the matrix.
-    """
-    from scipy.linalg import cython_lapack
-
-    capsule, access = cython_lapack.__pyx_capi__["dpotrf"], ctypes.pythonapi
-    access.PyCapsule_GetName.restype, access.PyCapsule_GetName.argtypes = ctypes.c_char_p, [ctypes.py_object]
-    access.PyCapsule_GetPointer.restype = ctypes.c_void_p
-    access.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
-    address = access.PyCapsule_GetPointer(capsule, access.PyCapsule_GetName(capsule))
-    number = ctypes.POINTER(ctypes.c_int)
-    return ctypes.CFUNCTYPE(None, ctypes.c_char_p, number, ctypes.c_void_p, number, number)(address)
-
-
-def factorise(matrix: Array) -> None:
-    """Put L, LLᵀ = K, in the place of K, the lower triangle of a matrix in LAPACK's order; nan where there is none."""
-    assert matrix.flags.f_contiguous
-    size, info = ctypes.c_int(len(matrix)), ctypes.c_int()
-    if len(matrix):
-        _lapack_factor()(b"L", size, matrix.ctypes.data, size, info)
-    if info.value:
-        matrix[:] = np.nan
-
-
 def eliminated_term(model: MixedModel) -> Term:
     """The term of the most effects among those of levels, of which a row has one."""
     return max((term for term in model.terms if term.group.by_level), key=lambda term: term.count * term.width)
@@ -429,7 +392,8 @@ def eliminated_term(model: MixedModel) -> Term:
 def refusal(model: MixedModel) -> str | None:
     """Why the scales of a model are not sampled by their own density; None where they are.
 
-    Sizes decide: K takes core³/3 operations for each φ, and ã as many products as levels have pairs of entries.
+    Sizes decide: the dense part of K takes core³/3 operations for each φ, and ã as many products as levels have pairs
+    of entries.
     """
     loss, heavy = model.loss, model.conditional.heavy
     if not (loss.quadratic or loss.mixture):
@@ -440,20 +404,51 @@ def refusal(model: MixedModel) -> str | None:
         return "no term has levels"
     first = eliminated_term(model)
     core = model.columns + model.effect_count - first.count * first.width
-    if core > MOST_CORE:
-        return f"{core:,} coefficients and effects are left beside those of {first.group.label}, beyond {MOST_CORE:,}"
     widths = sum(term.width if term.group.by_level else term.count for term in model.terms if term is not first)
-    if float(first.group.row_counts().max()) ** 2 * first.count * widths**2 > MOST_PAIRS:
-        pairs = float((np.minimum(first.group.row_counts() * widths, core).astype(np.float64) ** 2).sum())
-        if widths and pairs * first.width**2 > MOST_PAIRS:
-            return f"{pairs:,.0f} pairs of effects meet in the levels of {first.group.label}, beyond {MOST_PAIRS:,.0f}"
+    if core <= MOST_CORE and float(first.group.row_counts().max() * widths) ** 2 * first.count <= MOST_PAIRS:
+        return None
+    met = _met(model, first)
+    pairs = float((np.diff(met.indptr).astype(np.float64) ** 2).sum()) * first.width**2
+    if pairs > MOST_PAIRS:
+        return f"{pairs:,.0f} pairs of effects meet in the levels of {first.group.label}, beyond {MOST_PAIRS:,.0f}"
+    together = (met.T @ met).tocoo()
+    places = model.columns + together.row.astype(np.int64), model.columns + together.col.astype(np.int64)
+    if core > MOST_CORE and Pattern.of(core, model.columns, *places, MOST_CORE).core > MOST_CORE:
+        return (
+            f"{core:,} coefficients and effects are left beside those of {first.group.label}, of which more than "
+            f"{MOST_CORE:,} nearly all depend on each other"
+        )
     return None
+
+
+def _met(model: MixedModel, first: Term) -> MatrixLike:
+    """Which effects of other terms are met in each level of a term, in CSR."""
+    from scipy.sparse import csr_matrix
+
+    p, seen = model.columns, _sparse(model.design[1]) != 0
+    own = slice(first.effects.start - p, first.effects.stop - p)
+    others = np.setdiff1d(np.arange(model.effect_count), np.arange(own.start, own.stop))
+    lines = (seen[:, own].T.astype(np.float64) @ seen[:, others].astype(np.float64)).tocoo()
+    shape = first.count, len(others)
+    met = csr_matrix((np.ones(lines.nnz), (lines.row // first.width, lines.col)), shape=shape)
+    met.sum_duplicates()
+    return met
 
 
 def _sparse(Z: MatrixLike) -> MatrixLike:
     from scipy.sparse import csr_matrix
 
     return csr_matrix(Z)
+
+
+def _bordered(border: Array, inner: MatrixLike) -> MatrixLike:
+    """A symmetric matrix of which some first columns are dense."""
+    from scipy.sparse import bmat, csr_matrix
+
+    p = border.shape[1]
+    total = csr_matrix(bmat([[csr_matrix(border[:p]), csr_matrix(border[p:].T)], [csr_matrix(border[p:]), inner]]))
+    total.sort_indices()
+    return total
 
 
 def _joined(by_beta: Array, by_other: MatrixLike) -> MatrixLike:

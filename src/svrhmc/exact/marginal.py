@@ -23,7 +23,7 @@ from svrhmc.exact.base import ExactSampler
 from svrhmc.gradients import Memory
 from svrhmc.whitening.groups import Bend
 
-_MUCH = 1 << 13  # coordinates of w, or of its dense factor, from which chains are shared by threads
+_MUCH = 1 << 13  # coordinates of w, or numbers of a factor, from which chains are shared by threads
 
 
 @part
@@ -150,7 +150,7 @@ class MarginalKernel(Kernel):
     def __init__(self, space: ScaleVariables, sampler: MarginalMH, setup: Setup) -> None:
         self.space, self.sampler, self.setup = space, sampler, setup
         self._length = space.density.together
-        self._large = max(space.model.inner_dim, space.density.core**2) > _MUCH
+        self._large = max(space.model.inner_dim, space.density.pattern.numbers) > _MUCH
         self._blocks: dict[int, tuple[int, Given, Array]] = {}  # by chain, the block that was evaluated last
         self._now: dict[int, tuple[int, _Chain]] = {}  # by chain, its step and where it is
 

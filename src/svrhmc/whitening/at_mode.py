@@ -14,13 +14,13 @@ from svrhmc.core.lanczos import extreme_pairs
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.core.storage import Record
 from svrhmc.density.base import FiniteSum, require_target
+from svrhmc.density.elimination import MOST_CORE, eliminate
 from svrhmc.density.generalised import GeneralisedLinear
 from svrhmc.density.mode import DENSE_DIM
 from svrhmc.models.model import Model
 from svrhmc.rows.csr import MatrixLike
 from svrhmc.rows.forms import functions_of, rows_of
 from svrhmc.whitening.curvature import told_curvature
-from svrhmc.whitening.elimination import MOST_CORE, eliminate
 from svrhmc.whitening.krylov import Krylov, standing_out
 from svrhmc.whitening.maps import (
     DenseWhitening,

@@ -32,9 +32,9 @@ import numpy as np
 
 from svrhmc.core.arrays import Array, contract, cores
 from svrhmc.core.errors import requirement
+from svrhmc.density.elimination import eliminate
 from svrhmc.density.mixed import Curvature, MixedModel, Term
 from svrhmc.rows.csr import MatrixLike
-from svrhmc.whitening.elimination import eliminate
 from svrhmc.whitening.inner import inner_map
 from svrhmc.whitening.levels import Effects, centre_of, inverse_root, levels_of, times
 from svrhmc.whitening.maps import LowRankWhitening, Whitening, dense_whitening

@@ -6,7 +6,7 @@ single term there is nothing to do, and the largest of several is eliminated bef
     H = ⎡I   B⎤        L = ⎡I   0⎤
         ⎣Bᵀ  F⎦,           ⎣Bᵀ  N⎦,   NNᵀ = F − BᵀB,        ε₂ = N⁻ᵀz₂,   ε₁ = z₁ − B ε₂.
 
-A large one has the factor of `svrhmc.whitening.elimination`.
+A large one has the factor of `svrhmc.density.elimination`.
 """
 
 from __future__ import annotations

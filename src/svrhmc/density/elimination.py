@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from svrhmc.core.arrays import Array, Indices, Reals
+from svrhmc.core.arrays import Array, Indices, Mask, Reals
 from svrhmc.core.deadline import CHOLESKY, SPARSE, piece
 from svrhmc.rows.csr import MatrixLike
 
@@ -65,10 +65,11 @@ def eliminate(H: MatrixLike, single: int = _SINGLE) -> Eliminated | str:
     work = 0.0
     while True:
         with piece(SPARSE * left_over.nnz):
-            chosen = _independent(left_over)
+            few = np.diff(left_over.indptr) - 1 <= _SHARE * left_over.shape[0]
+            chosen = independent(left_over, few)
             if chosen.sum() < max(1, _LEAST * len(left)):
                 break
-            diagonal, below, rest = _cut(left_over, chosen)
+            diagonal, below, rest = cut(left_over, chosen)
         if not (diagonal > 0).all():
             return _INDEFINITE
         root = np.sqrt(diagonal)
@@ -101,14 +102,15 @@ def _too_full(dim: int, left: int) -> str:
     )
 
 
-def _independent(H: MatrixLike) -> npt.NDArray[np.bool_]:
-    """A maximal set of coordinates with few neighbours of which no two are neighbours, those with the fewest first.
+def independent(H: MatrixLike, few: Mask) -> Mask:
+    """A maximal set of some coordinates, those with few neighbours, of which no two are neighbours, those with the
+    fewest first.
 
     A coordinate is taken where it comes before all its neighbours that are not decided yet; its neighbours are out.
     """
     size = H.shape[0]
     degree = np.diff(H.indptr).astype(np.int64) - 1
-    undecided = degree <= _SHARE * size
+    undecided = few.copy()
     place = np.empty(size, np.int64)
     place[np.lexsort((np.arange(size), degree))] = np.arange(size)
     row = np.repeat(np.arange(size), np.diff(H.indptr))
@@ -129,7 +131,7 @@ def _independent(H: MatrixLike) -> npt.NDArray[np.bool_]:
     return chosen
 
 
-def _cut(H: MatrixLike, chosen: npt.NDArray[np.bool_]) -> tuple[Array, MatrixLike, MatrixLike]:
+def cut(H: MatrixLike, chosen: Mask) -> tuple[Array, MatrixLike, MatrixLike]:
     """The diagonal of the chosen, the columns of the chosen at the rows of the others (CSC), and the others."""
     others = H[~chosen]
     return H.diagonal()[chosen], others[:, chosen].tocsc(), others[:, ~chosen].tocsr()

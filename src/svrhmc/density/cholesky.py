@@ -1,0 +1,264 @@
+"""Cholesky factors of many symmetric positive definite matrices that have their entries in the same places.
+
+The order of elimination and the places of the entries of L are found once (`Pattern`), by sets of independent
+coordinates as in `svrhmc.density.elimination`, and each factor takes its numbers alone. A coordinate with d neighbours
+among m that are left costs d²/2 multiplications one by one, and m²/2 in a dense factor, where they are `_SLOWER` times
+as fast: so it is eliminated sparsely while d ≤ m/√_SLOWER, and what is left is the core, whose factor is LAPACK's.
+Levels within levels have no more neighbours than levels above them, so that all of them go, and the work is linear.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from svrhmc.core.arrays import Array, Indices
+from svrhmc.density.elimination import cut, independent
+
+_Number = TypeVar("_Number", bound=np.generic)
+
+_SLOWER = 16.0
+_FEW = 256  # coordinates up to which a dense factor takes as long as the calls around it
+_WORTH = 0.8  # of the work of a dense factor, up to which a sparse one is taken
+_NEARLY = 1.5  # times the fewest neighbours, that a coordinate eliminated together with others may have
+_MOST_ENTRIES = 2e7  # of a pattern on the way
+
+
+@dataclass(frozen=True, eq=False)
+class Pattern:
+    """Where the factor of some matrices has entries.
+
+    order: the coordinate that is eliminated as the p-th. begin, rows: of the columns of the head, the first ones, below
+    the diagonal, as in `svrhmc.kernels.triangular`; the core, all others, is dense.
+    """
+
+    order: Indices
+    begin: Indices
+    rows: npt.NDArray[np.uint32]
+
+    @staticmethod
+    def full(size: int) -> Pattern:
+        """That of a dense matrix, in its own order."""
+        return Pattern(np.arange(size), np.zeros(1, np.int64), np.zeros(0, np.uint32))
+
+    @staticmethod
+    def of(size: int, border: int, rows: Indices, columns: Indices, most: float = np.inf) -> Pattern:
+        """Of matrices that have entries in the first `border` columns and rows, on the diagonal, and at some other
+        places, of (i, j) and (j, i) one. It is not completed where much has to be done and the core stays larger than
+        `most`.
+        """
+        if size <= _FEW:
+            return Pattern.full(size)
+        taken, left = _levels(size - border, border, rows - border, columns - border, most)
+        core = border + len(left)
+        counts = np.concatenate([np.zeros(1, np.int64), *(own for _, own, _ in taken)])
+        work = _SLOWER * float(((counts[1:] + border) ** 2.0).sum()) + core**3 / 3
+        if work > _WORTH * size**3 / 3:
+            return Pattern.full(size)
+        order = np.concatenate([*(some for some, _, _ in taken), left])
+        place = np.empty(len(order), np.int64)
+        place[order] = np.arange(len(order))
+        head, whole = len(order) - len(left), counts[1:] + border
+        begin = np.cumsum(np.append(0, whole))
+        below = np.empty(begin[-1], np.uint32)
+        own = np.ones(begin[-1], bool)
+        for k in range(border):  # last in each column
+            at = begin[1:] - border + k
+            below[at], own[at] = len(order) + k, False
+        entries = np.concatenate([np.zeros(0, np.int64), *(place[at] for _, _, at in taken)])
+        column = np.repeat(np.arange(head), counts[1:])
+        below[own] = entries[np.lexsort((entries, column))]
+        return Pattern(np.concatenate([order + border, np.arange(border)]), begin, below)
+
+    @property
+    def size(self) -> int:
+        """Of the matrices, in rows."""
+        return len(self.order)
+
+    @property
+    def head(self) -> int:
+        """Columns that are sparse."""
+        return len(self.begin) - 1
+
+    @property
+    def core(self) -> int:
+        """Coordinates of the dense part."""
+        return self.size - self.head
+
+    @property
+    def numbers(self) -> int:
+        """Of a factor: the entries of the head, its diagonal, and the core."""
+        return len(self.rows) + self.head + self.core**2
+
+    def places(self, rows: Indices, columns: Indices) -> Indices:
+        """Where entries (i, j), of (i, j) and (j, i) one, stand among these numbers."""
+        place = np.empty(self.size, np.int64)
+        place[self.order] = np.arange(self.size)
+        a, b = place[rows], place[columns]
+        low, high = np.minimum(a, b), np.maximum(a, b)
+        first = len(self.rows) + self.head
+        out = first + (low - self.head) * self.core + (high - self.head)
+        out = np.where((low == high) & (low < self.head), len(self.rows) + low, out)
+        sparse = (low < self.head) & (low < high)
+        column = np.repeat(np.arange(self.head), np.diff(self.begin))
+        out[sparse] = np.searchsorted(column * self.size + self.rows, low[sparse] * self.size + high[sparse])
+        return out
+
+    @cached_property
+    def lines(self) -> tuple[Indices, Indices, Indices]:
+        """The entries of L row by row: where each row begins, which of the entries they are, and in which columns."""
+        row = self.rows.astype(np.int64)
+        entry = np.argsort(row, kind="stable")
+        begin = np.searchsorted(row[entry], np.arange(self.size + 1))
+        return begin, entry, np.repeat(np.arange(self.head), np.diff(self.begin))[entry]
+
+    def factor(self, numbers: Array) -> Factor:
+        """L of the matrix with these numbers, in their place."""
+        factor = Factor(self, numbers)
+        if self.head:
+            from svrhmc.kernels.cholesky import factor_head
+
+            room = np.empty(self.size)
+            factor_head(self.begin, self.rows, *self.lines, factor.values, factor.inverse, factor.core.T, room)
+        factorise(factor.core)
+        return factor
+
+
+@dataclass(frozen=True, eq=False)
+class Factor:
+    """LLᵀ = K, in the order of a pattern; not a number where there is none."""
+
+    pattern: Pattern
+    numbers: Array
+
+    @property
+    def values(self) -> Array:
+        """The entries of the head below the diagonal."""
+        return self.numbers[: len(self.pattern.rows)]
+
+    @property
+    def inverse(self) -> Array:
+        """1/Lⱼⱼ of the head."""
+        first = len(self.pattern.rows)
+        return self.numbers[first : first + self.pattern.head]
+
+    @property
+    def core(self) -> Array:
+        """The dense part, a lower triangle in LAPACK's order, what is above it being no part of it."""
+        size = self.pattern.core
+        return self.numbers[len(self.numbers) - size**2 :].reshape(size, size).T
+
+    @property
+    def log_root(self) -> float:
+        """log |L|; nan where there is none."""
+        diagonal = np.diag(self.core)
+        if not np.isfinite(diagonal).all():
+            return float("nan")
+        return float(np.log(diagonal).sum() - np.log(self.inverse).sum())
+
+    def solve(self, force: Array) -> Array:
+        """K⁻¹ force."""
+        from scipy.linalg.lapack import dpotrs
+
+        y = force[self.pattern.order]
+        self._through("forwards", y)
+        if self.pattern.core:
+            y[self.pattern.head :] = dpotrs(self.core, y[self.pattern.head :], lower=1)[0]
+        return self._ordered(y)
+
+    def back(self, z: Array) -> Array:
+        """L⁻ᵀz, the coordinates of z in the order of K's."""
+        from scipy.linalg.lapack import dtrtrs
+
+        y = z[self.pattern.order]
+        if self.pattern.core:
+            y[self.pattern.head :] = dtrtrs(self.core, y[self.pattern.head :], lower=1, trans=1)[0]
+        return self._ordered(y)
+
+    def _ordered(self, y: Array) -> Array:
+        """The way back through the head, in the order of K."""
+        self._through("backs", y)
+        out = np.empty_like(y)
+        out[self.pattern.order] = y
+        return out
+
+    def _through(self, name: str, y: Array) -> None:
+        if not self.pattern.head:
+            return
+        from svrhmc.kernels import triangular
+
+        pattern = self.pattern
+        frame = triangular.Factor(
+            _unwritten(pattern.order), _unwritten(self.inverse), _unwritten(pattern.begin), _unwritten(pattern.rows),
+            _unwritten(self.values), _unwritten(np.zeros(0)),
+        )  # fmt: skip
+        work: Callable[..., None] = getattr(triangular, name)
+        work(frame, y[None], 0, 1)
+
+
+def _levels(
+    size: int, border: int, rows: Indices, columns: Indices, most: float
+) -> tuple[list[tuple[Indices, Indices, Indices]], Indices]:
+    """Coordinates that are eliminated, set by set, each with the number of its neighbours then and which they are; and
+    the others. border: further coordinates that all have for neighbours.
+    """
+    from scipy.sparse import csr_matrix
+
+    here = np.concatenate([rows, columns, np.arange(size)]), np.concatenate([columns, rows, np.arange(size)])
+    left_over = csr_matrix((np.ones(len(here[0]), np.float32), here), shape=(size, size))
+    left, taken = np.arange(size), []
+    while len(left):
+        neighbours = np.diff(left_over.indptr) - 1 + border
+        fewest = int(neighbours.min())
+        few = neighbours <= max(_NEARLY * fewest, fewest + 1)
+        chosen = independent(left_over, few & (neighbours <= _SLOWER**-0.5 * (len(left) + border)))
+        if not chosen.any():
+            break
+        _, below, rest = cut(left_over, chosen)
+        taken.append((left[chosen], np.diff(below.indptr).astype(np.int64), left[~chosen][below.indices]))
+        left = left[~chosen]
+        if len(left) + border > most and float((np.diff(below.indptr) ** 2.0).sum()) + rest.nnz > _MOST_ENTRIES:
+            break
+        by_rows = below.tocsr()
+        left_over = (rest + by_rows @ by_rows.T).tocsr()
+        left_over.data[:] = 1.0
+    return taken, left
+
+
+def _unwritten(array: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
+    """As compiled code takes those of all factors."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+@cache
+def _lapack_factor() -> Callable[..., None]:
+    """LAPACK's dpotrf by its address: SciPy's function of that name lets no other thread go on meanwhile, and NumPy's
+    Cholesky copies the matrix.
+    """
+    from scipy.linalg import cython_lapack
+
+    capsule, access = cython_lapack.__pyx_capi__["dpotrf"], ctypes.pythonapi
+    access.PyCapsule_GetName.restype, access.PyCapsule_GetName.argtypes = ctypes.c_char_p, [ctypes.py_object]
+    access.PyCapsule_GetPointer.restype = ctypes.c_void_p
+    access.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    address = access.PyCapsule_GetPointer(capsule, access.PyCapsule_GetName(capsule))
+    number = ctypes.POINTER(ctypes.c_int)
+    return ctypes.CFUNCTYPE(None, ctypes.c_char_p, number, ctypes.c_void_p, number, number)(address)
+
+
+def factorise(matrix: Array) -> None:
+    """Put L, LLᵀ = K, in the place of K, the lower triangle of a matrix in LAPACK's order; nan where there is none."""
+    assert matrix.flags.f_contiguous
+    size, info = ctypes.c_int(len(matrix)), ctypes.c_int()
+    if len(matrix):
+        _lapack_factor()(b"L", size, matrix.ctypes.data, size, info)
+    if info.value:
+        matrix[:] = np.nan
