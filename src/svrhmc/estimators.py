@@ -70,7 +70,7 @@ from svrhmc.results.posterior import Posterior
 from svrhmc.results.predict import NEW_GROUPS, Grouping, Predictions, predictions_at, thinned, unseen_levels
 from svrhmc.sampling.run import require_draws
 from svrhmc.tables.columns import Columns, columns_of
-from svrhmc.tables.design import told
+from svrhmc.tables.design import missing_counts
 from svrhmc.tables.formula import Factor, GroupTerm, Term, quoted
 from svrhmc.tables.groups import GroupDesign, group_designs
 
@@ -337,7 +337,9 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
             by_name, rows = {self._name(j): array[:, j] for j in places}, array[:, others]
         columns = columns_of(by_name, by_name, "X")
         if gaps := columns.gaps():
-            raise DataError(f"X must have no missing values in {told(gaps)}: leave these rows out, or fill them.")
+            raise DataError(
+                f"X must have no missing values in {missing_counts(gaps)}: leave these rows out, or fill them."
+            )
         return rows if others else np.empty((columns.n, 0)), columns
 
     def _predictions(self, X: Input, most: int, seed: int = 0, chosen: Indices | None = None) -> Predictions:

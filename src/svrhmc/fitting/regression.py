@@ -309,7 +309,7 @@ def _fit_partitions(
     with stage("making columns of the table", settings.get("progress")):
         extra = [name for name in special.values() if name is not None]
         opened = opened_by(formula, table, extra, drop, transforms)
-        label = opened.made.response
+        label = opened.parsed_formula.response
         response = response_of(label.text, opened.y, family, opened.columns.n, opened.ends, label.survival)
         columns = {word: special[word] for word in ("offset", "exposure", "weights")}
         rows, plain = opened.rows(response.levels, columns)

@@ -55,7 +55,7 @@ from svrhmc.results.predict import Predictions, SmoothRows, TermRows, even_rows,
 from svrhmc.results.probability import moved
 from svrhmc.rows.forms import RowsForm
 from svrhmc.tables.columns import TRUTH, Column, Columns, Level, columns_of, names_of
-from svrhmc.tables.design import Design, told
+from svrhmc.tables.design import Design, missing_counts
 from svrhmc.tables.terms import shown
 
 if TYPE_CHECKING:
@@ -275,7 +275,7 @@ def fitted_rows(posterior: Fitted, table: object) -> FittedRows:
         design = design_of(posterior)
         columns = columns_of(table, design.variables)
         if gaps := columns.gaps():
-            raise DataError(f"the table must have no missing values in {told(gaps)}: leave these rows out.")
+            raise DataError(f"the table must have no missing values in {missing_counts(gaps)}: leave these rows out.")
         counts = design.trials_of(table) if design.trials in names_of(table) else None
         return FittedRows(columns, design.offsets(table), counts, columns.n)
     if posterior._table_rows is None:

@@ -98,7 +98,7 @@ class Column:
         if self.kind == CATEGORY:
             return self
         whole = self.kind == NUMBER and bool(np.all(self.values[self._there] % 1 == 0))
-        values = np.array([int(each) if whole and each == each else each for each in self.values.tolist()], object)
+        values = np.array([int(value) if whole and value == value else value for value in self.values.tolist()], object)
         return Column(CATEGORY, values, self.gaps, tuple(sorted(set(values[self._there].tolist()))))
 
     @property
@@ -125,8 +125,8 @@ class Columns:
 
     def gaps(self) -> dict[str, int]:
         """How many values each column misses, for those that miss some."""
-        found = {name: int(c.gaps.sum()) for name, c in self.by_name.items() if c.gaps is not None}
-        return {name: count for name, count in found.items() if count}
+        counts = {name: int(c.gaps.sum()) for name, c in self.by_name.items() if c.gaps is not None}
+        return {name: count for name, count in counts.items() if count}
 
     def whole(self) -> npt.NDArray[np.bool_]:
         """Which rows miss nothing."""
@@ -160,14 +160,14 @@ class Columns:
         except ModuleNotFoundError:
             purpose = "a formula with functions, splines or interactions"
             raise missing("pandas and formulaic", "formula", purpose) from None
-        made = {}
+        series = {}
         for name, column in self.by_name.items():
             values: Series = column.values if column.kind != NUMBER else np.asarray(column.values, np.float64)
             if column.kind == CATEGORY:
                 levels = column.distinct()
                 values = pandas.Categorical.from_codes(column.codes(levels), categories=list(levels))
-            made[name] = pandas.Series(values, name=name)
-        return made
+            series[name] = pandas.Series(values, name=name)
+        return series
 
 
 def names_of(table: object) -> list[str]:
@@ -212,23 +212,23 @@ def columns_of(
         return Columns({name: table[name] for name in names}, table.n)
     frame = table if isinstance(table, Mapping) else _native(table)
     labels = _labels(frame)
-    found: dict[str, Column] = {}
+    columns: dict[str, Column] = {}
     for name in names:
         if name not in labels:
             raise no_column(what, name, list(labels))
-        found[name] = _column(name, _values(frame, labels[name]))
-        require_usable(name, found[name])
+        columns[name] = _column(name, _values(frame, labels[name]))
+        require_usable(name, columns[name])
         if name in open_columns:
-            found[name] = replace(found[name], gaps=None)
+            columns[name] = replace(columns[name], gaps=None)
         else:
-            _require_finite(name, found[name])
-    lengths = {name: len(column.values) for name, column in found.items()}
+            _require_finite(name, columns[name])
+    lengths = {name: len(column.values) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
         raise DataError(f"{what} must have columns of one length; got {lengths}.")
     n = next(iter(lengths.values())) if lengths else _length(frame)
     if not n:
         raise DataError(f"{what} has no rows.")
-    return Columns(found, n)
+    return Columns(columns, n)
 
 
 def plain_columns(table: object, names: Sequence[str] | None = None) -> dict[str, Series]:
@@ -359,8 +359,8 @@ def _series(name: str, series: Series) -> Column:
     dtype, gaps = series.dtype, series.is_null().to_numpy().astype(bool)
     if dtype.is_integer():
         filled = (series.fill_null(series.min()) if gaps.any() and not gaps.all() else series).to_numpy()
-        found = _array(name, np.asarray(filled)) if not gaps.all() else Column(NUMBER, np.empty(len(gaps)), None)
-        return Column(NUMBER, np.where(gaps, np.nan, found.values), _some(gaps))
+        column = _array(name, np.asarray(filled)) if not gaps.all() else Column(NUMBER, np.empty(len(gaps)), None)
+        return Column(NUMBER, np.where(gaps, np.nan, column.values), _some(gaps))
     if dtype.is_numeric():
         values = np.asarray(series.cast(_nw().Float64()).to_numpy(), np.float64)
         return Column(NUMBER, values, _some(gaps | np.isnan(values)))
@@ -373,7 +373,9 @@ def _series(name: str, series: Series) -> Column:
         raise dates(name)
     if dtype in (_nw().Categorical, _nw().Enum):
         if hasattr(native, "cat") and hasattr(native.cat, "categories"):  # pandas
-            levels = [each if _kind(each) else str(each) for each in native.cat.categories]  # intervals, as of `cut`
+            levels = [
+                level if _kind(level) else str(level) for level in native.cat.categories
+            ]  # intervals, as of `cut`
             values = np.array(native.cat.rename_categories(levels).astype(object).to_numpy(), object)
             order = tuple(levels) if native.cat.ordered else _sorted(name, levels)
             return _category(values, gaps, order, bool(native.cat.ordered))
@@ -438,11 +440,11 @@ def _array(name: str, array: Values) -> Column:
         return Column(CATEGORY, array.astype(object), None, tuple(sorted(set(array.tolist()))))
     if array.dtype.kind != "O":
         raise DataError(f"column {name!r} must hold numbers, truth values or texts; got {array.dtype}.")
-    gaps = np.array([_is_gap(each) for each in array], bool)
-    kinds = {_kind(each) for each in array[~gaps]}
+    gaps = np.array([_is_gap(value) for value in array], bool)
+    kinds = {_kind(value) for value in array[~gaps]}
     if kinds <= {NUMBER}:
-        values = np.array([np.nan if gap else float(each) for each, gap in zip(array, gaps, strict=True)])
-        wholes = [each for each in array[~gaps].tolist() if isinstance(each, int)]
+        values = np.array([np.nan if gap else float(value) for value, gap in zip(array, gaps, strict=True)])
+        wholes = [value for value in array[~gaps].tolist() if isinstance(value, int)]
         if wholes:
             _require_exact(name, min(wholes), max(wholes))
         return Column(NUMBER, values, _some(gaps))
@@ -450,8 +452,8 @@ def _array(name: str, array: Values) -> Column:
         return Column(TRUTH, np.where(gaps, False, array).astype(bool), _some(gaps))
     if kinds == {CATEGORY}:
         return Column(CATEGORY, array, _some(gaps), tuple(sorted(set(array[~gaps].tolist()))))
-    texts = [k for k, each in enumerate(array) if not gaps[k] and _kind(each) == CATEGORY]
-    odd = next((k for k, each in enumerate(array) if not gaps[k] and _kind(each) is None), None)
+    texts = [k for k, value in enumerate(array) if not gaps[k] and _kind(value) == CATEGORY]
+    odd = next((k for k, value in enumerate(array) if not gaps[k] and _kind(value) is None), None)
     if odd is not None:
         raise DataError(f"column {name!r} must hold numbers, truth values or texts; row {odd} is {array[odd]!r:.40}.")
     raise DataError(

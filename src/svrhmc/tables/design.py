@@ -88,9 +88,9 @@ class Design:
 
     def with_transforms(self, transforms: Mapping[str, Callable[..., object]]) -> Design:
         """The same with functions that its formula calls by name, which no file holds."""
-        made = replace(self)
-        object.__setattr__(made, "transforms", transforms)
-        return made
+        design = replace(self)
+        object.__setattr__(design, "transforms", transforms)
+        return design
 
     @cached_property
     def made_of(self) -> tuple[Term, ...]:
@@ -241,11 +241,11 @@ class Design:
         names = [name for name in (self.offset, self.exposure) if name]
         if not names:
             return None
-        known = columns_of(table, names)
-        found = np.zeros(known.n)
+        columns = columns_of(table, names)
+        offset = np.zeros(columns.n)
         if self.offset:
-            found += np.asarray(known[self.offset].values, np.float64)
-        return found + log_exposure(known[self.exposure].values) if self.exposure else found
+            offset += np.asarray(columns[self.offset].values, np.float64)
+        return offset + log_exposure(columns[self.exposure].values) if self.exposure else offset
 
     def trials_of(self, table: object) -> Array | None:
         """The trials of the rows of a new table, where the model has any; else None."""
@@ -353,10 +353,10 @@ def designed(
     """
     given = require_transforms(transforms)
     available = names_of(table)
-    made = parsed(formula, available)
-    others = parsed_further(further, made, available)
-    names = dict.fromkeys([*wanted(made, others.values()), *extra])
-    columns = columns_of(table, names, open_columns=made.response.open_columns)
+    parsed_formula = parsed(formula, available)
+    others = parsed_further(further, parsed_formula, available)
+    names = dict.fromkeys([*wanted(parsed_formula, others.values()), *extra])
+    columns = columns_of(table, names, open_columns=parsed_formula.response.open_columns)
     gaps, kept = columns.gaps(), np.ones(columns.n, bool)
     if gaps and not drop:
         raise missing_values(gaps)
@@ -371,7 +371,7 @@ def designed(
         return rows.state, encoded(terms, constant, rows, some.n)[1]
 
     if learned is None:
-        design = design_of(formula, made, columns, given, encode)
+        design = design_of(formula, parsed_formula, columns, given, encode)
         stored: list[str] = []
         for name, one in others.items():
             terms = to_text(_terms(one.terms, columns, one.intercept, encode))
@@ -384,24 +384,23 @@ def designed(
     groups: list[Group | Smooth] = [group.made(columns) for group in design.groups]
     groups += [smooth.made(columns) for smooth in design.smooths]
     return Designed(
-        X, response_of(made.response, columns, given), {name: columns[name] for name in extra}, design, kept, gaps,
-        columns, tuple(groups), made.response.survival,
+        X, response_of(parsed_formula.response, columns, given), {name: columns[name] for name in extra}, design, kept,
+        gaps, columns, tuple(groups), parsed_formula.response.survival,
     )  # fmt: skip
 
 
 Encode = Callable[[Sequence[grammar.Term], bool, Columns], tuple[dict[str, Value], list[str]]]
 
 
-def design_of(formula: str, made: Parsed, columns: Columns, transforms: Transforms, encode: Encode) -> Design:
+def design_of(formula: str, parsed_formula: Parsed, columns: Columns, transforms: Transforms, encode: Encode) -> Design:
     """The design of a formula.
 
     columns: those of the table, or their kinds and levels alone, with the number of rows. encode: for terms that
     formulaic codes, what their transformations learn of the columns, and the names of what they make.
     """
-    if made.response.text in made.variables:
-        raise DataError(
-            f"the response {made.response.text!r} stands among its own predictors: take it out of the formula."
-        )
+    response = parsed_formula.response.text
+    if response in parsed_formula.variables:
+        raise DataError(f"the response {response!r} stands among its own predictors: take it out of the formula.")
     refusal = partial(unusable, formula)
 
     def varying(group: grammar.GroupTerm) -> tuple[Term, ...]:
@@ -410,18 +409,20 @@ def design_of(formula: str, made: Parsed, columns: Columns, transforms: Transfor
     def argument(smooth: grammar.SmoothTerm) -> tuple[Term, ...]:
         return from_text(to_text(_terms([grammar.Term((smooth.argument,))], columns, True, encode)), transforms)
 
-    terms = _terms(made.terms, columns, made.intercept, encode)
-    groups = [design for group in made.groups for design in group_designs(group, varying(group), columns, refusal)]
-    require_separate_smooths(made, columns, transforms, refusal)
+    terms = _terms(parsed_formula.terms, columns, parsed_formula.intercept, encode)
+    groups = [
+        design for group in parsed_formula.groups for design in group_designs(group, varying(group), columns, refusal)
+    ]
+    require_separate_smooths(parsed_formula, columns, transforms, refusal)
     smooths = [
         design
-        for smooth in made.smooths
+        for smooth in parsed_formula.smooths
         for design in smooth_designs(smooth, argument(smooth), columns, refusal, transforms)
     ]
     terms = (*terms, *(smooth.line for smooth in smooths))
     _require_separate(terms, groups, smooths, refusal)
     design = Design(
-        formula, made.response.text, to_text(terms), made.intercept, group_terms=to_numbers(groups),
+        formula, response, to_text(terms), parsed_formula.intercept, group_terms=to_numbers(groups),
         smooth_terms=smoothing.to_numbers(smooths),
     ).with_transforms(transforms)  # fmt: skip
     if "Intercept" in design.variables:
@@ -429,28 +430,28 @@ def design_of(formula: str, made: Parsed, columns: Columns, transforms: Transfor
     return design
 
 
-def parsed_further(further: Mapping[str, str], made: Parsed, available: Sequence[str]) -> dict[str, Parsed]:
+def parsed_further(further: Mapping[str, str], first: Parsed, available: Sequence[str]) -> dict[str, Parsed]:
     """Formulas of parameters beside that of the response, by name."""
-    return {name: _parsed_parameter(text, made, available) for name, text in further.items()}
+    return {name: _parsed_parameter(text, first, available) for name, text in further.items()}
 
 
-def _parsed_parameter(text: str, made: Parsed, available: Sequence[str]) -> Parsed:
+def _parsed_parameter(text: str, first: Parsed, available: Sequence[str]) -> Parsed:
     """The formula of a parameter, which has no groups, no smooths, and nothing of the response in it."""
-    other = parsed(text, [name for name in available if name not in made.response.variables])
+    other = parsed(text, [name for name in available if name not in first.response.variables])
     if other.groups or other.smooths:
         why = "effects of groups and smooths stand in the first formula, that of the response, alone"
         raise unusable(text, why)
-    if both := set(other.variables) & set(made.response.variables):
+    if both := set(other.variables) & set(first.response.variables):
         raise unusable(text, f"the response {min(both)!r} stands in it")
     if not (other.terms or other.intercept):
         raise unusable(text, "it has no term and no intercept: leave it out, and all rows share the parameter")
     return other
 
 
-def wanted(made: Parsed, others: Iterable[Parsed] = ()) -> list[str]:
+def wanted(parsed_formula: Parsed, others: Iterable[Parsed] = ()) -> list[str]:
     """The columns that a formula needs, and those of others."""
     more = [name for other in others for name in other.variables]
-    return list(dict.fromkeys([*made.response.variables, *made.variables, *more]))
+    return list(dict.fromkeys([*parsed_formula.response.variables, *parsed_formula.variables, *more]))
 
 
 def _require_separate(
@@ -485,22 +486,22 @@ def _whole_columns(table: object, names: Sequence[str]) -> Columns:
 def missing_values_at(gaps: dict[str, int]) -> DataError:
     """What to do about those of new rows."""
     return DataError(
-        f"the table must have no missing values in {told(gaps)}: leave these rows out, or fill them; predict() has "
-        "missing='nan' and missing='drop' for such rows."
+        f"the table must have no missing values in {missing_counts(gaps)}: leave these rows out, or fill them; "
+        "predict() has missing='nan' and missing='drop' for such rows."
     )
 
 
 def missing_values(gaps: dict[str, int]) -> DataError:
     """What to do about them."""
     return DataError(
-        f"the table has missing values in {told(gaps)}. Fill them, or leave these rows out: missing='drop' (in the "
-        "shell --missing drop)."
+        f"the table has missing values in {missing_counts(gaps)}. Fill them, or leave these rows out: missing='drop' "
+        "(in the shell --missing drop)."
     )
 
 
 def no_whole_row(gaps: dict[str, int]) -> DataError:
     """Where none would be left."""
-    return DataError(f"no row of the table is without missing values: {told(gaps)}.")
+    return DataError(f"no row of the table is without missing values: {missing_counts(gaps)}.")
 
 
 def response_of(
@@ -528,9 +529,9 @@ def response_of(
     return Column(NUMBER, y, None)
 
 
-def coded_columns(made: Parsed) -> set[str]:
+def coded_columns(parsed_formula: Parsed) -> set[str]:
     """The columns x of C(x), whose levels a design needs whatever they hold."""
-    factors = [factor for term in made.terms for factor in term.factors]
+    factors = [factor for term in parsed_formula.terms for factor in term.factors]
     return {
         factor.expression.category
         for factor in factors
@@ -582,12 +583,12 @@ def _encoded(terms: Sequence[grammar.Term], columns: Columns, intercept: bool, e
     """By formulaic, without the column of the intercept, which the design has by itself."""
     names = sorted({name for term in terms for name in term.variables})
     some = Columns({name: columns[name] for name in names}, columns.n)
-    state, made = encode(terms, intercept, some)
+    state, names_of_columns = encode(terms, intercept, some)
     text = " + ".join(["1" if intercept else "0", *(term.written for term in terms)])
     coded = {factor.expression.category for term in terms for factor in term.factors if factor.expression is not None}
     levels = tuple(some[name].distinct() if name in coded else some[name].levels for name in names)
     kinds = tuple(some[name].kind for name in names)
-    return Encoded(text, tuple(names), kinds, levels, tuple(made), remembered(state, text))
+    return Encoded(text, tuple(names), kinds, levels, tuple(names_of_columns), remembered(state, text))
 
 
 def log_exposure(exposure: npt.ArrayLike) -> Array:
@@ -607,6 +608,6 @@ def is_table(X: object) -> bool:
     )
 
 
-def told(gaps: dict[str, int]) -> str:
+def missing_counts(gaps: dict[str, int]) -> str:
     """Counts by column, in words."""
     return ", ".join(f"{name!r} ({count:,} missing)" for name, count in gaps.items())

@@ -239,7 +239,7 @@ class Expression:
             if self._called(node) == "Q":
                 yield self._quoted(node)
                 return
-            for child in (*node.args, *(each.value for each in node.keywords)):
+            for child in (*node.args, *(keyword.value for keyword in node.keywords)):
                 if not self._is_contrast(node, child):
                     yield from self._variables(child)
         elif isinstance(node, ast.Name | ast.Attribute):
@@ -312,9 +312,9 @@ def expression(text: str) -> Expression:
     _check(checked, tree, 0)
     if sum(1 for _ in ast.walk(tree)) > _NODES:
         raise checked._wrong(f"it has more than {_NODES:,} parts")
-    found = Expression(_restored(ast.unparse(tree), names), tree, names)
-    found.variables  # noqa: B018 -- refuses a Q that names no column
-    return found
+    checked_expression = Expression(_restored(ast.unparse(tree), names), tree, names)
+    checked_expression.variables  # noqa: B018 -- refuses a Q that names no column
+    return checked_expression
 
 
 def require_transforms(transforms: Mapping[str, Callable[..., object]] | None) -> dict[str, Callable[..., object]]:
@@ -363,8 +363,8 @@ def _check(whole: Expression, node: ast.AST, depth: int) -> None:
     if isinstance(node, ast.List | ast.Tuple):
         if len(node.elts) > _CONSTANTS:
             raise whole._wrong(f"a list in it has more than {_CONSTANTS:,} entries")
-        inner = [each.operand if isinstance(each, ast.UnaryOp) else each for each in node.elts]
-        if not all(isinstance(each, ast.Constant) for each in inner):
+        inner = [element.operand if isinstance(element, ast.UnaryOp) else element for element in node.elts]
+        if not all(isinstance(element, ast.Constant) for element in inner):
             raise whole._wrong("a list in it may hold numbers and texts only")
     if isinstance(node, ast.Call) and not _FUNCTION.fullmatch(whole._called(node)):
         raise whole._wrong("only functions that stand by their names can be called")
@@ -396,8 +396,8 @@ class _Computation:
         """The value of one node of the syntax tree."""
         compute: dict[type[ast.AST], Callable[[], Value]] = {
             ast.Constant: lambda: node.value,
-            ast.List: lambda: [self.value(each) for each in node.elts],
-            ast.Tuple: lambda: [self.value(each) for each in node.elts],
+            ast.List: lambda: [self.value(element) for element in node.elts],
+            ast.Tuple: lambda: [self.value(element) for element in node.elts],
             ast.Name: lambda: self._named(node),
             ast.Attribute: lambda: self._named(node),
             ast.BinOp: lambda: self._binary(node),
@@ -428,15 +428,15 @@ class _Computation:
         if not (isinstance(a, int | float) and isinstance(b, int | float)):
             return operation(a, b)
         try:
-            found = operation(float(a), float(b))  # of bounded size, whatever the numbers are
-            if not isinstance(found, float):
+            result = operation(float(a), float(b))  # of bounded size, whatever the numbers are
+            if not isinstance(result, float):
                 raise ArithmeticError
         except ArithmeticError:
             raise self.whole._wrong("a number in it is not defined or too large") from None
-        if isinstance(a, int) and isinstance(b, int) and found.is_integer() and abs(found) < _LARGEST:
+        if isinstance(a, int) and isinstance(b, int) and result.is_integer() and abs(result) < _LARGEST:
             exact = operation(a, b)
-            return int(exact) if isinstance(exact, int) else found
-        return found
+            return int(exact) if isinstance(exact, int) else result
+        return result
 
     def _unary(self, node: ast.UnaryOp) -> Value:
         value = self.value(node.operand)
@@ -446,15 +446,15 @@ class _Computation:
         return number if isinstance(node.op, ast.UAdd) else -number
 
     def _joined(self, node: ast.BoolOp) -> Value:
-        found, *others = (self._truth(self.value(each)) for each in node.values)
+        truth, *others = (self._truth(self.value(operand)) for operand in node.values)
         for other in others:
-            found = found & other if isinstance(node.op, ast.And) else found | other
-        return found
+            truth = truth & other if isinstance(node.op, ast.And) else truth | other
+        return truth
 
     def _compared(self, node: ast.Compare) -> Value:
-        left, found = self.value(node.left), None
-        for sign, each in zip(node.ops, node.comparators, strict=True):
-            right = self.value(each)
+        left, result = self.value(node.left), None
+        for sign, comparator in zip(node.ops, node.comparators, strict=True):
+            right = self.value(comparator)
             if isinstance(sign, ast.In | ast.NotIn):
                 if not isinstance(right, list) or not hasattr(left, "isin"):
                     raise self.whole._wrong("'in' stands between a column and a list")
@@ -463,9 +463,9 @@ class _Computation:
                 raise self.whole._wrong("a comparison in it names no column")
             else:
                 holds = _COMPARED[type(sign)](left, right)
-            found = holds if found is None else found & holds
+            result = holds if result is None else result & holds
             left = right
-        return found
+        return result
 
     def _truth(self, value: Value) -> Value:
         if getattr(getattr(value, "dtype", None), "kind", "") != "b":
@@ -489,8 +489,8 @@ class _Computation:
         name = self.whole._called(node)
         if name == "Q":
             return self.columns[self.whole._quoted(node)]
-        arguments = [self._argument(node, each) for each in node.args]
-        keywords = {str(each.arg): self._argument(node, each.value) for each in node.keywords}
+        arguments = [self._argument(node, argument) for argument in node.args]
+        keywords = {str(keyword.arg): self._argument(node, keyword.value) for keyword in node.keywords}
         if name == "C":
             return self._category(node, *arguments, **keywords)
         if name == "I":
@@ -525,9 +525,9 @@ class _Computation:
             return self._where(*arguments)
         if name.startswith("logical_"):
             return getattr(np, name)(*map(self._truth, arguments))
-        numbers = [self._number_or_none(name, each) for each in arguments]
+        numbers = [self._number_or_none(name, argument) for argument in arguments]
         return getattr(np, name)(
-            *numbers, **{word: self._number_or_none(name, each) for word, each in keywords.items()}
+            *numbers, **{word: self._number_or_none(name, argument) for word, argument in keywords.items()}
         )
 
     def _number_or_none(self, name: str, value: Value) -> Value:
@@ -560,12 +560,13 @@ class _Computation:
         """What a call learned; an empty dictionary, to be filled, where the table is the one that is fitted."""
         key = self.whole.key(node)
         if self.levels is None:
-            found: dict[str, Value] = self.state.setdefault(key, {})
-            return found
-        for known in (key, self.whole.key(node, legacy=True)):
-            if known in self.state:
+            learned: dict[str, Value] = self.state.setdefault(key, {})
+            return learned
+        for stored_key in (key, self.whole.key(node, legacy=True)):
+            if stored_key in self.state:
                 return {
-                    name: value if name == "levels" else _numbers(value) for name, value in self.state[known].items()
+                    name: value if name == "levels" else _numbers(value)
+                    for name, value in self.state[stored_key].items()
                 }
         raise self.whole._wrong(f"the model does not hold what {key!r} learned from its table")
 
@@ -587,8 +588,8 @@ class _Computation:
             raise self.whole._wrong(
                 f"{sorted(map(repr, unknown))[0]} is not among its levels ({shown}), and nothing is known of it"
             )
-        told = {**keywords, "levels": levels}
-        return _formulaic().C(values, *arguments[1:], **told)
+        options = {**keywords, "levels": levels}
+        return _formulaic().C(values, *arguments[1:], **options)
 
     def _levels_of(self, node: ast.Call) -> dict[str, Value]:
         """The state of a C; in files that have none, the levels of the column in it."""
@@ -707,5 +708,5 @@ def is_word(name: str) -> bool:
 def _numbers(value: Value) -> Value:
     """As a transformation had them: JSON has texts for keys that were numbers, and lists for arrays."""
     if isinstance(value, dict):
-        return {int(key) if re.fullmatch(r"-?\d+", key) else key: _numbers(each) for key, each in value.items()}
+        return {int(key) if re.fullmatch(r"-?\d+", key) else key: _numbers(item) for key, item in value.items()}
     return np.array(value, np.float64) if isinstance(value, list) else value

@@ -261,10 +261,10 @@ def _sides(name: str, text: str) -> tuple[str, str]:
 def terms_of(text: str) -> tuple[tuple[Term, ...], bool]:
     """The terms of a formula without a response, and whether it has an intercept."""
     parser = _Parser(text, ())
-    found = parser.terms({})
+    terms = parser.terms({})
     if parser.groups or parser.smooths:
         raise unusable(text, "it has effects of groups or smooths")
-    return found
+    return terms
 
 
 def unusable(formula: object, why: str) -> DataError:
@@ -314,13 +314,13 @@ class _Parser:
 
     def terms(self, start: _Sum) -> tuple[tuple[Term, ...], bool]:
         """A sum up to the end, in the order of degrees."""
-        found = self._sum(start)
+        terms = self._sum(start)
         if self._next()[1] in _BARS:
             raise self._wrong("effects of groups stand in brackets, such as (1 | g); `or` of columns in {a | b}")
         if self.at < len(self.tokens):
             raise self._wrong(f"{self._shown()} is not expected there; {_QUOTING}")
-        intercept = found.pop(frozenset(), None) is not None
-        return tuple(sorted(found.values(), key=lambda term: len(term.factors))), intercept
+        intercept = terms.pop(frozenset(), None) is not None
+        return tuple(sorted(terms.values(), key=lambda term: len(term.factors))), intercept
 
     def _split(self, text: str) -> list[tuple[str, str | Factor]]:
         """Signs, numbers and factors."""
@@ -392,7 +392,7 @@ class _Parser:
         self.at += 1
         return str(value)
 
-    def _sum(self, found: _Sum) -> _Sum:
+    def _sum(self, terms: _Sum) -> _Sum:
         sign = self._signs() or "+"
         while True:
             if not self.depth and self._is_group():
@@ -400,22 +400,22 @@ class _Parser:
             elif not self.depth and self._next()[0] == "smooth":
                 self._smooth(sign)
             else:
-                self._add(found, sign)
+                self._add(terms, sign)
             sign = self._signs()
             if not sign:
-                return found
+                return terms
 
-    def _add(self, found: _Sum, sign: str) -> None:
+    def _add(self, total: _Sum, sign: str) -> None:
         """A product, to a sum or from it."""
         terms, zero = self._product()
         if zero:  # + 0 is - 1, and - 0 is + 1
             sign = "-" if sign == "+" else "+"
         if sign == "+":
             for key, term in terms.items():
-                found.setdefault(key, term)
+                total.setdefault(key, term)
         else:
             for key in terms:
-                found.pop(key, None)
+                total.pop(key, None)
 
     def _grouping(self) -> set[str]:
         """The columns of grouping factors: all that stand between a bar and the bracket that closes it."""
@@ -549,10 +549,12 @@ class _Parser:
         for other in self.groups:
             shared = own & ({INTERCEPT, *other.terms} if other.intercept else set(other.terms))
             if shared and set(other.factor.factors) == set(group.factor.factors):
-                twice = next(iter(shared)).written or "1"
-                of = f"in {other.text} and in {group.text}" if other.text != group.text else f"in {group.text}"
-                hint = "; (x | g) has an intercept of its own, (0 + x | g) has none" if twice == "1" else ""
-                raise self._wrong(f"({twice} | {group.factor.written}) stands twice, {of}: take one of them out{hint}")
+                repeated = next(iter(shared)).written or "1"
+                where = f"in {other.text} and in {group.text}" if other.text != group.text else f"in {group.text}"
+                hint = "; (x | g) has an intercept of its own, (0 + x | g) has none" if repeated == "1" else ""
+                raise self._wrong(
+                    f"({repeated} | {group.factor.written}) stands twice, {where}: take one of them out{hint}"
+                )
         self.groups.append(group)
 
     def _signs(self) -> str:
@@ -563,44 +565,44 @@ class _Parser:
         return ("-" if minus % 2 else "+") if some else ""
 
     def _product(self) -> tuple[_Sum, bool]:
-        found, zero = self._inner()
+        terms, zero = self._inner()
         while sign := self._took("*", "/", "%in%"):
             other, other_zero = self._inner()
             if zero or other_zero:
                 raise self._wrong("0 takes the intercept out of a sum, and is no factor of a product")
             if sign == "*":
-                found = {**found, **other, **self._crossed(found, other)}
+                terms = {**terms, **other, **self._crossed(terms, other)}
             else:
-                parents, nested = (found, other) if sign == "/" else (other, found)
+                parents, nested = (terms, other) if sign == "/" else (other, terms)
                 common = INTERCEPT
                 for term in parents.values():
                     common = common.times(term)
-                found = {**parents, **self._crossed(_summed([common]), nested)}
-        return found, zero
+                terms = {**parents, **self._crossed(_summed([common]), nested)}
+        return terms, zero
 
     def _inner(self) -> tuple[_Sum, bool]:
-        found, zero = self._power()
+        terms, zero = self._power()
         while self._took(":"):
             other, other_zero = self._power()
             if zero or other_zero:
                 raise self._wrong("0 takes the intercept out of a sum, and is no factor of a product")
-            found = self._crossed(found, other)
-        return found, zero
+            terms = self._crossed(terms, other)
+        return terms, zero
 
     def _power(self) -> tuple[_Sum, bool]:
-        found, zero = self._atom()
+        terms, zero = self._atom()
         while self._took("**", "^"):
             kind, value = self._next()
             if kind != "number" or not str(value).isdecimal() or not 1 <= int(str(value)[:9]) <= 100:
                 raise self._wrong("a power of a sum is a whole number from 1 to 100; write {x**2} for that of a column")
             self.at += 1
-            base = found
+            base = terms
             for _ in range(int(str(value)) - 1):
-                larger = self._crossed(found, base)
-                if larger.keys() == found.keys():
+                larger = self._crossed(terms, base)
+                if larger.keys() == terms.keys():
                     break
-                found = larger
-        return found, zero
+                terms = larger
+        return terms, zero
 
     def _crossed(self, one: _Sum, other: _Sum) -> _Sum:
         if len(one) * len(other) > _MOST_TERMS:
@@ -628,13 +630,13 @@ class _Parser:
             self.depth += 1
             if self.depth > _DEEPEST:
                 raise self._wrong(f"it is nested more than {_DEEPEST} times")
-            found = self._sum({})
+            terms = self._sum({})
             if self._next()[1] in _BARS:
                 raise self._wrong(_ADDED)
             if not self._took(")"):
                 raise self._wrong("a bracket is not closed")
             self.depth -= 1
-            return found, False
+            return terms, False
         self.at -= 1
         raise self._wrong(f"{self._shown()} stands where a column is expected")
 
@@ -668,17 +670,17 @@ def _coded(term: Term) -> tuple[str, ...]:
 
 def _factor(text: str) -> Factor:
     """An expression; one that is a column alone is that column."""
-    made = expression(text)
-    if made.tree.__class__.__name__ in ("Name", "Attribute") and len(made.variables) == 1:
-        return Factor(made.variables[0])
-    return Factor(made.text, made)
+    parsed = expression(text)
+    if parsed.tree.__class__.__name__ in ("Name", "Attribute") and len(parsed.variables) == 1:
+        return Factor(parsed.variables[0])
+    return Factor(parsed.text, parsed)
 
 
 def _summed(terms: Iterable[Term]) -> _Sum:
-    found: _Sum = {}
+    total: _Sum = {}
     for term in terms:
-        found.setdefault(frozenset(term.factors), term)
-    return found
+        total.setdefault(frozenset(term.factors), term)
+    return total
 
 
 def _short(formula: object) -> str:

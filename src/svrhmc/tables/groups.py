@@ -77,8 +77,8 @@ class GroupDesign:
         parts = [[shown(level) for level in levels] for levels in self.levels]
         if self.combinations is None:
             return tuple(parts[0])
-        for written in (str, json.dumps):
-            texts = [np.array([written(level) for level in levels], object) for levels in parts]
+        for text_of in (str, json.dumps):
+            texts = [np.array([text_of(level) for level in levels], object) for levels in parts]
             columns = [own[numbers] for own, numbers in zip(texts, self.combinations.T, strict=True)]
             names: tuple[str, ...] = tuple(reduce(lambda before, after: before + ":" + after, columns).tolist())
             if len(set(names)) == len(names):

@@ -75,14 +75,14 @@ class Survey(NamedTuple):
     ends: dict[str, tuple[float, float, bool]]
 
     @staticmethod
-    def nothing(asked: Sequence[str]) -> Survey:
+    def nothing(names: Sequence[str]) -> Survey:
         """What is known of no rows at all."""
-        return Survey(0, {}, {name: set() for name in asked}, {}, {})
+        return Survey(0, {}, {name: set() for name in names}, {}, {})
 
     @staticmethod
-    def of(columns: Columns, gaps: dict[str, int], asked: Sequence[str]) -> Survey:
+    def of(columns: Columns, gaps: dict[str, int], names: Sequence[str]) -> Survey:
         """What a block of rows tells."""
-        some = {name: columns[name] for name in asked}
+        some = {name: columns[name] for name in names}
         ends = {}
         for name, column in some.items():
             if column.kind == NUMBER and columns.n:
@@ -104,11 +104,11 @@ class Survey(NamedTuple):
         return Survey(self.rows + other.rows, gaps, values, orders, ends)
 
 
-def surveyed(source: Source, number: int, asked: list[str], drop: tuple[str, ...]) -> Survey:
+def surveyed(source: Source, number: int, names: list[str], drop: tuple[str, ...]) -> Survey:
     """What the rows of one partition tell."""
-    total = Survey.nothing(asked)
-    for columns, gaps in used(source, number, asked, drop):
-        total = total + Survey.of(columns, gaps, [name for name in asked if total.values[name] is not None])
+    total = Survey.nothing(names)
+    for columns, gaps in used(source, number, names, drop):
+        total = total + Survey.of(columns, gaps, [name for name in names if total.values[name] is not None])
     return total
 
 

@@ -24,7 +24,7 @@ def read_table(path: Path) -> tuple[Array, Array]:
     if path.suffix == ".npz":
         try:
             arrays = read_npz(
-                path, ("X", "y"), check=lambda known: require_shapes(path, known["X"].shape, known["y"].shape)
+                path, ("X", "y"), check=lambda stored: require_shapes(path, stored["X"].shape, stored["y"].shape)
             )
         except ArchiveFileError as error:
             raise requirement(

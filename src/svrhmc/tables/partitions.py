@@ -275,9 +275,9 @@ def _require_columns(source: Source, names: Sequence[str]) -> None:
 def levels_of(source: Source, workers: Workers, names: Sequence[str]) -> dict[str, tuple[Level, ...]]:
     """The levels of columns of texts, sorted."""
     levels = {name: source.levels[name] for name in names if name in source.levels}
-    if asked := [name for name in names if name not in levels]:
-        survey = reduce(add, Table(source, workers, ()).parts(surveyed, (asked,), "levels"))
-        levels |= {name: survey.values[name] for name in asked}
+    if missing := [name for name in names if name not in levels]:
+        survey = reduce(add, Table(source, workers, ()).parts(surveyed, (missing,), "levels"))
+        levels |= {name: survey.values[name] for name in missing}
     for name, texts in levels.items():
         if texts is None:
             raise DataError(f"the column {name!r} has more than {MOST_LEVELS} levels; leave it out of features.")
@@ -309,7 +309,7 @@ class Opened:
     """
 
     formula: str
-    made: Parsed
+    parsed_formula: Parsed
     table: Table
     columns: Columns
     y: Column
@@ -325,8 +325,8 @@ class Opened:
 
     def rows(self, levels: tuple[Level, ...] | None, special: Mapping[str, str | None]) -> tuple[InPartitions, Design]:
         """Rows for a target. levels: the classes of labels, in the order in which they are numbered; None: numbers."""
-        design = design_of(self.formula, self.made, self.columns, self.transforms, self._encode)
-        source, response = self.table.source, self.made.response
+        design = design_of(self.formula, self.parsed_formula, self.columns, self.transforms, self._encode)
+        source, response = self.table.source, self.parsed_formula.response
         plain = all(term.kind != "made" for term in design.made_of)
         layout = Layout(
             design,
@@ -360,20 +360,20 @@ def opened_by(
     """Read a formula, and find the levels that it needs."""
     given, source = require_transforms(transforms), data.source
     data.workers.require_known(given)
-    made = parsed(formula, list(source.kinds))
-    if made.smooths:
+    parsed_formula = parsed(formula, list(source.kinds))
+    if parsed_formula.smooths:
         raise unusable(
             formula,
-            f"smooths such as {made.smooths[0].text} need the whole table in memory: read it first, as "
+            f"smooths such as {parsed_formula.smooths[0].text} need the whole table in memory: read it first, as "
             "pandas.read_parquet or pandas.read_csv do, or take bs(x, df=…), a spline without a penalty",
         )
-    if made.groups:
+    if parsed_formula.groups:
         raise unusable(
             formula,
-            f"effects of groups such as {made.groups[0].text} need the whole table in memory: read it first, as "
-            "pandas.read_parquet or pandas.read_csv do, or take C(g), which has a coefficient for each level",
+            f"effects of groups such as {parsed_formula.groups[0].text} need the whole table in memory: read it first, "
+            "as pandas.read_parquet or pandas.read_csv do, or take C(g), which has a coefficient for each level",
         )
-    response, names = made.response, list(dict.fromkeys([*wanted(made), *extra]))
+    response, names = parsed_formula.response, list(dict.fromkeys([*wanted(parsed_formula), *extra]))
     for name in names:
         if name not in source.kinds:
             raise no_column("the table", name, list(source.kinds))
@@ -383,11 +383,11 @@ def opened_by(
                 "category of it first, such as days since the first date."
             )
     table = Table(source, data.workers, tuple(names) if drop else ())
-    special = {name for name in names if source.kinds[name] == "text"} | coded_columns(made)
+    special = {name for name in names if source.kinds[name] == "text"} | coded_columns(parsed_formula)
     labels = {response.text} if response.expression is None else set()
-    asked = [name for name in names if name in special | labels]
-    parts = table.parts(surveyed, (asked,), "levels") if asked or drop else []
-    survey = reduce(add, parts, Survey.nothing(asked))
+    surveyed_names = [name for name in names if name in special | labels]
+    parts = table.parts(surveyed, (surveyed_names,), "levels") if surveyed_names or drop else []
+    survey = reduce(add, parts, Survey.nothing(surveyed_names))
     sizes = np.array([part.rows for part in parts], np.int64) if drop else source.sizes
     if not sizes.sum():
         raise no_whole_row(survey.gaps) if survey.gaps else DataError("the table has no rows.")
@@ -406,7 +406,7 @@ def opened_by(
         require_rowwise([response], first_rows(table, response.variables), given, state, levels)
         survey = reduce(add, table.parts(surveyed_response, (text, given, state), "the response"))
     y = heads.get(text, Column(NUMBER, np.zeros(0), None, tuple(sorted(survey.values[text] or ()))))
-    return Opened(formula, made, table, columns, y, survey.ends.get(text), sizes, given, state)
+    return Opened(formula, parsed_formula, table, columns, y, survey.ends.get(text), sizes, given, state)
 
 
 def _head(name: str, source: Source, survey: Survey) -> Column:

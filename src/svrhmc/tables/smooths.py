@@ -74,7 +74,7 @@ def smooth_designs(
         )
     x = np.asarray(term.numbers(columns), np.float64)[:, 0]
     require_finite(term.names, x[:, None], 0)
-    written, source = f"s({smooth.argument.text})", to_text((term,))
+    name_in_formula, source = f"s({smooth.argument.text})", to_text((term,))
 
     def made(name: str, rows: Any, where: str, **by: Any) -> SmoothDesign:
         some = x if rows is None else x[rows]
@@ -84,14 +84,14 @@ def smooth_designs(
         return SmoothDesign(text, line, spline)
 
     if smooth.by is None:
-        yield made(written, None, "")
+        yield made(name_in_formula, None, "")
         return
     column = columns[smooth.by]
     if not _is_category(smooth, columns):
         z = np.asarray(column.values, np.float64)
         if z.min() == z.max():
             raise unusable(f"by={quoted(smooth.by)} of {text} is {z[0]:g} in every row: leave it out")
-        yield made(f"{written}:{smooth.by}", None, "", by=smooth.by)
+        yield made(f"{name_in_formula}:{smooth.by}", None, "", by=smooth.by)
         return
     levels = column.distinct()
     if len(levels) < 2:
@@ -100,7 +100,7 @@ def smooth_designs(
     for number, level in enumerate(levels):
         label = f"{smooth.by}[{shown(level)}]"
         where = f" in the rows of {label}"
-        yield made(f"{written}:{label}", codes == number, where, by=smooth.by, levels=levels, level=number)
+        yield made(f"{name_in_formula}:{label}", codes == number, where, by=smooth.by, levels=levels, level=number)
 
 
 def require_separate_smooths(parsed: Parsed, columns: Columns, transforms: Transforms, unusable: Refusal) -> None:

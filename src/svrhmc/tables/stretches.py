@@ -40,11 +40,11 @@ def split_times(
     for name in set(_MADE) & (columns.keys() - {time, event, entry}):
         raise DataError(f"column {name!r} has the name of one that is made: rename it.")
     end = np.asarray(real_array(time, np.asarray(columns[time]), ("n",)), np.float64)
-    seen = np.asarray(real_array(event, np.asarray(columns[event]), (len(end),)), np.float64)
+    observed = np.asarray(real_array(event, np.asarray(columns[event]), (len(end),)), np.float64)
     begin = np.zeros(len(end)) if entry is None else np.asarray(real_array(entry, columns[entry], (len(end),)))
     edges = np.asarray(real_array("cuts", cuts, ("cuts",)), np.float64)
-    if not np.isin(seen, (0, 1)).all():
-        raise requirement(event, "0 or 1, or false or true", f"{seen[~np.isin(seen, (0, 1))][0]:g}")
+    if not np.isin(observed, (0, 1)).all():
+        raise requirement(event, "0 or 1, or false or true", f"{observed[~np.isin(observed, (0, 1))][0]:g}")
     if (wrong := (begin < 0) | (begin >= end)).any():
         k = int(np.argmax(wrong))
         why = "such a row was never watched; leave it out"
@@ -55,6 +55,6 @@ def split_times(
     start, stop = np.maximum(begin[:, None], low), np.minimum(end[:, None], high)
     row, stretch = np.nonzero(start < stop)
     start, stop = start[row, stretch], stop[row, stretch]
-    made = {name: np.asarray(values)[row] for name, values in columns.items()}
-    last = seen[row] * (stop == end[row])
-    return {**made, event: last, "start": start, "stop": stop, "exposure": stop - start, "stretch": stretch}
+    split = {name: np.asarray(values)[row] for name, values in columns.items()}
+    last = observed[row] * (stop == end[row])
+    return {**split, event: last, "start": start, "stop": stop, "exposure": stop - start, "stretch": stretch}

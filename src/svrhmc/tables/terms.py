@@ -196,10 +196,10 @@ class UnknownLevelError(DataError):
 
     def __init__(self, variable: str, values: Series, row: int, levels: Sequence[Level]) -> None:
         self.variable, self.row, self.level = variable, row, values[row]
-        known = ", ".join(repr(level) for level in levels[:8]) + (", …" if len(levels) > 8 else "")
+        fitted_levels = ", ".join(repr(level) for level in levels[:8]) + (", …" if len(levels) > 8 else "")
         super().__init__(
             f"column {variable!r} has {self.level!r} in row {row}, which was not among the levels that the model was "
-            f"fitted with ({known}): nothing is known of it. predict() has new_levels='nan' and 'average' for "
+            f"fitted with ({fitted_levels}): nothing is known of it. predict() has new_levels='nan' and 'average' for "
             "such rows."
         )
 
