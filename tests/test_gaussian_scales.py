@@ -4,12 +4,12 @@ against quadrature and split HMC, and what a run keeps.
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import sparse, stats
 
 from conftest import LIMIT
 from svrhmc import checkpoint
-from svrhmc.density import cholesky, gaussian_scales
-from svrhmc.density.cholesky import Pattern
+from svrhmc.density import cholesky, gaussian_scales, mixed
+from svrhmc.density.cholesky import Factors, Pattern
 from svrhmc.density.gaussian_scales import GaussianScales, refusal
 from svrhmc.exact import marginal
 from svrhmc.posterior import usual_settings
@@ -18,6 +18,7 @@ from svrhmc.sampling.correction import error_of_mean
 from svrhmc.sampling.drawing import Drawing
 from svrhmc.sampling.run import find_answer
 from svrhmc.targets import Group, families, glm, priors
+from svrhmc.whitening.groups import log_marginal, mode_given
 
 RNG = np.random.default_rng(4)
 N = 36
@@ -129,7 +130,7 @@ def a_matrix(size=60, border=2, seed=0):
 
 
 def pattern_of(K, border):
-    return Pattern.of(len(K), border, *np.nonzero(np.tril(K[border:, border:])) + np.full((2, 1), border))
+    return Pattern.of(len(K), np.arange(border), *np.nonzero(np.tril(K)))
 
 
 def numbers_of(pattern, K):
@@ -152,10 +153,38 @@ def test_a_factor_by_its_pattern_is_one_of_the_matrix(border, slower, monkeypatc
     assert factor.log_root == pytest.approx(0.5 * np.linalg.slogdet(K)[1], rel=1e-12)
     force = np.arange(len(K)) - 20.0
     assert factor.solve(force) == pytest.approx(np.linalg.solve(K, force), rel=1e-10, abs=1e-12)
-    W = np.array([factor.back(one) for one in np.eye(len(K))]).T
+    W = np.array([factor.displace(one) for one in np.eye(len(K))]).T
     assert pytest.approx(np.linalg.inv(K), rel=1e-10, abs=1e-12) == W @ W.T
     K[30, 30] = -1.0
     assert np.isnan(pattern.factor(numbers_of(pattern, K)).log_root)
+
+
+def test_factors_follow_the_places_of_entries(monkeypatch):
+    monkeypatch.setattr(cholesky, "_FEW", 0)
+    factors = Factors(np.arange(2), 50)
+    for seed in (0, 0, 1):
+        K = a_matrix(seed=seed) * (1 + seed)
+        assert factors(sparse.csr_matrix(K)).log_root == pytest.approx(0.5 * np.linalg.slogdet(K)[1], rel=1e-12)
+    K[30, 30] = -1.0
+    assert factors(sparse.csr_matrix(K)) is None
+    assert factors.apply
+    few = Factors(np.arange(2), 1)
+    assert few(sparse.csr_matrix(a_matrix())) is None
+    assert not few.apply
+
+
+@pytest.mark.parametrize("family", ["bernoulli", "gaussian"])
+def test_modes_by_sparse_factors_are_those_of_dense_ones(family, monkeypatch):
+    y = np.sin(np.arange(N)) if family == "gaussian" else np.arange(N) % 3 == 0
+    model = glm(X, y, family, prior_precision=0.3, groups=DESIGNS["crossed"])
+    theta, w = np.zeros(model.theta_dim), np.zeros(model.inner_dim)
+    want = mode_given(model, theta, w)
+    value, _ = log_marginal(model, theta, want)
+    monkeypatch.setattr(mixed, "DENSE", 0)
+    monkeypatch.setattr(cholesky, "_FEW", 0)
+    assert mode_given(model, theta, w) == pytest.approx(want, abs=1e-6)
+    assert model.factors.apply
+    assert log_marginal(model, theta, want)[0] == pytest.approx(value, rel=1e-9)
 
 
 def test_a_line_that_is_left_out_of_a_factor_is_seen(monkeypatch):

@@ -19,7 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.deadline import CHOLESKY, piece
 from svrhmc.density.elimination import cut, independent
+from svrhmc.rows.csr import MatrixLike
 
 _Number = TypeVar("_Number", bound=np.generic)
 
@@ -27,7 +29,7 @@ _SLOWER = 16.0
 _FEW = 256  # coordinates up to which a dense factor takes as long as the calls around it
 _WORTH = 0.8  # of the work of a dense factor, up to which a sparse one is taken
 _NEARLY = 1.5  # times the fewest neighbours, that a coordinate eliminated together with others may have
-_MOST_ENTRIES = 2e7  # of a pattern on the way
+_MOST_ENTRIES, _MOST_WORK = 4e7, 3e8  # of a pattern on the way, and multiplications until the core is small enough
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,33 +50,35 @@ class Pattern:
         return Pattern(np.arange(size), np.zeros(1, np.int64), np.zeros(0, np.uint32))
 
     @staticmethod
-    def of(size: int, border: int, rows: Indices, columns: Indices, most: float = np.inf) -> Pattern:
-        """Of matrices that have entries in the first `border` columns and rows, on the diagonal, and at some other
-        places, of (i, j) and (j, i) one. It is not completed where much has to be done and the core stays larger than
-        `most`.
+    def of(size: int, border: Indices, rows: Indices, columns: Indices, most: float = np.inf) -> Pattern:
+        """Of matrices that have entries on the diagonal, in the rows and columns of a border, and at some other places,
+        of (i, j) and (j, i) one. It is not completed where much has to be done and the core stays larger than `most`.
         """
         if size <= _FEW:
             return Pattern.full(size)
-        taken, left = _levels(size - border, border, rows - border, columns - border, most)
-        core = border + len(left)
+        inner = np.setdiff1d(np.arange(size), border)
+        number = np.full(size, -1)
+        number[inner] = np.arange(len(inner))
+        inside = (number[rows] >= 0) & (number[columns] >= 0)
+        taken, left = _levels(len(inner), len(border), number[rows[inside]], number[columns[inside]], most)
         counts = np.concatenate([np.zeros(1, np.int64), *(own for _, own, _ in taken)])
-        work = _SLOWER * float(((counts[1:] + border) ** 2.0).sum()) + core**3 / 3
+        whole, core = counts[1:] + len(border), len(left) + len(border)
+        work = _SLOWER * float((whole**2.0).sum()) + core**3 / 3
         if work > _WORTH * size**3 / 3:
             return Pattern.full(size)
         order = np.concatenate([*(some for some, _, _ in taken), left])
         place = np.empty(len(order), np.int64)
         place[order] = np.arange(len(order))
-        head, whole = len(order) - len(left), counts[1:] + border
         begin = np.cumsum(np.append(0, whole))
         below = np.empty(begin[-1], np.uint32)
         own = np.ones(begin[-1], bool)
-        for k in range(border):  # last in each column
-            at = begin[1:] - border + k
+        for k in range(len(border)):  # last in each column
+            at = begin[1:] - len(border) + k
             below[at], own[at] = len(order) + k, False
         entries = np.concatenate([np.zeros(0, np.int64), *(place[at] for _, _, at in taken)])
-        column = np.repeat(np.arange(head), counts[1:])
+        column = np.repeat(np.arange(len(whole)), counts[1:])
         below[own] = entries[np.lexsort((entries, column))]
-        return Pattern(np.concatenate([order + border, np.arange(border)]), begin, below)
+        return Pattern(np.concatenate([inner[order], border]), begin, below)
 
     @property
     def size(self) -> int:
@@ -155,6 +159,11 @@ class Factor:
         return self.numbers[len(self.numbers) - size**2 :].reshape(size, size).T
 
     @property
+    def log_volume(self) -> float:
+        """−log |L|."""
+        return -self.log_root
+
+    @property
     def log_root(self) -> float:
         """log |L|; nan where there is none."""
         diagonal = np.diag(self.core)
@@ -170,20 +179,31 @@ class Factor:
         self._through("forwards", y)
         if self.pattern.core:
             y[self.pattern.head :] = dpotrs(self.core, y[self.pattern.head :], lower=1)[0]
-        return self._ordered(y)
+        return self._back_through_head(y)
 
-    def back(self, z: Array) -> Array:
+    def pull(self, gradient: Array) -> Array:
+        """L⁻¹g, its coordinates in the order of K's."""
+        y = gradient[self.pattern.order]
+        self._through("forwards", y)
+        return self._ordered(self._core_solved(y, 0))
+
+    def displace(self, z: Array) -> Array:
         """L⁻ᵀz, the coordinates of z in the order of K's."""
+        return self._back_through_head(self._core_solved(z[self.pattern.order], 1))
+
+    def _core_solved(self, y: Array, transposed: int) -> Array:
         from scipy.linalg.lapack import dtrtrs
 
-        y = z[self.pattern.order]
         if self.pattern.core:
-            y[self.pattern.head :] = dtrtrs(self.core, y[self.pattern.head :], lower=1, trans=1)[0]
+            y[self.pattern.head :] = dtrtrs(self.core, y[self.pattern.head :], lower=1, trans=transposed)[0]
+        return y
+
+    def _back_through_head(self, y: Array) -> Array:
+        self._through("backs", y)
         return self._ordered(y)
 
     def _ordered(self, y: Array) -> Array:
-        """The way back through the head, in the order of K."""
-        self._through("backs", y)
+        """In the order of K."""
         out = np.empty_like(y)
         out[self.pattern.order] = y
         return out
@@ -202,6 +222,40 @@ class Factor:
         work(frame, y[None], 0, 1)
 
 
+class Factors:
+    """Of CSR matrices, whose pattern is found again only where one has its entries in other places than the last."""
+
+    def __init__(self, border: Indices, most: int) -> None:
+        """most: coordinates of a dense core, with more of which no factor is made. apply: whether one was for the last
+        pattern.
+        """
+        self._border, self._most, self.apply = border, most, True
+        self._last: MatrixLike | None = None
+
+    def __call__(self, H: MatrixLike) -> Factor | None:
+        """None where the core is too large, or H is not positive definite."""
+        if self._last is None or not _alike(H, self._last):
+            self._last = H
+            self._row = np.repeat(np.arange(H.shape[0]), np.diff(H.indptr))
+            self._lower = np.flatnonzero(self._row >= H.indices)
+            rows, columns = self._row[self._lower], H.indices[self._lower].astype(np.int64)
+            self._pattern = Pattern.of(H.shape[0], self._border, rows, columns, self._most)
+            self.apply = self._pattern.core <= self._most
+            if self.apply:
+                self._places = self._pattern.places(rows, columns)
+        if not self.apply:
+            return None
+        numbers = np.zeros(self._pattern.numbers)
+        numbers[self._places] = H.data[self._lower]
+        with piece(CHOLESKY * self._pattern.core**3):
+            factor = self._pattern.factor(numbers)
+        return factor if np.isfinite(factor.log_root) else None
+
+
+def _alike(H: MatrixLike, other: MatrixLike) -> bool:
+    return np.array_equal(H.indptr, other.indptr) and np.array_equal(H.indices, other.indices)
+
+
 def _levels(
     size: int, border: int, rows: Indices, columns: Indices, most: float
 ) -> tuple[list[tuple[Indices, Indices, Indices]], Indices]:
@@ -212,7 +266,7 @@ def _levels(
 
     here = np.concatenate([rows, columns, np.arange(size)]), np.concatenate([columns, rows, np.arange(size)])
     left_over = csr_matrix((np.ones(len(here[0]), np.float32), here), shape=(size, size))
-    left, taken = np.arange(size), []
+    left, taken, work = np.arange(size), [], 0.0
     while len(left):
         neighbours = np.diff(left_over.indptr) - 1 + border
         fewest = int(neighbours.min())
@@ -223,7 +277,9 @@ def _levels(
         _, below, rest = cut(left_over, chosen)
         taken.append((left[chosen], np.diff(below.indptr).astype(np.int64), left[~chosen][below.indices]))
         left = left[~chosen]
-        if len(left) + border > most and float((np.diff(below.indptr) ** 2.0).sum()) + rest.nnz > _MOST_ENTRIES:
+        work += float((np.diff(below.indptr) ** 2.0).sum())
+        entries = rest.nnz + min(work, float(len(np.unique(below.indices))) ** 2)
+        if len(left) + border > most and (entries > _MOST_ENTRIES or work > _MOST_WORK):
             break
         by_rows = below.tocsr()
         left_over = (rest + by_rows @ by_rows.T).tocsr()

@@ -121,7 +121,7 @@ class GaussianScales:
         self._ahead = self._product(self._fit[None])[0] + self._force
         self._unexplained = self._levels + self._by_both @ self._fit
         rows, columns = self._entries.rows + p, self._entries.columns + p
-        self.pattern = Pattern.of(self.core, p, rows, columns, MOST_CORE)
+        self.pattern = Pattern.of(self.core, np.arange(p), rows, columns, MOST_CORE)
         own = np.arange(self.core)
         of_beta = np.repeat(np.arange(p), self.core), np.tile(own, p)
         self._of_beta = np.flatnonzero(of_beta[1] >= of_beta[0])
@@ -277,7 +277,7 @@ class GaussianScales:
         w = np.empty(model.inner_dim)
         if self.known_noise is None:
             w[-1] = log_sigma[0]
-        more = given.root[state].back(normals[:n])
+        more = given.root[state].displace(normals[:n])
         x = given.solution[state] + self._pulled(more[None], scale, forward=True)[0]
         w[self.places] = x
         e = np.exp(-log_sigma[0]) * self._residuals(x[None] - self._fit)[:, 0]
@@ -413,7 +413,7 @@ def refusal(model: MixedModel) -> str | None:
         return f"{pairs:,.0f} pairs of effects meet in the levels of {first.group.label}, beyond {MOST_PAIRS:,.0f}"
     together = (met.T @ met).tocoo()
     places = model.columns + together.row.astype(np.int64), model.columns + together.col.astype(np.int64)
-    if core > MOST_CORE and Pattern.of(core, model.columns, *places, MOST_CORE).core > MOST_CORE:
+    if core > MOST_CORE and Pattern.of(core, np.arange(model.columns), *places, MOST_CORE).core > MOST_CORE:
         return (
             f"{core:,} coefficients and effects are left beside those of {first.group.label}, of which more than "
             f"{MOST_CORE:,} nearly all depend on each other"

@@ -24,6 +24,8 @@ from svrhmc.core.arrays import Array, Indices, Values
 from svrhmc.core.errors import requirement
 from svrhmc.core.randomness import Stream
 from svrhmc.density.base import FiniteSum
+from svrhmc.density.cholesky import Factors
+from svrhmc.density.elimination import MOST_CORE
 from svrhmc.density.generalised import GeneralisedLinear
 from svrhmc.families.base import Loss
 from svrhmc.priors.covariance import Covariance
@@ -234,7 +236,7 @@ class MixedModel(FiniteSum):
 
     def __getstate__(self) -> dict[str, object]:
         """For a pickle: without what is compiled."""
-        return {name: value for name, value in self.__dict__.items() if name != "_sums"}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_sums", "factors")}
 
     @property
     def randomness(self) -> Callable[[int, Indices], Stream]:
@@ -246,6 +248,11 @@ class MixedModel(FiniteSum):
         return CompiledStream
 
     # Curvature given θ.
+
+    @cached_property
+    def factors(self) -> Factors:
+        """Of sparse Hessians of w, in which coefficients and shared parameters meet all effects."""
+        return Factors(np.setdiff1d(np.arange(self.inner_dim), np.r_[self.effects]), MOST_CORE)
 
     @cached_property
     def matrix(self) -> MatrixLike:

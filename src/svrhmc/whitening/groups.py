@@ -22,11 +22,11 @@ the map from a normal number with that left tail is −s²/2 far out. With v = k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -351,13 +351,42 @@ def _inverse_factor(S: Array) -> Array | None:
         return None
 
 
+class _Root(Protocol):
+    """L of the Hessian of w given θ."""
+
+    def pull(self, gradient: Array) -> Array:
+        """L⁻¹g."""
+
+    def displace(self, z: Array) -> Array:
+        """L⁻ᵀz."""
+
+    @property
+    def log_volume(self) -> float | None:
+        """−log |L|."""
+
+
+def _root(model: MixedModel, hessian: MatrixLike, theta: Array, w: Array) -> _Root:
+    """L with LLᵀ = H, the Hessian of w given θ, of whose entries the pattern is kept by the model."""
+    for H in _hessians(model, hessian, theta, w):
+        if not isinstance(H, np.ndarray) and (root := model.factors(H)) is not None:
+            return root
+        if not model.factors.apply:
+            break
+    return _factor(model, hessian, theta, w)
+
+
 def _factor(model: MixedModel, hessian: MatrixLike, theta: Array, w: Array) -> Whitening:
     """W with WWᵀ = H⁻¹, H the Hessian of w given θ; without what a loss bends down, if need be; else diagonal."""
-    for H in (hessian, None):
-        made = _whitening(w, model.with_prior(model.curvature(w, convex=True).hessian if H is None else H, theta))
+    for H in _hessians(model, hessian, theta, w):
+        made = _whitening(w, H)
         if made is not None:
             return made
     raise requirement("the model", "one whose coefficients the rows and the prior determine", repr(model))
+
+
+def _hessians(model: MixedModel, hessian: MatrixLike, theta: Array, w: Array) -> Iterator[MatrixLike]:
+    yield model.with_prior(hessian, theta)
+    yield model.with_prior(model.curvature(w, convex=True).hessian, theta)
 
 
 def _whitening(w: Array, H: MatrixLike) -> Whitening | None:
@@ -384,11 +413,11 @@ def mode_given(model: MixedModel, theta: Array, w: Array, most: int = _NEWTON, n
     near: |L⁻¹∇f|² at which it ends, L being the factor of the Hessian there, or of the one before it.
     """
     f, gradient = model.conditional_energy(w, theta)
-    how: Whitening | None = None
+    how: _Root | None = None
     for _ in range(most):
         if how is not None and float((how.pull(gradient) ** 2).sum()) < near:
             break
-        how = _factor(model, model.curvature(w).hessian, theta, w)
+        how = _root(model, model.curvature(w).hessian, theta, w)
         scaled = how.pull(gradient)
         decrement, step = float(scaled @ scaled), how.displace(scaled)
         if decrement < near:
@@ -491,6 +520,6 @@ def log_marginal(model: MixedModel, theta: Array, w: Array) -> tuple[float, Arra
     """
     w = mode_given(model, theta, w, near=_ROUGHLY)
     joint = np.concatenate([w, theta])[None, :]
-    how = _factor(model, model.curvature(w).hessian, theta, w)
+    how = _root(model, model.curvature(w).hessian, theta, w)
     volume = how.log_volume
     return float("nan") if volume is None else volume - float(model.potentials(joint)[0]), w
