@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -11,7 +12,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from svrhmc.core.arrays import Array, Reals, cores
+from svrhmc.core.arrays import Array, Indices, Reals, cores
 from svrhmc.core.deadline import looking, piece
 from svrhmc.core.machine import NARROW, blas_for
 from svrhmc.core.recording import Ordered, repeat
@@ -68,7 +69,10 @@ class RowsPass:
         self.record, self.y = loss.record(self.number.type), fixed(y.astype(self.number, copy=False))
         self.added = fixed(added.astype(self.number, copy=False))
         self.weights = None if weights is None else fixed(weights.astype(self.number, copy=False))
+        place = self.layout.place
+        self.place: slice | Indices = slice(None) if np.array_equal(place, np.arange(self.width)) else place
         self._spare: dict[int, list[PassRoom]] = {}  # rooms that are not in use, by their number of states
+        self._pools: dict[tuple[int, int], ThreadPoolExecutor] = {}  # by process and number of threads
 
     def __call__(self, states: Array, valued: bool = True, threads: int | None = None) -> tuple[Array, Array]:
         """Σ wℓ of each state (0 unless `valued`), and ∂/∂x: (states, dim) → (states,) and (states, dim)."""
@@ -76,7 +80,8 @@ class RowsPass:
             with self.room(len(states)) as room:
                 room.fill(states)
                 room.shares[0](0, self.blocks, valued)
-                return room.joined()
+                sums = np.empty(states.shape)
+                return room.joined(sums), sums
         threads = cores() if threads is None else threads
         begins = range(0, len(states), self.together)
         shares = max(1, min(self.blocks, 1 if len(begins) >= threads else 2 * threads // len(begins)))
@@ -95,10 +100,17 @@ class RowsPass:
                 for task in todo:
                     work(*task)
             else:
-                with ThreadPoolExecutor(threads) as pool:
-                    list(pool.map(lambda task: work(*task), todo))
-            values, sums = zip(*(room.joined() for room in some), strict=True)
-        return np.concatenate(values), np.concatenate(sums)
+                list(self._pool(threads).map(lambda task: work(*task), todo))
+            sums = np.empty(states.shape)
+            values = [room.joined(sums[low : low + room.count]) for low, room in zip(begins, some, strict=True)]
+        return np.concatenate(values), sums
+
+    def _pool(self, threads: int) -> ThreadPoolExecutor:
+        """Threads that stay for the next pass; those of a process are not in another that it was copied to."""
+        key = os.getpid(), threads
+        if key not in self._pools:
+            self._pools[key] = ThreadPoolExecutor(threads)
+        return self._pools[key]
 
     @contextmanager
     def room(self, count: int, shares: int = 1) -> Iterator[PassRoom]:
@@ -115,8 +127,8 @@ class RowsPass:
         return np.zeros(number, self.kind), np.empty(self.blocks * number), np.empty(self.blocks * count)
 
     def __getstate__(self) -> dict[str, object]:
-        """Without its rooms, whose addresses hold in this process alone."""
-        return {**self.__dict__, "_spare": {}}
+        """Without its rooms, whose addresses hold in this process alone, and its threads."""
+        return {**self.__dict__, "_spare": {}, "_pools": {}}
 
 
 class PassRoom:
@@ -142,12 +154,13 @@ class PassRoom:
 
     def fill(self, states: Array) -> None:
         """With states (count, dim)."""
-        self._laid(self.states)[:, self._by.layout.place] = states
+        self._laid(self.states)[:, self._by.place] = states
 
-    def joined(self) -> tuple[Array, Array]:
-        """Values and sums of all blocks, in their order."""
-        total = self._laid(self.sums.sum(axis=0))
-        return self.values.sum(axis=0), np.ascontiguousarray(total[:, self._by.layout.place])
+    def joined(self, sums: Array) -> Array:
+        """Values of all blocks, in their order; their sums are put into their place."""
+        total = self.sums[0] if len(self.sums) == 1 else self.sums.sum(axis=0)
+        sums[:] = self._laid(total)[:, self._by.place]
+        return np.asarray(self.values.sum(axis=0))
 
     def _laid(self, flat: Array) -> Array:
         """As (count, width)."""
