@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.sparse import issparse
 
 import svrhmc
 from svrhmc.core.errors import DataError
 from svrhmc.fitting import regress
 from svrhmc.results.export import NODES, PREDICTED, WEIGHTS
-from svrhmc.results.probability import moved
 from svrhmc.tables.design import designed
 
 duckdb, onnxruntime = pytest.importorskip("duckdb"), pytest.importorskip("onnxruntime")
@@ -67,7 +67,7 @@ def inside(posterior, rows, mean_only=False):
     X = np.column_stack([np.ones(len(rows)), posterior.design.rows(rows)])
     edge, kept, shift = X.shape[1], posterior.group_effects, posterior.design.offsets(rows)
     x = posterior.trace.draws[:, :: 1 if kept is None else kept.every].reshape(-1, len(posterior.mean))
-    beta = posterior.mean[None, :edge] if mean_only else moved(x, posterior.mean, posterior.sd)[:, :edge]
+    beta = posterior.mean[None, :edge] if mean_only else x[:, :edge]
     t = (beta - beta.mean(axis=0)) @ X.T + posterior.mean[:edge] @ X.T
     parts = (
         []
@@ -180,6 +180,22 @@ def test_missing_values_and_unseen_levels_have_no_prediction_but_unseen_groups_h
     assert abs(answers[5, 0] - average.mean[0]) < 0.2 * average.sd[0]
 
 
+@pytest.mark.parametrize("formula", ["y ~ x + np.sqrt(x) + np.exp(x / 5)", "y ~ z + I(z**2) + code"])
+def test_columns_that_nearly_add_up_to_each_other_have_the_sd_of_their_sum(formula):
+    """Of single coefficients the sd is hundreds of times that of t: each in units of its own would spoil it."""
+    rows = table(2000)
+    rows["code"] = [f"c{k % 130}" for k in range(2000)]
+    rows["y"] = predictor(rows) + np.random.default_rng(1).normal(size=2000)
+    posterior = svrhmc.fit(formula, rows, "gaussian", draws=400)
+    columns = posterior.design.rows(rows)
+    X = columns.toarray() if issparse(columns) else columns
+    Q = np.linalg.qr(np.column_stack([np.ones(2000), X - X.mean(axis=0)]))[0]
+    exact = np.exp(posterior.mean[-1]) * np.sqrt((Q**2).sum(axis=1))  # under a flat prior
+    ratio = queried(posterior, rows)[:, 1] / exact
+    assert np.abs(np.median(ratio) - 1) < 0.1
+    assert 0.5 < ratio.min() <= ratio.max() < 1.5  # the prior counts where z is extreme
+
+
 def test_many_levels_have_a_covariance_of_low_rank_with_the_variances_of_the_draws():
     rng = np.random.default_rng(0)
     school = np.array([f"s{k}" for k in range(120)])[np.arange(960) % 120]
@@ -187,7 +203,7 @@ def test_many_levels_have_a_covariance_of_low_rank_with_the_variances_of_the_dra
     rows = pd.DataFrame({"school": school, "y": y})
     posterior = svrhmc.fit("y ~ 1 + (1 | school)", rows, draws=400)
     model = json.loads(posterior.export())
-    assert model["covariance"]["rank"] == 32
+    assert model["covariance"]["rank"] == 34  # intercept, log sigma, and 32 directions
     assert not model["covariance"]["exact"]
     effects = [level["effects"][0] for level in model["groups"][0]["levels"]]
     variances = [sum(f * f for f in one["factor"]) + one["remainder"] for one in effects]

@@ -6,8 +6,17 @@ groups), θ, is taken for the Gaussian law with its mean and covariance,
     θ ~ N(m, FFᵀ + diag(d)),        t = c + φᵀθ,        E t = c + φᵀm,        var t = |Fᵀφ|² + Σⱼ dⱼφⱼ²,
 
 with φⱼ = (expressionⱼ − centreⱼ)/scaleⱼ at a row (`svrhmc.tables.portable`). m are the reported means, and the
-covariance is that of the draws, stretched to the reported standard deviations. Up to 100 coordinates d is 0 and F has
-all of it; beyond that F has the 32 directions of the largest correlations, and d what is missing of each variance.
+covariance is that of the draws. (Stretched to the reported standard deviations, one coordinate by 1% more than the next,
+it would give columns that nearly add up to each other a var t that is many times too large.)
+
+Up to 100 coordinates (or 32 more than β has) F has all of it, and d is 0. Beyond that θ = (β, u), where u are effects of groups and coefficients
+of levels, and β all others (200 at most), which may depend on each other as closely as they like. From the draws less
+their means, divided by √(draws − 1), B = UΛVᵀ of β and W of u,
+
+    F = [VΛ 0; WᵀU G],      WᵀW − WᵀUUᵀW ≈ GGᵀ + diag(d),
+
+so that the covariances of β, and of β with u, are whole. G has the 32 directions of the largest correlations of what is
+left of u, and d what is missing of each variance.
 
 A level of a grouping factor that was not fitted adds zᵀΣz to the variance, Σ being the posterior mean of the covariance
 of its effects. The mean of y is E μ(t) under this law, by the trapezoid rule at 33 points z = −8, −7.5, …, 8 of
@@ -30,13 +39,12 @@ from svrhmc.core.storage import write_text
 from svrhmc.core.version import VERSION
 from svrhmc.results.base import Fitted
 from svrhmc.results.predict import covariance_factors, no_rows
-from svrhmc.results.probability import moved
 from svrhmc.tables.design import Design
 from svrhmc.tables.portable import Portable, column, pieces, product
 from svrhmc.tables.smooths import SmoothDesign
 
 FORMAT, FORMAT_VERSION = "svrhmc model", 1
-_WHOLE, _RANK = 100, 32  # coordinates up to which F is whole, and its columns beyond that
+_WHOLE, _CLOSE, _RANK = 100, 200, 32  # coordinates up to which F is whole; of β, and columns of G, beyond that
 NODES = np.arange(-8.0, 8.25, 0.5)
 WEIGHTS = 0.5 * np.exp(-(NODES**2) / 2) / np.sqrt(2 * np.pi)
 
@@ -57,8 +65,9 @@ def document_of(posterior: Fitted) -> Document:
         raise requirement("the posterior", allowed, "one with a predictor of another parameter too", why)
     intercept = units is not None and units.intercept
     names, expressions = _columns(posterior, design, intercept)
-    mean, factor, remainder, draws = _law(posterior)
     width, blocks = len(names) + int(intercept), loss.blocks
+    of_levels = [False] * intercept + [not _has_numbers(expression) for expression in expressions]
+    mean, factor, remainder, draws = _law(posterior, of_levels * blocks)
     centre, scale = (np.zeros(len(names)), np.ones(len(names))) if units is None else (units.centre, units.scale)
     classes = () if design is None else design.classes
 
@@ -204,30 +213,48 @@ def _levels(group: Any) -> list[list[Any]]:
     return [[group.levels[j][k] for j, k in enumerate(row)] for row in group.combinations.tolist()]
 
 
-def _law(posterior: Fitted) -> tuple[Array, Array, Array, int]:
-    """m, F, d of standardised coefficients, shared parameters and effects; and the number of draws that they are of."""
+def _has_numbers(e: Portable) -> bool:
+    """Whether an expression has a number of the row in it, and not levels alone."""
+    return isinstance(e, list) and (e[0] == "column" or any(map(_has_numbers, e[1:])))
+
+
+def _law(posterior: Fitted, of_levels: Sequence[bool]) -> tuple[Array, Array, Array, int]:
+    """m, F, d of standardised coefficients, shared parameters and effects; and the number of draws that they are of.
+
+    of_levels: of each coefficient, whether it is one of levels.
+    """
     kept, units = posterior.group_effects, posterior.units
     draws, edge = posterior.trace.draws, len(posterior.mean) - posterior.group_scales
     x = draws[:, :: 1 if kept is None else kept.every, :edge].reshape(-1, edge)
-    x, mean = moved(x, posterior.mean[:edge], posterior.sd[:edge]), posterior.mean[:edge]
+    mean, distant = posterior.mean[:edge], np.zeros(edge, bool)
+    distant[: len(of_levels)] = of_levels
     if units is not None:
         x, mean = units.inward(x), units.inward(mean)
     if kept is not None:
         effects = kept.draws.reshape(-1, kept.draws.shape[2])
         x, mean = np.concatenate([x, effects], axis=1), np.concatenate([mean, effects.mean(axis=0)])
+        parts = enumerate(kept.slices())
+        distant = np.concatenate([distant, *(np.full(s.stop - s.start, k not in kept.smooths) for k, s in parts)])
     away = (x - x.mean(axis=0)) / np.sqrt(max(len(x) - 1, 1))
     sd = np.sqrt((away**2).sum(axis=0))
     unit = np.where(sd > 0, sd, 1.0)
-    whole = away.shape[1] <= _WHOLE
+    close = np.flatnonzero(~distant)[:_CLOSE]
+    if whole := away.shape[1] <= max(_WHOLE, len(close) + _RANK):
+        close = np.arange(away.shape[1])
+    scores, size, vector = np.linalg.svd((away / unit)[:, close], full_matrices=False)
+    factor = away.T @ scores  # of β itself VΛ but for rounding, which this is without:
+    factor[close] = unit[close, None] * (size[:, None] * vector).T
     if whole:
-        size, vector = np.linalg.eigh((away / unit).T @ (away / unit))
-        factor = unit[:, None] * vector * np.sqrt(np.maximum(size, 0.0))
         return mean, factor, np.zeros(len(mean)), len(x)
     from scipy.sparse.linalg import svds
 
-    _, size, vector = svds(away / unit, k=min(_RANK, min(away.shape) - 1), random_state=0)
-    factor = unit[:, None] * (size[:, None] * vector).T
-    return mean, factor, np.maximum(sd**2 - (factor**2).sum(axis=1), 0.0), len(x)
+    left = away - scores @ (scores.T @ away)
+    left[:, close] = 0.0
+    _, size, vector = svds(left / unit, k=min(_RANK, min(away.shape) - 1), random_state=0)
+    factor = np.concatenate([factor, unit[:, None] * (size[:, None] * vector).T], axis=1)
+    remainder = np.maximum(sd**2 - (factor**2).sum(axis=1), 0.0)
+    remainder[close] = 0.0
+    return mean, factor, remainder, len(x)
 
 
 def _card(posterior: Fitted) -> Document:
