@@ -6,12 +6,12 @@ groups), θ, is taken for the Gaussian law with its mean and covariance,
     θ ~ N(m, FFᵀ + diag(d)),        t = c + φᵀθ,        E t = c + φᵀm,        var t = |Fᵀφ|² + Σⱼ dⱼφⱼ²,
 
 with φⱼ = (expressionⱼ − centreⱼ)/scaleⱼ at a row (`svrhmc.tables.portable`). m are the reported means, and the
-covariance is that of the draws. (Stretched to the reported standard deviations, one coordinate by 1% more than the next,
-it would give columns that nearly add up to each other a var t that is many times too large.)
+covariance is that of the draws. (Stretched to the reported standard deviations, one coordinate by 1% more than the
+next, it would give columns that nearly add up to each other a var t that is many times too large.)
 
-Up to 100 coordinates (or 32 more than β has) F has all of it, and d is 0. Beyond that θ = (β, u), where u are effects of groups and coefficients
-of levels, and β all others (200 at most), which may depend on each other as closely as they like. From the draws less
-their means, divided by √(draws − 1), B = UΛVᵀ of β and W of u,
+Up to 100 coordinates (or 32 more than β has) F has all of it, and d is 0. Beyond that θ = (β, u), where u are effects
+of groups and coefficients of levels, and β all others (200 at most), which may depend on each other as closely as they
+like. From the draws less their means, divided by √(draws − 1), B = UΛVᵀ of β and W of u,
 
     F = [VΛ 0; WᵀU G],      WᵀW − WᵀUUᵀW ≈ GGᵀ + diag(d),
 
