@@ -14,6 +14,7 @@ from numpyro import handlers  # noqa: E402
 from numpyro.distributions import constraints  # noqa: E402
 from numpyro.infer.reparam import LocScaleReparam  # noqa: E402
 from numpyro.infer.util import potential_energy  # noqa: E402
+from scipy.stats import norm  # noqa: E402
 
 import library_models  # noqa: E402
 import svrhmc  # noqa: E402
@@ -516,3 +517,67 @@ def test_draws_of_the_prior_are_those_of_its_law_without_constraints():
             numpyro.sample("y", dist.Normal(mean, 1.0), obs=y)
 
     assert svrhmc.targets.from_numpyro(flat, np.zeros(3)).prior_draws is None
+
+
+def eight_schools(sigma, y, schools):
+    mu = numpyro.sample("mu", dist.Normal(0, 5))
+    tau = numpyro.sample("tau", dist.HalfCauchy(5))
+    with numpyro.plate("school", schools):
+        z = numpyro.sample("z", dist.Normal(0, 1))
+        theta = numpyro.deterministic("theta", mu + tau * z)
+        numpyro.sample("effect", dist.Normal(theta, sigma), obs=y)
+
+
+SIGMA, EFFECTS = np.array([15.0, 10, 16, 11, 9, 11, 10, 18]), np.array([28.0, 8, -3, 7, -1, 1, 18, 12])
+
+
+def test_the_observed_values_of_one_component_have_log_likelihoods_and_new_values():
+    """Eight schools: log p of each against SciPy's, new values against their law (|z| < 4.5), and plates as axes."""
+    target = svrhmc.targets.from_numpyro(eight_schools, SIGMA, EFFECTS, 8)
+    posterior = svrhmc.sample(target, draws=100, seed=0)
+    theta = posterior.parameters.by_name()["theta"]
+    data = posterior.to_arviz(log_likelihood=True, posterior_predictive=True)
+    assert data.posterior["theta"].dims == ("chain", "draw", "school")
+    assert data.log_likelihood["effect"].dims == ("chain", "draw", "row")
+    np.testing.assert_allclose(data.log_likelihood["effect"], norm.logpdf(EFFECTS, theta, SIGMA), rtol=1e-12)
+    ((_, block),) = posterior.log_likelihood()
+    np.testing.assert_allclose(block, norm.logpdf(EFFECTS, theta, SIGMA).reshape(-1, 8), rtol=1e-12)
+    assert posterior.loo().elpd == pytest.approx(-30.7, abs=0.5)  # Vehtari, Gelman & Gabry: −30.8
+    np.testing.assert_array_equal(data.observed_data["effect"], EFFECTS)
+    z = ((data.posterior_predictive["effect"].values - theta) / SIGMA).reshape(-1, 8)
+    assert abs(z.mean(axis=0) * np.sqrt(len(z))).max() < 4.5
+    assert abs((z**2).mean(axis=0) - 1).max() < 4.5 * np.sqrt(2 / len(z))
+    assert abs((z + 0.2).mean(axis=0) * np.sqrt(len(z))).max() > 4.5  # so far off would be seen
+    some = posterior.to_arviz(log_likelihood=True, posterior_predictive=True, rows=[5, 2], draws=40)
+    np.testing.assert_array_equal(some.observed_data["effect"], EFFECTS[[5, 2]])
+    assert some.log_likelihood["effect"].shape == (4, 10, 2)
+
+
+def test_rows_of_a_model_have_log_likelihoods_and_new_values_in_arviz():
+    target = svrhmc.targets.from_numpyro(known_spread, X, GROUP, COUNTS, 7)
+    posterior = svrhmc.sample(target, draws=50, seed=0)
+    data = posterior.to_arviz(log_likelihood=True, posterior_predictive=True)
+    assert data.posterior["intercept"].dims == ("chain", "draw", "groups")
+    assert data.posterior_predictive["y"].shape == data.log_likelihood["y"].shape
+    assert data.posterior_predictive["y"].dtype.kind == "i"
+    log_likelihoods = np.concatenate([block for _, block in posterior.log_likelihood()], axis=1)
+    np.testing.assert_array_equal(data.log_likelihood["y"].values.reshape(-1, N), log_likelihoods)
+
+
+def test_one_value_of_all_data_has_no_cross_validation_and_the_error_says_why():
+    target = svrhmc.targets.from_numpyro(all_rows_at_once, X, NUMBERS)
+    with pytest.raises(ValueError, match=r"got one component: All data are one .* arguments\.$"):
+        target.row_log_likelihoods(target.start[None])
+
+
+def test_a_factor_is_no_observation():
+    def with_factor(x, y):
+        own = numpyro.sample("own", dist.Normal(0, 1).expand([N]))
+        numpyro.factor("more", -own.sum())
+        numpyro.sample("y", dist.Normal(own, 1.0), obs=y)
+
+    target = svrhmc.targets.from_numpyro(with_factor, X, NUMBERS)
+    assert target.observed_count == N
+    own = 0.3 * np.ones((2, N))
+    ((_, block),) = target.row_log_likelihoods(own)
+    np.testing.assert_allclose(block, norm.logpdf(NUMBERS, own, 1.0), rtol=1e-12)

@@ -9,6 +9,7 @@ jax = pytest.importorskip("jax")
 pm = pytest.importorskip("pymc")
 
 import pytensor.tensor as pt  # noqa: E402
+from scipy.stats import norm  # noqa: E402
 
 import library_models  # noqa: E402
 import svrhmc  # noqa: E402
@@ -380,3 +381,21 @@ def test_erfcx_is_what_it_should_be():
 
     x = np.concatenate([np.linspace(-25, 24.999, 200), 25 + np.geomspace(1e-9, 1e6, 50)])
     np.testing.assert_allclose(_erfcx(pt.constant(x)).eval(mode="FAST_COMPILE"), erfcx(x), rtol=1e-12)
+
+
+def test_observed_values_of_one_component_have_log_likelihoods_and_axes_have_their_names():
+    sites, own = [f"site {k}" for k in range(N)], np.linspace(-1, 1, 2 * N).reshape(2, N)
+    with pm.Model(coords={"site": sites}) as model:
+        effect = pm.Normal("effect", 0, 1, dims="site")
+        pm.Normal("y", effect, 2.0, observed=NUMBERS, dims="site")
+    target = svrhmc.targets.from_pymc(model)
+    assert target.n == 1
+    ((_, block),) = target.row_log_likelihoods(own)
+    np.testing.assert_allclose(block, norm.logpdf(NUMBERS, own, 2.0), rtol=1e-8)  # PyTensor has log 2π in float32
+    posterior = svrhmc.sample(target, draws=50, seed=0)
+    data = posterior.to_arviz(log_likelihood=True)
+    assert data.log_likelihood["y"].shape[2:] == (N,)
+    assert data.posterior["effect"].dims == ("chain", "draw", "site")
+    assert list(data.posterior["site"].values) == sites
+    with pytest.raises(ValueError, match=r"pm\.sample_posterior_predictive"):
+        posterior.to_arviz(posterior_predictive=True)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
 
-from svrhmc.core.arrays import Array, Indices, digest
+from svrhmc.core.arrays import Array, Indices, Values, digest
 from svrhmc.core.errors import positive, real_array, requirement
 from svrhmc.core.randomness import Stream
 from svrhmc.density.closed_forms import GaussianLaw, Law
@@ -89,6 +90,10 @@ class FiniteSum(ABC):
     mode_passes: float = 0.0  # over the components, to find the mode
     note: str = ""  # what the user should know of how the target was made, in sentences
     prior_draws: Array | None = None  # states from which modes are looked for, where a library can draw the prior
+    dims: Mapping[str, tuple[str, ...]] = MappingProxyType({})  # of parameters: names of their axes, "" for none
+    coords: Mapping[str, Sequence[object]] = MappingProxyType({})  # of such axes, where a model has some
+    observed: tuple[str, ...] = ()  # the names of the observed variables, where a model has some
+    observed_count: int | None = None  # of how many values `row_log_likelihoods` gives one; None where it gives none
     row_nanoseconds: float | None = None  # that f and ∇f of a component take on a core, where that is known
     names: tuple[str, ...] = ()  # of the coordinates, where they have some
     doubt: str = ""  # why what is found around the mode may not be all of the posterior, once that is known
@@ -362,6 +367,14 @@ class FiniteSum(ABC):
         None where rows have linear predictors, which say more.
         """
         return None
+
+    def observed_values(self) -> dict[str, Values]:
+        """What was observed, by the names of variables; empty where a model has none of its own."""
+        return {}
+
+    def drawn_observations(self, x: Array, seed: int) -> dict[str, Values]:
+        """New values of those variables, one of each for every draw of x: (draws, …)."""
+        raise NotImplementedError
 
     @property
     def condition_number(self) -> float:

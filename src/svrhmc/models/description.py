@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
@@ -58,6 +58,11 @@ class Described:
     names: of what `constrain` gives.
     note: what the user should know of how the model was taken; empty where it is a sum over rows.
     prior_draws: parameters as in `init`, with a leading axis; None where the prior is not drawn.
+    dims: the names of axes of quantities, "" for one without, and coords: their coordinates, where the model has some.
+    observed: the names of the observed variables.
+    terms: of (params, rows), where all data are one component: log p of every observed value. None: rows have theirs.
+    observations: of (params, rows, key): the observed values, all of them; with a key, new ones. None: nothing in the
+        door draws them.
     """
 
     log_likelihood: Callable[[Params, Row], jax.Array]
@@ -69,6 +74,11 @@ class Described:
     batched: bool = False
     note: str = ""
     prior_draws: Params | None = None
+    dims: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    coords: Mapping[str, Sequence[object]] = field(default_factory=dict)
+    observed: tuple[str, ...] = ()
+    terms: Callable[[Params, Row], jax.Array] | None = None
+    observations: Callable[[Params, Row, Tree], Parts] | None = None
 
 
 def needed(package: str, purpose: str) -> ModuleType:
@@ -87,6 +97,18 @@ def total(parts: Callable[[Params, Row], Parts]) -> Callable[[Params, Row], jax.
         return whole
 
     return log_likelihood
+
+
+def by_value(terms: Parts) -> jax.Array:
+    """log p of every observed value, those of one variable after another; variables of the same shape are observed
+    together, and their terms are added.
+    """
+    import jax.numpy as jnp
+
+    together: dict[tuple[int, ...], Tree] = {}
+    for term in terms.values():
+        together[np.shape(term)] = together.get(np.shape(term), 0.0) + term
+    return jnp.concatenate([jnp.ravel(term) for term in together.values()])
 
 
 def nudged(start: Params, own: Own) -> Params:

@@ -154,6 +154,22 @@ def row_log_likelihoods(functions: Functions, data: Tree, x: State, rows: Tree) 
     return jax.lax.map(lambda state: log_likelihoods(functions, data, state, rows), x, batch_size=_TOGETHER)
 
 
+@partial(program, static_argnames=("functions", "terms"))
+def value_log_likelihoods(functions: Functions, terms: Callable[[Tree, Tree], jax.Array], data: Tree, x: State) -> Tree:
+    """log p of every observed value of a model that is one component, at many states: (states, values)."""
+    rows = functions.place.taken(data, jnp.arange(functions.n))
+    return jax.lax.map(lambda state: terms(functions.params(state), rows), x, batch_size=_TOGETHER)
+
+
+@partial(program, static_argnames=("functions", "observations"))
+def new_observations(
+    functions: Functions, observations: Callable[[Tree, Tree, Tree], Tree], data: Tree, x: State, keys: jax.Array
+) -> Tree:
+    """New values of every observed variable, (states, …), with a key of JAX's random numbers for each state."""
+    rows = functions.place.taken(data, jnp.arange(functions.n))
+    return jax.lax.map(lambda one: observations(functions.params(one[0]), rows, one[1]), (x, keys))
+
+
 @partial(program, static_argnames="functions")
 def total_of(functions: Functions, data: Tree, x: State, rows: Tree) -> jax.Array:
     """Σ log p over some rows, at one state."""

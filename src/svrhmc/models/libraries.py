@@ -78,7 +78,9 @@ def _target(described: Described, log_concave: bool) -> Model:
         constrain=described.constrain,
         log_concave=log_concave,
     )
-    target.note = described.note
+    target.note, target.observed = described.note, described.observed
+    target.dims, target.coords = described.dims, described.coords
+    target.terms, target.observations = described.terms, described.observations
     if described.prior_draws is not None:
         target.prior_draws = _flat(described.prior_draws)
     return target

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from svrhmc.core.arrays import Array, Indices, digest
+from svrhmc.core.arrays import Array, Indices, Values, digest
 from svrhmc.core.deadline import look, looked
 from svrhmc.core.errors import one_of, requirement, truth
 from svrhmc.core.jax import Tree, load, scoped
@@ -42,7 +42,18 @@ _QUICK = 2e6  # nanoseconds of a pass over the rows that may be made at so many 
 _ASIDE = 0.1  # standard deviations of the prior from init, where it is looked at once more
 _LOOKED_AT = 4096  # rows, together
 _STATED = 1 << 9  # draws of which parameters are found at once
-_CARRIED = ("functions", "constrain", "data")  # what a pickle may not know by name, or reads in float32 by itself
+_CARRIED = (
+    "functions",
+    "constrain",
+    "data",
+    "terms",
+    "observations",
+)  # what a pickle may not know by name, or reads in float32 by itself
+_BY_ROW = "give the data row by row to svrhmc.targets.model(log_likelihood, log_prior, data, init)"
+_NEW = (
+    "its functions say how likely y is, and not how it is drawn; draw it from posterior.parameters.by_name(), by "
+    "pm.sample_posterior_predictive(posterior.to_arviz()) for a PyMC model, or model.predict for one of Bambi"
+)
 _LIKELIHOODS = 1 << 21  # log-likelihoods of rows under draws, at once
 _STATES = 1 << 22  # numbers of gradients of single rows, at once
 
@@ -135,12 +146,15 @@ class Model(FiniteSum):
     """A log-likelihood and a log prior; made by `model`, whose example shows it.
 
     names: of the coordinates. `params` gives the pytree of a state. log_concave: whether its density was declared so.
-    note: of a model of another library, why all of its data are one component, where they are.
+    note: of a model of another library, why all of its data are one component, where they are. dims, coords, observed,
+    terms, observations: its names of axes and its observed variables, as `Described` has them.
     """
 
     scalar_parts = False
     unbounded = "the smoothness of a model is not known; use svrhmc.sample"
     travels = False  # functions need not be known by a name
+    terms: Callable[[Tree, Tree], jax.Array] | None = None
+    observations: Callable[[Tree, Tree, Tree], dict[str, jax.Array]] | None = None
 
     def __init__(
         self,
@@ -230,11 +244,48 @@ class Model(FiniteSum):
 
     def row_log_likelihoods(self, x: Array) -> Iterator[tuple[int, Array]]:
         """log p(row | params) of all rows under draws."""
-        if self.n == 1:
-            why = self.note or "give the data row by row to svrhmc.targets.model(log_likelihood, log_prior, data, init)"
+        if self.observed_count == 1:
+            why = self.note.removesuffix(".") or _BY_ROW
             raise requirement("the model", "a sum over rows, to have a log-likelihood of each", "one component", why)
+        if self.terms is not None:
+            return iter([(0, self._of_values(x))])
         size = max(1, _LIKELIHOODS // len(x))
         return ((begin, self._likelihoods(x, begin, size)) for begin in looked(range(0, self.n, size)))
+
+    @property
+    @scoped
+    def observed_count(self) -> int:  # type: ignore[override]
+        """Rows, or the observed values of a model that is one component."""
+        return self.n if self.terms is None else int(load().eval_shape(self._terms_at, self.start[None]).shape[1])
+
+    @scoped
+    def observed_values(self) -> dict[str, Values]:
+        if self.observations is None:
+            return {}
+        rows = self.functions.place.taken(self.data, np.arange(self.n))
+        values = self.observations(self.functions.params(self.start), rows, None)
+        return {name: np.asarray(value) for name, value in values.items()}
+
+    @scoped
+    def drawn_observations(self, x: Array, seed: int) -> dict[str, Values]:
+        if self.observations is None:
+            raise requirement("posterior_predictive", "False for this model", True, _NEW)
+        from svrhmc.models.functions import new_observations
+
+        keys = load().random.split(load().random.key(seed), len(x))
+        new = new_observations(self.functions, self.observations, self.data, x, keys)
+        return {name: np.asarray(value) for name, value in new.items()}
+
+    @scoped
+    def _of_values(self, x: Array) -> Array:
+        return np.asarray(self._terms_at(np.asarray(x, np.float64)), np.float64)
+
+    def _terms_at(self, x: Array) -> jax.Array:
+        from svrhmc.models.functions import value_log_likelihoods
+
+        assert self.terms is not None  # where it is asked
+        terms: jax.Array = value_log_likelihoods(self.functions, self.terms, self.data, x)
+        return terms
 
     @scoped
     def _likelihoods(self, x: Array, begin: int, size: int) -> Array:

@@ -30,6 +30,7 @@ from svrhmc.models.description import (
     Params,
     Parts,
     Row,
+    by_value,
     needed,
     nudged,
     points,
@@ -51,6 +52,9 @@ if TYPE_CHECKING:
     import jax
 
 _CHECKED_ROWS = 1 << 17  # at most, by which a model is compared with itself
+
+
+Run = tuple[Model, tuple[Tree, ...], dict[str, Tree]]  # a model and its arguments
 
 
 def describe_numpyro(model: Model, *args: Tree, plate: str | None = None, **kwargs: Tree) -> Described:
@@ -92,6 +96,9 @@ def _by_rows(model: Model, arguments: Arguments, sites: Mapping[str, Site], plat
         names,
         batched=True,
         prior_draws=apart.prior_draws(init),
+        dims={name: sites[name].axes for name in names},
+        observed=rows.sites,
+        observations=apart.observations,
     )
 
 
@@ -107,8 +114,11 @@ def _as_one(model: Model, arguments: Arguments, sites: Mapping[str, Site], error
     def parts(params: Params, row: Row) -> Parts:
         return apart.observed(params, {name: row[name] for name in arrays})
 
+    def whole(rows: Row) -> Parts:
+        return {name: rows[name][0] for name in arrays}
+
     def log_likelihood(params: Params, rows: Row) -> jax.Array:
-        return total(parts)(params, {name: value[0] for name, value in rows.items()})
+        return total(parts)(params, whole(rows))
 
     own = apart.own({name: arguments.leaves[name] for name in arrays})
     init = nudged(apart.origin(sites), own)
@@ -125,8 +135,21 @@ def _as_one(model: Model, arguments: Arguments, sites: Mapping[str, Site], error
     long = tuple(name for name, site in sites.items() if site.kind == "deterministic" and np.prod(site.shape) > LONG)
     names = tuple(name for name in apart.quantities(init) if name not in long)
     constrain = apart.constrain(names)
-    drawn = apart.prior_draws(init)
-    return Described(log_likelihood, apart.log_prior, data, init, constrain, names, True, error.note(long), drawn)
+    return Described(
+        log_likelihood,
+        apart.log_prior,
+        data,
+        init,
+        constrain,
+        names,
+        True,
+        error.note(long),
+        apart.prior_draws(init),
+        dims={name: sites[name].axes for name in names if name in sites},
+        observed=observed,
+        terms=lambda params, rows: by_value(apart.terms(params, whole(rows))),
+        observations=lambda params, rows, key: apart.observations(params, whole(rows), key),
+    )
 
 
 def _traceable(model: Model, arguments: Arguments) -> tuple[str, ...]:
@@ -171,14 +194,36 @@ class _Apart:
 
     def observed(self, params: Params, data: Mapping[str, Tree], seed: int = 0) -> Parts:
         """The log density at every observed site that belongs to rows."""
-        from numpyro import handlers
         from numpyro.infer.util import compute_log_probs
 
-        model, args, kwargs = self._run(data, seed)
-        latent = {name: value for name, value in self._constrained(params, data).items() if name in params}
-        inner = handlers.block(handlers.substitute(model, data=latent), expose=list(self._rows.sites))
-        log_densities: Parts = compute_log_probs(inner, args, kwargs, {})[0]
+        log_densities: Parts = compute_log_probs(*self._given(params, data, self._run(data, seed)), {})[0]
         return log_densities
+
+    def _given(self, params: Params, data: Mapping[str, Tree], run: Run) -> Run:
+        """A run whose latent quantities are those of params, and which shows the observed sites that belong to rows."""
+        from numpyro import handlers
+
+        model, args, kwargs = run
+        latent = {name: value for name, value in self._constrained(params, data).items() if name in params}
+        return handlers.block(handlers.substitute(model, data=latent), expose=list(self._rows.sites)), args, kwargs
+
+    def terms(self, params: Params, data: Mapping[str, Tree]) -> Parts:
+        """The log density of every observed value, by site; a factor observes nothing."""
+        from numpyro.infer.util import compute_log_probs
+
+        inner, args, kwargs = self._given(params, data, self._run(data))
+        log_densities, sites = compute_log_probs(inner, args, kwargs, {}, sum_log_prob=False)
+        return {name: term for name, term in log_densities.items() if np.size(sites[name]["value"])}
+
+    def observations(self, params: Params, data: Mapping[str, Tree], key: Tree) -> Parts:
+        """The observed values that belong to rows; with a key, new ones in their places."""
+        from numpyro import handlers
+
+        model, args, kwargs = self._run(data, 0 if key is None else key)
+        given = self._given(params, data, (model if key is None else handlers.uncondition(model), args, kwargs))
+        inner, args, kwargs = given
+        sites = handlers.trace(inner).get_trace(*args, **kwargs)
+        return {name: sites[name]["value"] for name in self._rows.sites if np.size(sites[name]["value"])}
 
     def log_prior(self, params: Params) -> jax.Array:
         """All that belongs to no row."""
@@ -271,14 +316,14 @@ class _Apart:
             name for name in same if name in init or np.allclose(with_one_row[name], with_all_rows[name], 1e-9, 1e-12)
         }
 
-    def _outside(self, seed: Tree = 0) -> tuple[Model, tuple[Tree, ...], dict[str, Tree]]:
+    def _outside(self, seed: Tree = 0) -> Run:
         """The model without what belongs to rows."""
         from numpyro import handlers
 
         model, args, kwargs = self._run(self._first, seed)
         return handlers.block(model, hide=list(self._rows.sites)), args, kwargs
 
-    def _run(self, data: Mapping[str, Tree], seed: Tree = 0) -> tuple[Model, tuple[Tree, ...], dict[str, Tree]]:
+    def _run(self, data: Mapping[str, Tree], seed: Tree = 0) -> Run:
         """The model and its arguments with these rows only."""
         from numpyro import handlers
 

@@ -77,6 +77,7 @@ class Site:
     shape: tuple[int, ...]  # of the value
     batch: tuple[int, ...]  # of its log density
     plates: tuple[str, ...]
+    axes: tuple[str, ...]  # of the value: the plate along each, "" where there is none
     size: int  # of a plate
     taken: int  # of its rows; fewer where it is subsampled
 
@@ -98,9 +99,13 @@ def sites_of(model: Model, arguments: Arguments, arrays: Mapping[str, Tree]) -> 
             event = len(site["fn"].event_shape) if sampled else 0
             batch = np.broadcast_shapes(shape[: len(shape) - event], site["fn"].batch_shape) if sampled else ()
             discrete = sampled and not site["is_observed"] and bool(site["fn"].support.is_discrete)
-            plates = tuple(frame.name for frame in site.get("cond_indep_stack", ()))
+            frames = site.get("cond_indep_stack", ())
+            plates = tuple(frame.name for frame in frames)
+            along = {len(shape) - event + frame.dim: frame for frame in frames}
+            axes = tuple(along[k].name if k in along and along[k].size == n else "" for k, n in enumerate(shape))
             size, taken = (int(site["args"][0]), len(site["value"])) if kind == "plate" else (0, 0)
-            sites[name] = Site(name, kind, sampled and site["is_observed"], discrete, shape, batch, plates, size, taken)
+            observed = sampled and site["is_observed"]
+            sites[name] = Site(name, kind, observed, discrete, shape, batch, plates, axes, size, taken)
 
     jax.eval_shape(look, dict(arrays))
     return sites

@@ -30,6 +30,7 @@ from svrhmc.models.description import (
     Params,
     Parts,
     Row,
+    by_value,
     needed,
     nudged,
     require_sum,
@@ -83,7 +84,9 @@ def _by_rows(
         load().eval_shape(parts, init, {name: array[0] for name, array in data.items()})
     with scope():
         require_sum(parts, log_prior, data, init, own)
-    return Described(total(parts), log_prior, data, init, constrain, tuple(quantities))
+    return Described(
+        total(parts), log_prior, data, init, constrain, tuple(quantities), **_labels(model), observed=tuple(inside)
+    )
 
 
 def _as_one(
@@ -95,10 +98,15 @@ def _as_one(
     data = {"all data": np.zeros(1)}
     with scope(), _translating():
         whole = translate(model.value_vars, [term.sum() for term in given.values()])
+        observed = tuple(variable.name for variable in model.observed_RVs)
+        by_variable = translate(model.value_vars, [given[name] for name in observed])
         log_prior, every = _functions(model, translate, [term.sum() for term in free.values()], quantities)
 
         def parts(params: Params, row: Row) -> Parts:
             return dict(zip(given, whole(*(params[name] for name in names)), strict=True))
+
+        def terms(params: Params, rows: Row) -> jax.Array:
+            return by_value(dict(zip(observed, by_variable(*(params[name] for name in names)), strict=True)))
 
         load().eval_shape(parts, init, data)
         shapes = load().eval_shape(every, init)
@@ -112,7 +120,19 @@ def _as_one(
         except NotByRowsError as unlike:
             why = "PyMC's translation of it to JAX computes something else"
             raise requirement("model", "one whose density is the same in PyMC and in JAX", "two", why) from unlike
-    return Described(total(parts), log_prior, data, init, constrain, tuple(kept), True, error.note(long))
+    return Described(
+        total(parts),
+        log_prior,
+        data,
+        init,
+        constrain,
+        tuple(kept),
+        True,
+        error.note(long),
+        **_labels(model),
+        observed=observed,
+        terms=terms if observed else None,
+    )
 
 
 def _functions(
@@ -132,6 +152,12 @@ def _functions(
         return dict(zip(quantities, back(*(params[name] for name in names)), strict=True))
 
     return log_prior, constrain
+
+
+def _labels(model: pymc.Model) -> dict[str, Any]:
+    """The names of axes of the model's quantities, and their coordinates, as far as it has some."""
+    dims = {name: tuple(axis or "" for axis in axes) for name, axes in model.named_vars_to_dims.items()}
+    return {"dims": dims, "coords": {name: list(values) for name, values in model.coords.items() if values is not None}}
 
 
 def _terms(model: pymc.Model, variables: Sequence[Graph]) -> dict[str, Graph]:

@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices, Values
 from svrhmc.core.errors import requirement, whole
+from svrhmc.density.base import FiniteSum
 from svrhmc.density.mixed import MixedModel
 from svrhmc.results.base import Fitted
 from svrhmc.results.predict import Predictions, even_rows, evenly, log_likelihoods
@@ -61,7 +62,7 @@ class Wanted(NamedTuple):
 def to_arviz(posterior: Fitted, wanted: Wanted) -> Any:
     """A `Posterior` as ArviZ has it."""
     stated = posterior.parameters
-    variables = _variables(posterior) if stated is None else _arrays(stated.names)
+    variables = _variables(posterior) if stated is None else _arrays(stated.names, posterior._target)
     kept = posterior.group_effects
     every = _some(posterior.trace, slice(None, None, 1 if kept is None else kept.every))
     trace = every if wanted.draws is None else _fewer(every, wanted.draws)
@@ -79,7 +80,10 @@ def to_arviz(posterior: Fitted, wanted: Wanted) -> Any:
         groups["posterior"] |= _arranged(by_level, effects)
     groups["sample_stats"] = _log_density(posterior, inner, trace.draws, wanted.lp) | trace.stats()
     asked = wanted.log_likelihood or wanted.posterior_predictive or wanted.rows is not None
-    form = posterior.fitted() if asked else posterior.form
+    own = None if posterior._target is None or posterior._target.observed_count is None else posterior._target
+    if own is not None and asked:
+        groups |= _of_model(own, inner, wanted, trace.seed or 0, coords, dims)
+    form = posterior.fitted() if asked and own is None else posterior.form
     if form is not None:
         if posterior.shrinkage is None:  # else no coefficient has a prior of its own
             groups["log_prior"] = _arranged(variables, _log_prior(posterior, form, inner, trace.draws))
@@ -167,12 +171,7 @@ def _of_rows(form: RowsForm, inner: Array, wanted: Wanted, seed: int) -> dict[st
     groups: dict[str, Values] = {"observed_data": y.astype(kind)}  # ArviZ tells counts by their type
     if not (wanted.log_likelihood or wanted.posterior_predictive):
         return groups
-    if (size := 8 * math.prod(shape)) > _MOST:
-        remedy = (
-            "ask for fewer draws (draws=…) or rows (rows=…), or take them in blocks, by log_likelihood(draws) and "
-            "predict_draws(X, draws)"
-        )
-        raise requirement("the rows and draws", "fewer: all of it would be held", f"{size:,} bytes", remedy)
+    _require_room(shape)
     x = inner.reshape(-1, inner.shape[2])
     if wanted.log_likelihood:
         groups["log_likelihood"] = _filled(np.empty(shape), log_likelihoods(form, x))
@@ -181,6 +180,50 @@ def _of_rows(form: RowsForm, inner: Array, wanted: Wanted, seed: int) -> dict[st
         new = _filled(np.empty(shape, kind), ((block.start, block.new) for block in blocks))
         groups["posterior_predictive"] = new
     return groups
+
+
+def _of_model(
+    target: FiniteSum,
+    inner: Array,
+    wanted: Wanted,
+    seed: int,
+    coords: dict[str, Sequence[object] | Indices],
+    dims: dict[str, list[str]],
+) -> dict[str, dict[str, Values]]:
+    """What a model of one's own says of its rows or observed values, whose coordinates and dimensions are added.
+
+    Variables that have a number for each of them have the dimension `row`; others have dimensions of their own.
+    """
+    count, shape, x = cast(int, target.observed_count), inner.shape[:2], inner.reshape(-1, inner.shape[2])
+    name = target.observed[0] if len(target.observed) == 1 else "y"
+    name = name if name not in dims else f"{name} (observed)"
+    if wanted.log_likelihood or wanted.posterior_predictive:
+        _require_room((*shape, count))
+    coords[_ROW] = places = _places(wanted.rows, count, wanted.seed)
+    kinds = {"observed_data": target.observed_values()}
+    if wanted.log_likelihood:
+        kinds["log_likelihood"] = {name: _filled(np.empty((*shape, count)), target.row_log_likelihoods(x) or iter(()))}
+    if wanted.posterior_predictive:
+        new = target.drawn_observations(x, seed)
+        kinds["posterior_predictive"] = {key: y.reshape(*shape, *y.shape[1:]) for key, y in new.items()}
+    groups: dict[str, dict[str, Values]] = {}
+    for group, variables in kinds.items():
+        leading = () if group == "observed_data" else shape
+        for key, values in variables.items():
+            by_row = values.shape == (*leading, count)
+            groups.setdefault(group, {})[_clean(key)] = values[..., places] if by_row else values
+            dims |= {_clean(key): [_ROW]} if by_row else {}
+    return groups
+
+
+def _require_room(shape: tuple[int, ...]) -> None:
+    """Refuse what would not be held, chains × draws × rows."""
+    if (size := 8 * math.prod(shape)) > _MOST:
+        remedy = (
+            "ask for fewer draws (draws=…) or rows (rows=…), or take them in blocks, by log_likelihood(draws) and "
+            "predict_draws(X, draws)"
+        )
+        raise requirement("the rows and draws", "fewer: all of it would be held", f"{size:,} bytes", remedy)
 
 
 def _filled(out: Values, blocks: Iterator[tuple[int, Array]]) -> Values:
@@ -223,7 +266,7 @@ def _variables(posterior: Fitted) -> list[Variable]:
     """
     dim = len(posterior.mean)
     stated = () if posterior.units is not None else posterior.names
-    variables = _arrays(stated) if posterior.design is None else _terms(posterior)
+    variables = _arrays(stated, posterior._target) if posterior.design is None else _terms(posterior)
     names = [one.name for one in variables]
     taken = {"chain", "draw", _ROW} | {name for one in variables for name in one.dims}
     if not variables or len(set(names)) < len(names) or taken & set(names):
@@ -231,13 +274,16 @@ def _variables(posterior: Fitted) -> list[Variable]:
     return variables
 
 
-def _arrays(names: tuple[str, ...]) -> list[Variable]:
-    """The arrays of which these are the entries."""
-    variables = []
-    for name, places in (grids(names) or {}).items():
-        dims: dict[str, Sequence[object]] = {
-            f"{_clean(name)}_dim_{axis}": list(range(size)) for axis, size in enumerate(places.shape)
-        }
+def _arrays(names: tuple[str, ...], target: FiniteSum | None) -> list[Variable]:
+    """The arrays of which these are the entries, with the model's own names of their axes where it has some."""
+    arrays, variables = grids(names) or {}, []
+    for name, places in arrays.items():
+        own = () if target is None else target.dims.get(name, ())
+        dims: dict[str, Sequence[object]] = {}
+        for axis, size in enumerate(places.shape):
+            dim = own[axis] if len(own) == places.ndim and own[axis] not in (*arrays, *dims) else ""
+            labels = target.coords.get(dim, ()) if target is not None else ()
+            dims[_clean(dim) or f"{_clean(name)}_dim_{axis}"] = labels if len(labels) == size else list(range(size))
         variables.append(Variable(_clean(name), dims, places))
     return variables
 
