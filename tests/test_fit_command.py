@@ -113,7 +113,7 @@ def test_predictions_are_those_of_the_posterior(table):
         (None, ["--target", "price", "--out", "no/such/place"], ["--out must be a folder that exists or can be made"]),
         (["y,a", "1,2", "2,2", "3,2"], ["--formula", "y ~ a"], ["a.csv: column 'a' is constant"]),
         (["y,a", "1,2", "2,2", "3,2"], ["--target", "y"], ["no column beside 'y' that", "'a' is left out: it is 2 in"]),
-        (["y,a,b", "1.5,1,1", "2,2,2", "3,4,4"], ["--target", "y"], ["column 'b' repeats column 'a'"]),
+        (["y,a,b", "1.5,1,1", "2,2,2", "3,4,4"], ["--formula", "y ~ a + b"], ["column 'b' repeats column 'a'"]),
         (["y,a", "yes,2", "yes,3", "yes,4"], ["--target", "y"], ["has one class only, 'yes'"]),
         (["y,a", "1.5,2", ",3", "2,4"], ["--target", "y"], ["missing values in 'y' (1 missing)", "--missing drop"]),
         (["y,a", "1.5,2", "2,x", "2,4"], ["--target", "y"], ["line 3: column 'a' holds numbers"]),
@@ -134,6 +134,71 @@ def test_columns_of_one_value_are_left_out_aloud(table):
     assert result.exit_code == 0, result.output
     assert "column 'unit' is left out: it is 'mg' in every row" in result.output
     assert "column 'rate' is left out: it has no value but 3.5" in result.output
+
+
+def test_what_a_category_of_very_many_texts_or_a_repeated_column_holds_is_left_out_aloud(table):
+    rows = [["price", "age", "years", "note"]]
+    rows += [[round(10 + k % 7, 1), k % 50, k % 50, f"words {k % 1100}"] for k in range(2400)]
+    with open("b.csv", "w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    result = invoke("fit", "b.csv", "--target", "price", "--draws", "50", "--no-loo")
+    assert result.exit_code == 0, result.output
+    flat = " ".join(result.output.split())
+    assert "column 'years' is left out: it repeats column 'age'" in flat
+    assert "column 'note' is left out: it has 1,100 different texts" in flat
+
+
+def test_no_column_of_the_table_is_cut_on_a_narrow_screen(table):
+    count = RNG.poisson(2, 60)
+    rows = [["count", "a number with a long name", "income"], *zip(count, AGE.round(3), 1e5 * PRICE, strict=True)]
+    with open("b.csv", "w", newline="") as file:
+        csv.writer(file).writerows(rows)
+    for width in ("80", "100"):
+        options = ["fit", "b.csv", "--target", "count", "--no-loo"]
+        result = CliRunner().invoke(cli.app, options, env={"COLUMNS": width, "TERM": "dumb"})
+        lines = result.output.splitlines()
+        (head,) = (line for line in lines if "ratio of means (90%)" in line)
+        assert "P(> 0)" in head
+        assert ("95%" in head) == (width == "100")
+        (row,) = (line for line in lines if line.strip().startswith("income"))
+        assert row.rstrip()[-1].isdigit()
+        assert ")" in row
+
+
+def test_yes_and_no_in_several_spellings_are_refused_with_what_to_do(table):
+    answers = ["yes", "No", "Y", "no", "Yes", "N"]
+    with open("b.csv", "w", newline="") as file:
+        csv.writer(file).writerows([["left", "age"], *([answers[k % 6], k] for k in range(60))])
+    one_line(
+        invoke("fit", "b.csv", "--target", "left"), 2, "the response 'left' spells yes and no in 6 ways",
+        "table['left'].str.strip().str.lower().isin(['y', 'yes'])", "name the family 'categorical'",
+    )  # fmt: skip
+    bernoulli = invoke("fit", "b.csv", "--target", "left", "--family", "bernoulli")
+    one_line(bernoulli, 2, "takes two: write yes and no in one way each")
+    assert invoke("fit", "b.csv", "--target", "left", "--family", "categorical", "--draws", "50").exit_code == 0
+
+
+def test_predictions_are_printed_and_take_an_exposure(table):
+    with open("b.csv", "w", newline="") as file:
+        csv.writer(file).writerows([["count", "age", "years"], *([k % 3, k, 1 + k % 4] for k in range(40))])
+    with open("new.csv", "w", newline="") as file:
+        csv.writer(file).writerows([["age"], [10], [20]])
+    assert invoke("fit", "b.csv", "--target", "count", "--exposure", "years", "--no-loo").exit_code == 0
+    one_line(
+        invoke("predict", "b-fit", "new.csv"), 2, "no column 'years', the exposure", "--exposure 1 predicts the rate"
+    )
+    printed = {n: invoke("predict", "b-fit", "new.csv", "--exposure", n, "--out", "-").output for n in (1, 2)}
+    means = {
+        n: np.array([float(row["mean"]) for row in csv.DictReader(text.splitlines())]) for n, text in printed.items()
+    }
+    np.testing.assert_allclose(means[2], 2 * means[1], rtol=1e-6)
+    posterior = svrhmc.Posterior.load(table / "b-fit" / "model.posterior")
+    np.testing.assert_allclose(
+        posterior.predict({"age": [10, 20]}, exposure=[1.0, 2.0]).mean, [means[1][0], means[2][1]], rtol=1e-6
+    )
+    with pytest.raises(ValueError, match="exposure must be above 0"):
+        posterior.predict({"age": [10]}, exposure=0)
+    assert not (table / "-").exists()
 
 
 def test_a_file_that_is_not_there_is_one_line(table):

@@ -259,7 +259,7 @@ def test_findings_are_those_of_the_posterior_in_sentences(posterior):
     sentences = findings.findings(rows, posterior, None, "", "y")
     dose = next(row for row in rows if row.name == "dose")
     assert (
-        f"Each further dose goes with an increase of y by {findings.in_words(dose.mean, dose.lower, dose.upper)}."
+        f"One more of dose goes with an increase of y by {findings.in_words(dose.mean, dose.lower, dose.upper)}."
         in sentences
     )
     level = next(row for row in rows if row.name.startswith(f"{NASTY}["))
@@ -268,7 +268,7 @@ def test_findings_are_those_of_the_posterior_in_sentences(posterior):
     assert not findings.findings(apart, posterior, None, "", "y")
     row = dose._replace(mean=np.log(1.6), lower=np.log(1.5), upper=np.log(1.7))
     assert findings.findings([rows[0], row], posterior, None, "the odds", "") == [
-        "Each further dose multiplies the odds by 1.6 (1.5 to 1.7)."
+        "One more of dose multiplies the odds by 1.6 (1.5 to 1.7)."
     ]
     step = findings._standard_steps(posterior)["dose"]
     fine = row._replace(mean=-2e-3 / step, lower=-3e-3 / step, upper=-1e-3 / step)
@@ -315,3 +315,20 @@ def test_names_are_whole_in_a_forest_and_long_tables_are_folded(posterior):
     assert figure.count('class="bar"') == 1
     assert "<details>" in written._table("c", ("", "mean"), [("a", "1")] * 13, 13)
     assert "<details>" not in written._table("c", ("", "mean"), [("a", "1")] * 12, 12)
+
+
+@pytest.mark.parametrize("formula", ["y ~ s(x) + z", "y ~ poly(x, 2) + z"])
+def test_of_an_effect_that_goes_up_and_down_the_course_is_said_and_not_the_slope(formula):
+    rng = np.random.default_rng(0)
+    x, z = rng.uniform(0, 10, 300), rng.normal(size=300)
+    table = {"y": 3 + 0.2 * (x - 5) ** 2 + 0.3 * x + rng.normal(size=300), "x": x, "z": z}
+    posterior = svrhmc.fit(formula, table, draws=100)
+    effects = posterior.effects(rows=100, draws=100)
+    sentences = findings.findings(coefficients(posterior), posterior, effects, "", "y")
+    assert any(one.startswith("On average the mean of y is lowest in the middle of x: ") for one in sentences)
+    assert not any("standard deviation more of x" in one for one in sentences)
+    straight = svrhmc.fit(formula, {**table, "y": x + rng.normal(size=300)}, draws=100)
+    effects = straight.effects(rows=100, draws=100)
+    sentences = findings.findings(coefficients(straight), straight, effects, "", "y")
+    assert not any("in the middle" in one for one in sentences)
+    assert any("standard deviation more of x" in one for one in sentences)

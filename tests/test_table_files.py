@@ -79,6 +79,8 @@ BAD = {
     "text": (b"a,b\n1,2\n1,3\nx9,4\n", "line 4: column 'a' holds numbers, but here it is 'x9'"),
     "word": (b"a,b\n1,2\n1,3\nunknown,4\n", "--na 'unknown'"),
     "comma": (b"a;b\n1,5;2\n2,5;3\n", "column 'a' has numbers with a decimal comma, such as '1,5': say --decimal ','"),
+    "thousands": (b'a,b\n"1,500",2\n"12,300",3\n950,1\n', "numbers such as '1,500': say --thousands ','"),
+    "points": (b"a;b\n1.500,5;2\n2.300,25;3\n", "numbers such as '1.500,5': say --thousands '.' --decimal ','"),
     "latin": ("a,b\n1,x\n2,Käse\n".encode("latin-1"), "line 3: byte 4 of it (0xe4) is not text in utf-8"),
     "twice": (b"a,b,a\n1,2,3\n", "columns 1 and 3 are both named 'a'"),
     "unnamed": (b"a,,c\n1,2,3\n", "column 2 has no name"),
@@ -98,6 +100,19 @@ def test_a_bad_file_is_one_line_that_names_it(tmp_path, reader, name):
     assert message in str(raised.value)
     assert "a.csv" in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_numbers_may_have_a_sign_between_thousands(tmp_path, reader):
+    path = written(tmp_path / "a.csv", 'a,b,c\n"1,500",2,"1,2"\n"-12,300.5",3,x\n950,1,x\nNA,4,x\n')
+    table = read(path, Reading(thousands=",", as_text=("c",))).table
+    values = np.asarray(table["a"].to_numpy(), np.float64)
+    np.testing.assert_array_equal(values, [1500.0, -12300.5, 950.0, np.nan])
+    assert list(table["c"].to_numpy())[:2] == ["1,2", "x"]
+    table = read(written(tmp_path / "b.csv", "a;b\n1.500,5;2\n2.300;3\n"), Reading(thousands=".", decimal=",")).table
+    np.testing.assert_array_equal(np.asarray(table["a"].to_numpy(), np.float64), [1500.5, 2300.0])
+    for sign, why in ((".", "the same as --decimal"), ("ab", "'ab'"), ("1", "'1'")):
+        with pytest.raises(DataError, match=f"--thousands must be one sign, other than the decimal one; got {why}"):
+            Reading(thousands=sign)
 
 
 def test_a_wrong_delimiter_is_named(tmp_path):

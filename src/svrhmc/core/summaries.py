@@ -19,7 +19,7 @@ from svrhmc.core.errors import missing, requirement
 if TYPE_CHECKING:
     import pandas
 
-_WIDTH, _WIDEST = 100, 28  # of sentences, and of names in a printed table
+_WIDTH, _WIDEST = 100, 48  # of sentences, and of names in a printed table
 _SHOWN, _ARRAYS = 60, 5  # rows that are printed (a data frame has all), and arrays that are said to be cut
 
 

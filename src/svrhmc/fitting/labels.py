@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,8 @@ from svrhmc.tables.surv import SURV
 
 _EVENTS = ([0.0, 1.0], [-1.0, 1.0])  # numbers that stand for no and yes
 _CLASSES, _COUNT = 50, 1000  # most classes of texts that are taken for classes, and largest number taken for a count
+_YES = frozenset(("1", "yes", "y", "true", "t", "on", "ja", "j", "oui", "o", "si", "sí", "s", "sim"))
+_NO = frozenset(("0", "no", "n", "false", "f", "off", "nein", "non", "não"))
 _SCALE = 10  # largest number that may be a step of a scale from 1 on
 Ends = tuple[float, float, bool]  # of numbers: the least, the largest, and whether all are whole
 
@@ -54,7 +57,7 @@ def response_of(
         return _censored(name, column, family, ends)
     guessed = ""
     if family is None:
-        family, guessed = _guess(column, ends)
+        family, guessed = _guess(name, column, ends)
     loss = family_of(family)
     if loss.most_classes:
         return _classes(name, column, loss, guessed, len(column.values) if rows is None else rows)
@@ -136,7 +139,7 @@ def _classes(name: str, column: Column, loss: Loss, guessed: str, rows: int) -> 
         raise DataError(f"the response {name!r} has one class only, {classes[0]!r}: there is nothing to tell apart.")
     if not classes or len(classes) > loss.most_classes:
         count = f"{len(classes):,} different values ({', '.join(map(repr, classes[:4]))}, …)"
-        instead = "take 'categorical' for classes, 'gaussian' for numbers"
+        instead = _one_spelling(name, classes) or "take 'categorical' for classes, 'gaussian' for numbers"
         if loss.most_classes > 2:
             instead = "join some of them" if texts else "take 'gaussian' for numbers"
         raise DataError(
@@ -157,13 +160,32 @@ def _unused(name: str, column: Column) -> tuple[str, ...]:
     return (f"{name} has levels that are in no row ({listed}): the model has no class for them, nor have predictions",)
 
 
-def _guess(column: Column, ends: Ends | None) -> tuple[str, str]:
+def _one_spelling(name: str, levels: Sequence[Any]) -> str:
+    """What to do about yes and no in several spellings; "" where a response is something else.
+
+    >>> _one_spelling("churn", ["Y", "no", "yes"])
+    "write yes and no in one way each, in pandas: table['churn'].str.strip().str.lower().isin(['y', 'yes'])"
+    """
+    plainly = {str(level).strip().casefold() for level in levels}
+    yes = sorted(plainly & _YES)
+    if len(levels) <= 2 or not plainly <= _YES | _NO or not yes or not plainly & _NO:
+        return ""
+    return f"write yes and no in one way each, in pandas: table[{name!r}].str.strip().str.lower().isin({yes!r})"
+
+
+def _guess(name: str, column: Column, ends: Ends | None) -> tuple[str, str]:
     """A family by what the response holds."""
     if column.kind == TRUTH:
         return "bernoulli", "the response is true or false"
     if column.kind == CATEGORY:
         if len(column.levels) <= 2:
             return "bernoulli", "the response has two classes"
+        if spelling := _one_spelling(name, column.levels):
+            listed = ", ".join(map(repr, column.levels[:8]))
+            raise DataError(
+                f"the response {name!r} spells yes and no in {len(column.levels)} ways ({listed}): {spelling}. If these "
+                "are classes of their own, name the family 'categorical'."
+            )
         if len(column.levels) <= _CLASSES:
             order = "; the family 'ordinal' would use their order" if column.ordered else ""
             return "categorical", f"the response has {len(column.levels)} classes{order}"

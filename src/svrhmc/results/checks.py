@@ -62,14 +62,20 @@ _COPIES = 20  # new y of each row
 
 
 def misfits(
-    form: RowsForm, mean: Array, names: tuple[str, ...], first: int, advice: Advice, effects: int = 0
+    form: RowsForm,
+    mean: Array,
+    names: tuple[str, ...],
+    first: int,
+    advice: Advice,
+    effects: int = 0,
+    classes: tuple[str, ...] = (),
 ) -> tuple[tuple[str, ...], int]:
     """Sentences, and how many rows they are about: 0 where the model cannot be checked (too few rows, weights that do
     not count rows, a family that does not say its law).
 
     mean: the posterior's, in the variables of the form. names: of its columns, of which those before `first` are ones.
     advice: what is to be tried, in the words of the door. effects: how many columns, the last ones, are those of groups
-    and smooths, which have no names.
+    and smooths, which have no names. classes: the names of those of y; (): they have numbers.
     """
     some = form.chosen(even_rows(form.rows.n, _ROWS, 0))
     weights = np.ones(some.rows.n) if some.weights is None or some.loss.tried else some.weights
@@ -77,7 +83,7 @@ def misfits(
         return (), 0
     with np.errstate(all="ignore"):
         t = some.predictors(mean[None])[0]
-        columns = _Columns(some, weights, names, first, some.rows.columns - effects, advice)
+        columns = _Columns(some, weights, names, first, some.rows.columns - effects, advice, classes)
         if some.loss.outcome == "classes":
             sentences = _of_classes(some, t, weights, columns, advice)
         else:
@@ -223,7 +229,7 @@ def _of_classes(some: RowsForm, t: Array, weights: Array, columns: _Columns, adv
             rows = worst.worst
             model, share = (float(np.average(v[rows], weights=weights[rows])) for v in (mean[:, k], some.y == k))
             sentences.append(
-                f"Calibration: of class {k}, where the model says {model:.2g}, a share of {share:.2g} is seen. Try: "
+                f"Calibration: of class {columns.class_name(k)}, where the model says {model:.2g}, a share of {share:.2g} is seen. Try: "
                 f"{advice.curves}."
             )
     if some.loss.ordered:
@@ -241,6 +247,7 @@ class _Columns:
     first: int
     end: int
     advice: Advice
+    classes: tuple[str, ...] = ()
 
     def clearest(self, residuals: list[Array]) -> str:
         """The column along which some of the residuals have the clearest pattern; "" where none is clear."""
@@ -281,7 +288,7 @@ class _Columns:
         seen, model = (float(np.average(v[upper], weights=w[upper])) for v in (y <= k, at_most[:, k]))
         return (
             f"Thresholds: {self._name(j)} does not shift all of them alike, as the model has it (with the logit, "
-            f"proportional odds): where it is above its mean a share of {seen:.2g} is of class {k} or lower, and the "
+            f"proportional odds): where it is above its mean a share of {seen:.2g} is of class {self.class_name(k)} or lower, and the "
             f"model says {model:.2g}. Try: family='categorical', or one 'bernoulli' for each threshold."
         )
 
@@ -293,6 +300,10 @@ class _Columns:
         units[np.arange(width), self.first + np.arange(width)] = 1.0
         values: Array = rows.seen_once.predict(units).T
         return values
+
+    def class_name(self, k: int) -> str:
+        """A class as the table has it, or its number."""
+        return repr(self.classes[k]) if self.classes else str(k)
 
     def _name(self, j: int) -> str:
         return self.names[j + self.first].rpartition(": ")[2]

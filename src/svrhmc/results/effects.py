@@ -393,6 +393,22 @@ def _total(at: Predictions, w: Array) -> Array:
     return np.asarray(total, np.float64).reshape(len(at.x), -1)
 
 
+def averages_along(posterior: Fitted, name: str, values: Array, rows: int, draws: int) -> Array:
+    """(draws, values, classes): the average mean of y over rows that were fitted, if a column of numbers had one of
+    some values in all of them.
+    """
+    fitted = fitted_rows(posterior, None)
+    some, x = fitted.chosen(even_rows(fitted.columns.n, rows, 0)), effect_draws(posterior, draws)
+    w = np.ones(some.columns.n) if some.weights is None else some.weights
+    kind = some.columns[name].values.dtype
+    averages = []
+    for value in values.astype(kind):
+        at = predictions_with(posterior, some, {name: np.full(some.columns.n, value, kind)}, x)
+        parts = (np.einsum("dr...,r->d...", at.form.loss.mean(t), w[chosen]) for _, t, chosen in at.predictors())
+        averages.append(np.asarray(sum(parts) / w.sum()).reshape(len(x.inner), -1))
+    return np.stack(averages, axis=1)
+
+
 def _groups(count: int, classes: Sequence[str]) -> list[str]:
     if count == 1:
         return [""]

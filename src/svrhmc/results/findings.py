@@ -3,7 +3,8 @@
 A coefficient says all of a column that stands in one term alone, as it is: e^β multiplies the odds, the mean or the
 time where the link is a logarithm, and β is added to the response where it is the identity. Of a column in
 interactions, splines or other transformations no single coefficient speaks, and the average effect on the response
-itself does.
+itself does. Where that average goes up and down along the column, its slope says nothing: said is then what it is at
+both ends of the column (the 5% and 95% quantiles) and where it is furthest from them.
 """
 
 from __future__ import annotations
@@ -14,14 +15,17 @@ from typing import NamedTuple
 
 import numpy as np
 
+from svrhmc.core.arrays import Values
 from svrhmc.results.base import Fitted
-from svrhmc.results.effects import SLOPE, Effects, fitted_rows
+from svrhmc.results.effects import SLOPE, Effects, averages_along, fitted_rows
 from svrhmc.results.summary import Coefficient
 from svrhmc.tables.design import Design
 from svrhmc.tables.terms import levels_without_column, shown
 
 _SHOWN = 6  # findings in sentences
 _UNREADABLE = 0.01  # coefficients below are said for a standard deviation of their column
+_ALONG = np.linspace(0.05, 0.95, 19)  # quantiles of a column along which a mean may go up and down
+_ROWS, _DRAWS, _CLEAR = 200, 100, 3.0  # by which that is seen, and posterior sds from which on it is said
 _TRUE = "True - False"
 
 
@@ -58,7 +62,7 @@ def findings(
         elif column in truths:
             subject = _true(column)
         else:
-            subject = _one_more(column, step) if small else f"Each further {column}"
+            subject = _one_more(column, step) if small else f"One more of {column}"
         numbers = (row.mean * change, row.lower * change, row.upper * change)
         what = multiplied.replace("a class", group) if group else multiplied
         sentence = f"{subject} {_of_coefficient(numbers, what, predictor)}"
@@ -78,11 +82,18 @@ def _of_coefficient(numbers: tuple[float, float, float], multiplied: str, predic
 
 def _of_effects(effects: Effects, posterior: Fitted, plain: frozenset[str]) -> list[Finding]:
     """Those of columns of which no coefficient speaks by itself."""
-    columns, sentences = fitted_rows(posterior, None).columns, []
+    columns, sentences, bent = fitted_rows(posterior, None).columns, [], dict[str, Finding | None]()
     for term, group, contrast, mean, sd, ends in zip(
         effects.terms, effects.groups, effects.contrasts, effects.mean, effects.sd, effects.interval, strict=True
     ):
-        if term in plain or ends[0] <= 0 <= ends[1]:
+        if term in plain:
+            continue
+        if contrast == SLOPE and not group and term not in bent:
+            bent[term] = _bend(posterior, term, columns[term].values, effects.on)
+        if (curve := bent.get(term)) is not None:
+            sentences.append(curve)
+            continue
+        if ends[0] <= 0 <= ends[1]:
             continue
         step = float(np.std(columns[term].values.astype(np.float64))) if contrast == SLOPE else 1.0
         level, _, baseline = contrast.rpartition(" - ")
@@ -94,6 +105,26 @@ def _of_effects(effects: Effects, posterior: Fitted, plain: frozenset[str]) -> l
         change = _change(numbers, effects.on.replace("…", group))
         sentences.append(Finding(abs(float(mean)) / float(sd), f"On average, {subject} goes with {change}."))
     return sentences
+
+
+def _bend(posterior: Fitted, column: str, values: Values, on: str) -> Finding | None:
+    """What the average mean of y is along a column, where it goes up and down; else None."""
+    places = np.unique(np.quantile(values.astype(np.float64), _ALONG))
+    if values.dtype.kind in "iu":
+        places = np.unique(np.round(places))
+    if len(places) < 3:
+        return None
+    along = averages_along(posterior, column, places, _ROWS, _DRAWS)[:, :, 0]
+    mean = along.mean(axis=0)
+    inner = int(np.argmax(np.minimum(abs(mean - mean[0]), abs(mean - mean[-1]))))
+    away = along[:, [inner]] - along[:, [0, -1]]
+    distances = away.mean(axis=0) / np.maximum(away.std(axis=0, ddof=1), 1e-300)
+    if distances[0] * distances[1] <= 0 or abs(distances).min() < _CLEAR:
+        return None
+    at = [f"{short(float(mean[k]))} where it is {short(float(places[k]))}" for k in (0, inner, -1)]
+    kind = "highest" if distances[0] > 0 else "lowest"
+    sentence = f"On average {on} is {kind} in the middle of {column}: {at[0]}, {at[1]}, and {at[2]}."
+    return Finding(float(abs(distances).min()), sentence)
 
 
 def _change(numbers: tuple[float, float, float], of_what: str) -> str:

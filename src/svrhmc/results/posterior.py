@@ -45,6 +45,7 @@ from svrhmc.results.predict import (
     Model,
     Prediction,
     no_rows,
+    offset_with,
     pointwise_log_likelihoods,
     prediction_of,
     predictions_at,
@@ -330,6 +331,7 @@ class Posterior(Fitted):
         *,
         offset: npt.ArrayLike | None = None,
         trials: npt.ArrayLike | None = None,
+        exposure: npt.ArrayLike | None = None,
         levels: Sequence[float] = (0.05, 0.5, 0.95),
         draws: int = 1000,
         seed: int = 0,
@@ -346,6 +348,8 @@ class Posterior(Fitted):
             the table; what `fit` was given as an array has to be given here too. Of rows of arrays offsets are 0 and
             trials 1 unless they are given. With trials y is the number of successes in them, and `probability` in the
             result is that of a success in one.
+        exposure: of the new rows, one number for all or for each, in the place of the column that `fit` was told: 1
+            predicts a rate.
         levels: the levels of the quantiles.
         draws: use at most this many draws of the posterior, taken evenly from every chain.
         seed: of the random numbers that make new y, and effects of new levels of groups.
@@ -369,6 +373,7 @@ class Posterior(Fitted):
         (array([3.5]), array([1.2]), array([1.6]))
         """
         grouping, handling = Grouping(include_groups, new_groups, groups), Handling(missing, new_levels)
+        offset = offset_with(self, X, offset, exposure)
         return prediction_of(self, X, offset, trials, quantile_levels(levels), draws, seed, grouping, handling)
 
     def survival(
@@ -682,7 +687,9 @@ def build_posterior(
         if contradictions:
             warn_user("The model contradicts the data's scale: " + " And ".join(contradictions))
         first = int(units is not None and units.intercept)
-        failures, checked_rows = misfits(form, mean, labels, first, advice, target.effect_count)
+        failures, checked_rows = misfits(
+            form, mean, labels, first, advice, target.effect_count, () if design is None else design.classes
+        )
     return Posterior(
         **vars(answer),
         **cost._asdict(),

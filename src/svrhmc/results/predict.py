@@ -39,8 +39,8 @@ from svrhmc.rows.predictors import seen_by
 from svrhmc.rows.sparse import make_rows
 from svrhmc.sampling.coordinates import Units
 from svrhmc.sampling.effects import GroupEffects
-from svrhmc.tables.columns import plain_columns
-from svrhmc.tables.design import is_table
+from svrhmc.tables.columns import columns_of, plain_columns
+from svrhmc.tables.design import Design, is_table, log_exposure
 from svrhmc.tables.new_rows import Handling, NewRows
 
 if TYPE_CHECKING:
@@ -419,6 +419,22 @@ def prediction_of(
     else:
         prediction = _of_no_rows(posterior.model.loss, levels, draws, design.classes)
     return prediction.at_rows(rows, X)
+
+
+def offset_with(
+    posterior: Fitted, X: Input, offset: npt.ArrayLike | None, exposure: npt.ArrayLike | None
+) -> npt.ArrayLike | None:
+    """The offset of new rows, with the logarithm of an exposure that is given beside the table."""
+    if exposure is None:
+        return offset
+    design: Design | None = posterior.design
+    if design is None or not (design.exposure or design.shifted):
+        raise requirement("exposure", "None where the model was fitted without an exposure", repr(exposure))
+    if offset is None and design.offset:
+        offset = np.asarray(columns_of(X, [design.offset])[design.offset].values, np.float64)
+    logarithm = log_exposure(real_array("exposure", np.atleast_1d(np.asarray(exposure)), ("rows",)))
+    shift = logarithm if np.ndim(exposure) else logarithm[0]
+    return np.asarray(shift if offset is None else shift + np.asarray(offset, np.float64))
 
 
 def _of_rows(value: Any, kept: npt.NDArray[np.bool_]) -> Any:

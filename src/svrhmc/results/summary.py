@@ -31,6 +31,7 @@ _NAMED = 8  # coefficients that a sentence names
 _UNITS = 3  # of which it is said what a standard deviation of their column does
 _NEAR_ZERO = 0.2  # of its median, where the 5% quantile of a scale is below: half of a half-normal law
 _LAPLACE_OFF = 0.5  # posterior sds, from which on it is said
+_NEAR_ONE, _MOST_DECIMALS = 0.1, 5  # ratios whose distance from 1 is what matters, and their decimals
 _APART = "It is about the computation (evidence: posterior.certificate), not the model."
 
 
@@ -59,12 +60,25 @@ class Coefficient(NamedTuple):
         """Median and interval, or ""."""
         if self.ratio is None or self.ratio_lower is None or self.ratio_upper is None:
             return ""
-        return f"{self.ratio:.3g} ({self.ratio_lower:.3g}–{self.ratio_upper:.3g})"
+        return "{} ({}–{})".format(*_distinct(self.ratio, self.ratio_lower, self.ratio_upper))
 
     @property
     def distance(self) -> float:
         """From 0, in sd; infinite where all draws are the same."""
         return abs(self.mean) / self.sd if self.sd > 0 else math.inf
+
+
+def _distinct(ratio: float, lower: float, upper: float) -> tuple[str, ...]:
+    """A ratio and the ends of its interval, near 1 with the digits by which they differ from it.
+
+    >>> _distinct(0.998, 0.99427, 1.0016), _distinct(1.701, 1.598, 1.809)
+    (('0.998', '0.994', '1.002'), ('1.7', '1.6', '1.81'))
+    """
+    numbers, half = (ratio, lower, upper), (upper - lower) / 2
+    decimals = max(3, -math.floor(math.log10(half))) if half > 0 else 3
+    if abs(ratio - 1) > _NEAR_ONE or half > _NEAR_ONE or decimals > _MOST_DECIMALS:
+        return tuple(f"{value:.3g}" for value in numbers)
+    return tuple(f"{value:.{decimals}f}" for value in numbers)
 
 
 def names_of(posterior: Fitted) -> tuple[str, ...]:

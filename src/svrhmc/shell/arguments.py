@@ -17,6 +17,9 @@ from svrhmc.tables.formula import quoted
 from svrhmc.tables.partitions import TableInPartitions
 
 
+_MOST_LEVELS = 1000  # of a category that is used without being named
+
+
 @dataclass(frozen=True)
 class FitArguments:
     """The options of `svrhmc fit`; empty texts are those not given."""
@@ -65,6 +68,7 @@ class FitArguments:
             "--delimiter": self.reading.delimiter or "",
             "--encoding": self.reading.encoding if self.reading.encoding != "utf-8" else "",
             "--decimal": self.reading.decimal if self.reading.decimal != "." else "",
+            "--thousands": self.reading.thousands,
         }  # fmt: skip
         for option, value in options.items():
             words += [] if value == "" else [option, str(value)]
@@ -118,8 +122,18 @@ def formula_of(data: Read, arguments: FitArguments, target: str) -> tuple[str, t
     return f"{quoted(target)} ~ " + " + ".join(map(quoted, predictors)), notes
 
 
+def _alike(column: Any, other: Any) -> bool:
+    """Whether two columns hold the same in every row."""
+    if column.dtype != other.dtype or column[0] != other[0]:
+        return False
+    missing = column.is_null()
+    return bool((missing == other.is_null()).all() and (column == other).filter(~missing).all())
+
+
 def _unusable(data: Read, names: Sequence[str]) -> dict[str, str]:
-    """Why some columns cannot be used: dates, texts that differ in most rows, one value only."""
+    """Why some columns cannot be used: dates, texts that differ in most rows or are very many, one value only, and
+    what another column holds already.
+    """
     if isinstance(data.table, dict):
         return {}
     if isinstance(data.table, TableInPartitions):
@@ -131,12 +145,19 @@ def _unusable(data: Read, names: Sequence[str]) -> dict[str, str]:
         raise missing("narwhals", "formula", "a table") from None
 
     frame, reasons = narwhals.from_native(data.table, eager_only=True), dict[str, str]()
-    for name in names:
+    for number, name in enumerate(names):
         kind = frame[name].dtype
         if kind.is_temporal():
             reasons[name] = "it holds dates or times; make a number or a category of them to use it"
         elif kind == narwhals.String and names_rows(different := frame[name].n_unique(), data.n):
             reasons[name] = f"it has {different:,} different texts, and is taken for a name of each row"
+        elif kind == narwhals.String and different > _MOST_LEVELS:
+            reasons[name] = (
+                f"it has {different:,} different texts, each of which would have a coefficient; name it in --formula "
+                f"to have them, as (1 | {quoted(name)}) for effects that vary by it"
+            )
+        elif same := next((other for other in names[:number] if _alike(frame[other], frame[name])), ""):
+            reasons[name] = f"it repeats column {same!r}"
         elif data.n > 1 and (present := frame[name].drop_nulls()).n_unique() == 1:
             value = present[0]
             reasons[name] = (

@@ -37,6 +37,7 @@ from svrhmc.tables.files import Read, read
 _QUICK = 1 << 26  # rows times draws up to which a cross-validation takes seconds
 _SHOWN = 60  # coefficients of the table on the screen
 _NAME = 24  # signs of a name that a table has room for
+_UNBOUNDED = 1000  # signs that a table might take, whatever the screen has
 _EXAMPLE = "titanic.csv"
 _SOURCE = (
     "who was saved from the Titanic: the British Board of Trade's inquiry, 1912, as counted by R. J. M. Dawson, "
@@ -88,6 +89,7 @@ def fit_command(
     delimiter: Annotated[str | None, typer.Option(help="The sign between columns; found if not set.")] = None,
     encoding: Annotated[str, typer.Option(help="Of a text file, such as latin-1.")] = "utf-8",
     decimal: Annotated[str, typer.Option(help="The decimal sign of numbers.")] = ".",
+    thousands: Annotated[str, typer.Option(help="The sign between thousands, such as ','.", show_default=False)] = "",
     na: Annotated[list[str] | None, typer.Option(help="A word for a missing value; may be repeated.")] = None,
     text: Annotated[list[str] | None, typer.Option(help="A column of categories with numbers for names.")] = None,
     loo: Annotated[
@@ -116,7 +118,7 @@ def fit_command(
     [bold]Example[/bold]: svrhmc fit customers.csv --target churn
     """
     one_of("--missing", missing, ("refuse", "drop"))
-    reading = Reading(delimiter, encoding, tuple(na or ()), decimal, tuple(text or ()))
+    reading = Reading(delimiter, encoding, tuple(na or ()), decimal, tuple(text or ()), thousands=thousands)
     folder = out if out is not None else Path(f"{_stem(Path(_EXAMPLE) if file is None else file)}-fit")
     arguments = FitArguments(
         file, target, *_formulas(formula or []), family, weights, offset, exposure, trials,
@@ -300,18 +302,29 @@ def _show(
 
 
 def _show_table(rows: tuple[Coefficient, ...], ratio: str = "") -> None:
-    """With ratios where there are some, for which sds make room."""
+    """With ratios where there are some, for which sds make room, and on a narrow screen intervals too."""
+    console = Console()
+    table = _table(rows, ratio, ("5%", "95%"))
+    unbounded = console.options.update(max_width=_UNBOUNDED)
+    if ratio and console.measure(table, options=unbounded).maximum > console.width:
+        table = _table(rows, ratio, ())
+    console.print(table)
+    if len(rows) > _SHOWN:
+        show(f"… and {len(rows) - _SHOWN} more, in {outputs.TABLE}.")
+
+
+def _table(rows: tuple[Coefficient, ...], ratio: str, ends: tuple[str, ...]) -> Table:
+    """ends: of intervals of the coefficients, where there is room for them."""
     table = Table(box=SIMPLE_HEAD, padding=(0, 2, 0, 0), pad_edge=False)
     table.add_column("", min_width=min(_NAME, max(len(row.name) for row in rows[:_SHOWN])))
-    heads = ("mean", "5%", "95%", f"{ratio} (90%)", "P(> 0)") if ratio else ("mean", "sd", "5%", "95%", "P(> 0)")
+    heads = ("mean", *ends, f"{ratio} (90%)", "P(> 0)") if ratio else ("mean", "sd", *ends, "P(> 0)")
     for head in heads:
         table.add_column(head, justify="right", no_wrap=True)
     for row in rows[:_SHOWN]:
-        numbers = [number(value) for value in ((row.mean, row.lower, row.upper) if ratio else row[1:5])]
-        table.add_row(escape(row.name), *numbers, *([row.ratio_in_words()] if ratio else []), f"{row.positive:.3f}")
-    Console().print(table)
-    if len(rows) > _SHOWN:
-        show(f"… and {len(rows) - _SHOWN} more, in {outputs.TABLE}.")
+        own = (row.mean, *((row.lower, row.upper) if ends else ())) if ratio else row[1:5]
+        cells = [*map(number, own), *([row.ratio_in_words()] if ratio else []), f"{row.positive:.3f}"]
+        table.add_row(escape(row.name), *cells)
+    return table
 
 
 def _as_json(

@@ -25,12 +25,15 @@ from svrhmc.tables.new_rows import MISSING, NEW_LEVELS
 def predict_command(
     fitted: Annotated[Path, typer.Argument(help="The folder of a fit, or its model.posterior.")],
     file: Annotated[Path, typer.Argument(help="New rows, with the columns that were fitted.")],
-    out: Annotated[Path, typer.Option(help="Where the predictions go, as CSV.")] = Path("predictions.csv"),
+    out: Annotated[Path, typer.Option(help="Where the predictions go, as CSV; - prints them.")] = Path(
+        "predictions.csv"
+    ),
     level: Annotated[float, typer.Option(help="Probability within the intervals.")] = 0.9,
     draws: Annotated[int, typer.Option(help="Draws of the posterior to use, at most.", min=2)] = 1000,
     delimiter: Annotated[str | None, typer.Option(help="The sign between columns; found if not set.")] = None,
     encoding: Annotated[str, typer.Option(help="Of a text file, such as latin-1.")] = "utf-8",
     decimal: Annotated[str, typer.Option(help="The decimal sign of numbers.")] = ".",
+    thousands: Annotated[str, typer.Option(help="The sign between thousands, such as ','.", show_default=False)] = "",
     na: Annotated[list[str] | None, typer.Option(help="A word for a missing value; may be repeated.")] = None,
     text: Annotated[list[str] | None, typer.Option(help="A column of categories with numbers for names.")] = None,
     new_groups: Annotated[str, typer.Option(help="Groups that were not fitted: draw, average or refuse.")] = "draw",
@@ -39,6 +42,9 @@ def predict_command(
         str, typer.Option(help="Rows with a category that was not fitted: refuse, nan or average.")
     ] = "refuse",
     trials: Annotated[int | None, typer.Option(help="Trials of each row, where the file has none.", min=0)] = None,
+    exposure: Annotated[
+        float | None, typer.Option(help="Exposure of each row, in the place of its column; 1 predicts a rate.")
+    ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Write the columns of the file before the predictions.")] = False,
     no_groups: Annotated[bool, typer.Option("--no-groups", help="Leave effects of groups out.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
@@ -63,21 +69,27 @@ def predict_command(
     one_of("--new-groups", new_groups, NEW_GROUPS)
     one_of("--missing", missing, MISSING)
     one_of("--new-levels", new_levels, NEW_LEVELS)
-    require_place("--out", out)
+    printed = str(out) == "-"
+    if not printed:
+        require_place("--out", out)
     progress = False if quiet else None
     posterior = model_in(fitted)
     with stage(f"reading {file.name}", progress):
-        data = read(file, Reading(delimiter, encoding, tuple(na or ()), decimal, tuple(text or ()), single=True))
+        how_read = Reading(delimiter, encoding, tuple(na or ()), decimal, tuple(text or ()), True, thousands)
+        data = read(file, how_read)
     with stage("predicting", progress):
         try:
             how = {
                 "include_groups": not no_groups, "new_groups": new_groups, "missing": missing,
-                "new_levels": new_levels, "trials": trials,
+                "new_levels": new_levels, "trials": trials, "exposure": exposure,
             }  # fmt: skip
             prediction = _predicted(posterior, data, level, draws, how)
             text_of_it = _table(prediction, posterior, keep)
         except DataError as error:
             raise DataError(f"{file}: {_in_shell_words(str(error))}") from error
+    if printed:
+        print(text_of_it, end="")
+        return
     with writing():
         write_text(out, text_of_it)
     if not quiet:
@@ -94,6 +106,7 @@ def _in_shell_words(message: str) -> str:
         "new_groups='draw'": "--new-groups draw", "predict() has missing='nan' and missing='drop'":
         "there are --missing nan and --missing drop", "predict() has new_levels='nan' and 'average'":
         "there are --new-levels nan and --new-levels average", "'average'": "average", "trials=…": "--trials",
+        "exposure=…": "--exposure", "exposure=1": "--exposure 1",
     }  # fmt: skip
     for python, shell in words.items():
         message = message.replace(python, shell)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -47,8 +48,8 @@ _MOSTLY = 0.5  # share of a column's values that are numbers, from where on the 
 @dataclass(frozen=True)
 class Reading:
     """How a text is read. delimiter: None finds it. na: words that stand for a missing value, beside the usual ones.
-    decimal: the sign before the decimals. as_text: columns whose numbers are the names of categories. single: whether
-    there may be one column only.
+    decimal: the sign before the decimals. thousands: the sign between groups of three digits, "" for none. as_text:
+    columns whose numbers are the names of categories. single: whether there may be one column only.
     """
 
     delimiter: str | None = None
@@ -57,11 +58,15 @@ class Reading:
     decimal: str = "."
     as_text: tuple[str, ...] = ()
     single: bool = False
+    thousands: str = ""
     missing: tuple[str, ...] = field(default=MISSING)
 
     def __post_init__(self) -> None:
         if len(self.decimal) != 1:
             raise DataError(f"--decimal must be one sign; got {self.decimal!r}.")
+        if len(self.thousands) > 1 or self.thousands == self.decimal or self.thousands.isdigit():
+            why = "the same as --decimal" if self.thousands == self.decimal else repr(self.thousands)
+            raise DataError(f"--thousands must be one sign, other than the decimal one; got {why}.")
 
     @property
     def gaps(self) -> list[str]:
@@ -180,8 +185,14 @@ def _by_pyarrow(path: Path, header: Layout, reading: Reading, width: float, newl
     for name, column in zip(table.column_names, table.columns, strict=True):
         texts = pyarrow.types.is_string(column.type) or pyarrow.types.is_large_string(column.type)
         if texts and name not in reading.as_text:
+            place, numbers = table.schema.get_field_index(name), _in_groups(column.unique().to_pylist(), reading)
+            if numbers is not None:
+                packed = column.combine_chunks().dictionary_encode()
+                values = [numbers.get(word) for word in packed.dictionary.to_pylist()]
+                table = table.set_column(place, name, pyarrow.array(values, pyarrow.float64()).take(packed.indices))
+                continue
             require_one_kind(path, header, name, column.slice(0, _LOOKED).drop_null().to_pylist(), reading)
-            table = table.set_column(table.schema.get_field_index(name), name, _unguarded(column))
+            table = table.set_column(place, name, _unguarded(column))
     return table
 
 
@@ -223,6 +234,10 @@ def _by_pandas(path: Path, header: Layout, reading: Reading) -> Series:
     for name, column in table.items():
         texts = not pandas.api.types.is_numeric_dtype(column) and not column.isna().all()
         if texts and name not in reading.as_text and name != NUMBERS_OF_ROWS:
+            numbers = _in_groups([str(word) for word in column.dropna().unique()], reading)
+            if numbers is not None:
+                table[name] = column.map(lambda word, numbers=numbers: numbers.get(str(word), np.nan)).astype(float)
+                continue
             require_one_kind(path, header, name, column.iloc[:_LOOKED].dropna().astype(str).tolist(), reading)
             words = [word for word in column.dropna().unique() if isinstance(word, str)]
             table[name] = column.replace(dict(zip(words, unguarded(words), strict=True)))
@@ -384,6 +399,19 @@ def require_one_kind(path: Path, header: Layout, name: str, some: list[str], rea
     """Refuse a column of numbers in which a text stands, naming its line and what to do."""
     if not some:
         return
+    usual = "," if reading.decimal == "." else "."
+    odd = [word for word in some if not is_number(word.replace(reading.decimal, "."))]
+    if odd and all(_grouped(word, usual, reading.decimal) for word in odd):
+        both = f", or --decimal '{usual}' if it stands before decimals" if reading.decimal == "." else ""
+        raise DataError(
+            f"{path}: column {name!r} has numbers such as {odd[0]!r}: say --thousands '{usual}' if that sign parts "
+            f"thousands{both}; --text {name!r} if the whole column holds names of categories."
+        )
+    if reading.decimal == "." and odd and all(_grouped(word, ".", ",") or _with_comma(word) for word in odd):
+        if example := next((word for word in odd if _grouped(word, ".", ",")), ""):
+            raise DataError(
+                f"{path}: column {name!r} has numbers such as {example!r}: say --thousands '.' --decimal ','."
+            )
     if reading.decimal == "." and sum(_with_comma(word) for word in some) >= _MOSTLY * len(some):
         example = next(word for word in some if _with_comma(word))
         raise DataError(
@@ -459,6 +487,34 @@ def _split(line: str, sign: str) -> list[str]:
         return next(csv.reader([line], delimiter=sign), [])
     except csv.Error:
         return []
+
+
+def _grouped(word: str, sign: str, decimal: str) -> bool:
+    """Whether a number has a sign between its groups of three digits.
+
+    >>> _grouped("-1,234,567.5", ",", "."), _grouped("1,23", ",", "."), _grouped("123", ",", ".")
+    (True, False, False)
+    """
+    part, point = re.escape(sign), re.escape(decimal)
+    return re.fullmatch(rf"[+-]?[0-9]{{1,3}}({part}[0-9]{{3}})+({point}[0-9]*)?", word.strip()) is not None
+
+
+def _in_groups(words: Sequence[str | None], reading: Reading) -> dict[str, float] | None:
+    """The numbers that the words of a column stand for, where they have a sign between thousands; else None."""
+    if not reading.thousands:
+        return None
+    numbers = {}
+    for word in words:
+        if word is None:
+            continue
+        if _grouped(word, reading.thousands, reading.decimal):
+            plain = word.replace(reading.thousands, "").replace(reading.decimal, ".")
+        else:
+            plain = word.replace(reading.decimal, ".")
+            if not is_number(plain):
+                return None
+        numbers[word] = float(plain)
+    return numbers
 
 
 def _with_comma(word: str) -> bool:

@@ -241,6 +241,14 @@ class Design:
         names = [name for name in (self.offset, self.exposure) if name]
         if not names:
             return None
+        there = names_of(table)
+        if absent := [name for name in names if name not in there]:
+            what = "exposure" if absent[0] == self.exposure else "offset"
+            usual = "exposure=1 predicts the rate" if what == "exposure" else "0 where there is none"
+            raise DataError(
+                f"the table has no column {absent[0]!r}, the {what} that the model was fitted with: add it, or give "
+                f"{what}=… for the new rows ({usual})."
+            )
         columns = columns_of(table, names)
         offset = np.zeros(columns.n)
         if self.offset:
