@@ -183,8 +183,8 @@ def _guess(name: str, column: Column, ends: Ends | None) -> tuple[str, str]:
         if spelling := _one_spelling(name, column.levels):
             listed = ", ".join(map(repr, column.levels[:8]))
             raise DataError(
-                f"the response {name!r} spells yes and no in {len(column.levels)} ways ({listed}): {spelling}. If these "
-                "are classes of their own, name the family 'categorical'."
+                f"the response {name!r} spells yes and no in {len(column.levels)} ways ({listed}): {spelling}. If "
+                "these are classes of their own, name the family 'categorical'."
             )
         if len(column.levels) <= _CLASSES:
             order = "; the family 'ordinal' would use their order" if column.ordered else ""

@@ -229,8 +229,8 @@ def _of_classes(some: RowsForm, t: Array, weights: Array, columns: _Columns, adv
             rows = worst.worst
             model, share = (float(np.average(v[rows], weights=weights[rows])) for v in (mean[:, k], some.y == k))
             sentences.append(
-                f"Calibration: of class {columns.class_name(k)}, where the model says {model:.2g}, a share of {share:.2g} is seen. Try: "
-                f"{advice.curves}."
+                f"Calibration: of class {columns.class_name(k)}, where the model says {model:.2g}, a share of "
+                f"{share:.2g} is seen. Try: {advice.curves}."
             )
     if some.loss.ordered:
         sentences.append(columns.unequal_shifts(np.cumsum(mean, axis=1)[:, :-1]))
@@ -288,8 +288,9 @@ class _Columns:
         seen, model = (float(np.average(v[upper], weights=w[upper])) for v in (y <= k, at_most[:, k]))
         return (
             f"Thresholds: {self._name(j)} does not shift all of them alike, as the model has it (with the logit, "
-            f"proportional odds): where it is above its mean a share of {seen:.2g} is of class {self.class_name(k)} or lower, and the "
-            f"model says {model:.2g}. Try: family='categorical', or one 'bernoulli' for each threshold."
+            f"proportional odds): where it is above its mean a share of {seen:.2g} is of class "
+            f"{self.class_name(k)} or lower, and the model says {model:.2g}. "
+            f"Try: family='categorical', or one 'bernoulli' for each threshold."
         )
 
     @cached_property

@@ -16,7 +16,6 @@ from svrhmc.tables.files import Read, wanted
 from svrhmc.tables.formula import quoted
 from svrhmc.tables.partitions import TableInPartitions
 
-
 _MOST_LEVELS = 1000  # of a category that is used without being named
 
 

@@ -407,11 +407,11 @@ def require_one_kind(path: Path, header: Layout, name: str, some: list[str], rea
             f"{path}: column {name!r} has numbers such as {odd[0]!r}: say --thousands '{usual}' if that sign parts "
             f"thousands{both}; --text {name!r} if the whole column holds names of categories."
         )
-    if reading.decimal == "." and odd and all(_grouped(word, ".", ",") or _with_comma(word) for word in odd):
-        if example := next((word for word in odd if _grouped(word, ".", ",")), ""):
-            raise DataError(
-                f"{path}: column {name!r} has numbers such as {example!r}: say --thousands '.' --decimal ','."
-            )
+    points = [word for word in odd if _grouped(word, ".", ",")] if reading.decimal == "." else []
+    if points and all(_grouped(word, ".", ",") or _with_comma(word) for word in odd):
+        raise DataError(
+            f"{path}: column {name!r} has numbers such as {points[0]!r}: say --thousands '.' --decimal ','."
+        )
     if reading.decimal == "." and sum(_with_comma(word) for word in some) >= _MOSTLY * len(some):
         example = next(word for word in some if _with_comma(word))
         raise DataError(
