@@ -322,3 +322,44 @@ def test_probabilities_have_deviations_and_intervals_over_the_draws(classes):
     by_draw = np.exp(t) / np.exp(t).sum(axis=1, keepdims=True)
     np.testing.assert_allclose(sd[0], by_draw.std(axis=0, ddof=1), rtol=1e-6)
     np.testing.assert_allclose(ends[0], np.quantile(by_draw, [0.1, 0.9], axis=0).T, rtol=1e-6)
+
+
+PARAMETERS = {
+    "C": "prior_scale is the standard deviation",
+    "class_weight": "compute_sample_weight('balanced', y)",
+    "warm_start": "every fit begins anew",
+    "max_iter": "draws and tolerance say how many",
+    "prior_scal": "did you mean 'prior_scale'?",
+    "foo": "it has budget_seconds, certificate",
+}
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_parameters_of_other_estimators_are_answered_with_what_to_use(name):
+    beginning = f"BayesianLogisticRegression has no parameter '{name}': "
+    for error, setting in (
+        (TypeError, lambda: CLASSES(**{name: 1})),
+        (ValueError, lambda: CLASSES().set_params(**{name: 1})),
+    ):
+        with pytest.raises(error) as raised:
+            setting()
+        assert str(raised.value).startswith(beginning)
+        assert PARAMETERS[name] in str(raised.value)
+
+
+@pytest.mark.parametrize("kind", ["object", "string", "category"])
+def test_missing_labels_are_counted(kind):
+    pandas = pytest.importorskip("pandas")
+    y = pandas.Series([None if k in (5, 9) else "ab"[k % 2] for k in range(20)], dtype=kind)
+    with pytest.raises(ValueError, match=r"got none in 2 of 20 rows \(the first is row 5\): leave these rows out"):
+        CLASSES().fit(np.eye(20), y)
+
+
+def test_labels_of_two_kinds_are_refused():
+    with pytest.raises(ValueError, match="y must be labels of one kind; got int and str"):
+        CLASSES().fit(np.eye(4), np.array(["a", "b", 3, "a"], object))
+
+
+def test_a_prior_by_a_wrong_name_is_answered_with_what_is_allowed():
+    with pytest.raises(ValueError, match=r"prior must be None, 'auto', one of svrhmc\.targets\.priors"):
+        CLASSES(prior="horseshoe").fit(np.eye(4), [0, 1, 0, 1])

@@ -36,12 +36,13 @@ Where the verdict on the posterior is undecided, refuted or (certificate=False) 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
+from functools import wraps
 from numbers import Real
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar
 
 import numpy as np
 
@@ -92,6 +93,8 @@ __all__ = [
     "BayesianRegression",
 ]
 
+Own = TypeVar("Own")
+Given = ParamSpec("Given")
 Input = Any  # what scikit-learn takes as X, y and weights: lists, arrays, sparse matrices, data frames
 RandomState = int | np.random.RandomState | None
 Method = Any  # the name of a sampler, a sampler, or None
@@ -111,6 +114,25 @@ _ADVICE = replace(
         "'bernoulli'": "BayesianLogisticRegression",
     },
 )
+_PRIORS = "None, 'auto', one of svrhmc.targets.priors such as Normal.with_sd(1.0), or a dictionary of these by column"
+_SCALE = "prior_scale is the standard deviation of the prior for standardised columns, and prior='auto' learns it."
+_STARTS = "draws and tolerance say how many draws are made, budget_seconds how long."
+_HABITS = {  # parameters of scikit-learn's estimators, and what does the same here
+    "C": f"{_SCALE} C of LogisticRegression is prior_scale².",
+    "alpha": _SCALE,
+    "penalty": f"{_SCALE} A prior is an L2 penalty if it is normal, and an L1 penalty if it is Laplace.",
+    "l1_ratio": "prior=Laplace(…) and Horseshoe(…) of svrhmc.targets.priors are for few columns of many.",
+    "class_weight": "fit(X, y, sample_weight=sklearn.utils.compute_sample_weight('balanced', y)) is the same; for "
+    "decisions alone, sklearn.model_selection.TunedThresholdClassifierCV leaves the probabilities as they are.",
+    "warm_start": "every fit begins anew, as chains that went on from a posterior of other rows would have to find "
+    "this one all the same; svrhmc.fit(…, prior=posterior) learns from new rows.",
+    "max_iter": _STARTS,
+    "n_iter": _STARTS,
+    "tol": _STARTS,
+    "solver": "method names a sampler, and None chooses one.",
+    "seed": "random_state is the seed.",
+    "normalize": "columns are standardised inside.",
+}
 _SETTINGS = ("draws", "chains", "tolerance", "method", "certificate", "budget_seconds")
 _REMEDIES = {
     "X": (
@@ -140,9 +162,30 @@ class GroupedRows:
         return GroupedRows(self.X[rows], self.levels[rows])
 
 
+def _require_own(kind: type[BaseEstimator], names: Iterable[str], error: type[Exception]) -> None:
+    """Answer a parameter that an estimator does not have by what does the same here."""
+    own = kind._get_param_names()
+    for name in names:
+        if name not in own:
+            instead = _HABITS.get(name) or nearest(name, own) or f"it has {', '.join(own)}."
+            raise error(f"{kind.__name__} has no parameter {name!r}: {instead}")
+
+
+def _answering(constructor: Callable[Concatenate[Own, Given], None]) -> Callable[Concatenate[Own, Given], None]:
+    """A constructor that answers parameters it does not have."""
+
+    @wraps(constructor)
+    def checked(self: Own, /, *args: Given.args, **parameters: Given.kwargs) -> None:
+        _require_own(type(self), parameters, TypeError)
+        constructor(self, *args, **parameters)
+
+    return checked
+
+
 class _Estimator(BaseEstimator):  # type: ignore[misc]
     """What all of them have in common: parameters, the fit, and averages over the draws."""
 
+    @_answering
     def __init__(
         self,
         *,
@@ -175,6 +218,12 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         self.n_jobs = n_jobs
         self.random_state = random_state
         self.verbose = verbose
+
+    def set_params(self, **parameters: object) -> Self:
+        """Set parameters, by name; one that it does not have is answered as by the constructor."""
+        _require_own(type(self), (name for name in parameters if "__" not in name), ValueError)
+        changed: Self = super().set_params(**parameters)
+        return changed
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -239,7 +288,8 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
                 raise requirement("prior", "None where prior_scale is given", repr(self.prior))
             return StandardNormal(positive("prior_scale", self.prior_scale))
         if isinstance(self.prior, str):
-            one_of("prior", self.prior, ("auto",))
+            if self.prior != "auto":
+                raise requirement("prior", _PRIORS, repr(self.prior))
             return LearntScale()
         return self.prior
 
@@ -407,8 +457,15 @@ class BayesianLogisticRegression(ClassifierMixin, _Estimator):  # type: ignore[m
     def fit(self, X: Input, y: Input, sample_weight: Input = None) -> Self:
         """Sample the posterior. X: (n, columns), dense, sparse, or a data frame; y: n labels of any kind."""
         require_unmasked("y", y)
-        X, y = self._read(X, y, numeric=False)
-        check_classification_targets(y)
+        labels = y
+        try:
+            X, y = self._read(X, y, numeric=False)
+            check_classification_targets(y)
+            np.unique(y)
+        except (TypeError, ValueError) as error:
+            if (clearer := _about_labels(labels, error)) is not None:
+                raise clearer from None
+            raise
         X, y, weights = _weighted(X, y, sample_weight)
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
@@ -505,6 +562,7 @@ class BayesianRegression(_Regressor):
     (array([2.]), array([23.]), array([1.]))
     """
 
+    @_answering
     def __init__(
         self,
         *,
@@ -686,6 +744,27 @@ def _unread(name: str, values: Input) -> ValueError | None:
             remedy = _DATES if kind == "date" else _REMEDIES.get(name, "")
             return requirement(name, "numbers", f"the {kind} {str(each)!r:.40} in row {row}{of}", remedy)
     return None
+
+
+def _about_labels(y: Input, error: Exception) -> ValueError | None:
+    """The error for labels of which some are missing, or that cannot be sorted; None for other errors."""
+    labels = np.asarray(y, object)
+    values = labels.tolist() if labels.ndim == 1 else []
+    kinds = sorted({type(value).__name__ for value in values if not _is_missing(value)})
+    rows = [row for row, value in enumerate(values) if _is_missing(value)]
+    if rows:
+        given = f"none in {len(rows):,} of {len(values):,} rows (the first is row {rows[0]})"
+        return requirement("y", "a label for every row", given, "leave these rows out of X and y")
+    if len(kinds) > 1 and isinstance(error, TypeError):
+        return requirement("y", "labels of one kind", " and ".join(kinds), "make texts of them, as by y.astype(str)")
+    return None
+
+
+def _is_missing(value: object) -> bool:
+    """None, nan, or what pandas has for them."""
+    return (
+        value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
+    )
 
 
 def _kind(value: object) -> str | None:
