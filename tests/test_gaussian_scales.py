@@ -2,6 +2,8 @@
 against quadrature and split HMC, and what a run keeps.
 """
 
+import re
+
 import numpy as np
 import pytest
 from scipy import sparse, stats
@@ -13,7 +15,7 @@ from svrhmc.density.cholesky import Factors, Pattern
 from svrhmc.density.gaussian_scales import GaussianScales, refusal
 from svrhmc.exact import marginal
 from svrhmc.posterior import usual_settings
-from svrhmc.sampling import scales
+from svrhmc.sampling import approach, groups, scales
 from svrhmc.sampling.correction import error_of_mean
 from svrhmc.sampling.drawing import Drawing
 from svrhmc.sampling.run import find_answer
@@ -414,3 +416,17 @@ def test_laplace_s_approximation_has_a_spread_of_every_parameter():
     ratio = answer.laplace.sd / answer.sd
     assert (ratio > 0.4).all()  # that of log σ was 0
     assert (ratio < 2.5).all()
+
+
+@pytest.mark.parametrize("method", ["marginal-mh", "split-hmc"])
+def test_a_person_who_waits_is_told_beforehand_how_long_it_takes(method, monkeypatch):
+    """As whoever asks for hours of crossed effects is; of short runs nothing is said."""
+    notes = []
+    for module in (approach, groups):
+        monkeypatch.setattr(module, "note", notes.append)
+    answer_of(model_of("single"), draws=20, method=method)
+    assert notes == [""]
+    monkeypatch.setattr(approach, "_LONG", 0.0)
+    answer_of(model_of("single"), draws=20, method=method)
+    assert re.fullmatch(r"about \d+ s in all; budget_seconds=… or fewer draws end it sooner", notes[1])
+    assert notes[2:] == [""]

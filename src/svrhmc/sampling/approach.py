@@ -12,12 +12,14 @@ import numpy as np
 from svrhmc.checkpoint import Journal
 from svrhmc.core.arrays import Array
 from svrhmc.core.deadline import Budget
+from svrhmc.core.progress import duration, note
 from svrhmc.density.mixed import MixedModel
 from svrhmc.exact.base import Runnable
 from svrhmc.sampling.answer import Request
 
 PILOT_SEED = 1 << 52  # added to the seed, for what is drawn before the draws that are kept
 _BELOW_PRIOR = 1.1  # in log τ
+_LONG = 60.0  # seconds, from which a person who waits is told how long it takes
 
 
 class Variables(NamedTuple):
@@ -77,6 +79,16 @@ class Approach(ABC):
     def threads(self) -> AbstractContextManager[Any]:
         """What holds for the threads of linear algebra meanwhile."""
         return nullcontext()
+
+    def foretell(self, seconds: float) -> None:
+        """Say what finding the variables and drawing take together, before the first of many draws is made."""
+        if seconds > _LONG:
+            note(f"about {duration(seconds)} in all; budget_seconds=… or fewer draws end it sooner")
+
+    @property
+    def expected_draws(self) -> float:
+        """Of a chain, those before the first that is kept among them."""
+        return self.burn_in + self.request.draws / (len(self.request.chains) * self.expected)
 
     def first_theta(self) -> Array:
         """A third of the scale that the prior allows, and no correlation."""

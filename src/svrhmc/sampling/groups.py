@@ -14,7 +14,7 @@ from svrhmc.checkpoint import Journal
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.deadline import Budget, BudgetSpent, look
 from svrhmc.core.errors import requirement
-from svrhmc.core.progress import stage
+from svrhmc.core.progress import note, stage
 from svrhmc.core.randomness import Purpose
 from svrhmc.core.serialise import is_part
 from svrhmc.density.mixed import MixedModel
@@ -135,6 +135,8 @@ class GroupSearch:
                 self.variables = self._approach.variables()
         except BudgetSpent:
             raise budget.missing("the scales of the groups are found") from None
+        finally:
+            note("")
         self.reported = ReportedEffects(self.variables.space, request.units)
         budget.lap("mode and variables")
         try:

@@ -8,6 +8,7 @@ off where levels have few rows; short pilot runs then say where the scales are, 
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import fields
 
 import numpy as np
@@ -85,11 +86,13 @@ class JointDensity(Approach):
 
     def _find_variables(self) -> Variables:
         model = self.model
+        began = time.perf_counter()
         theta, w, sds = first_centre(model, self.first_theta())
         space = GroupVariables(model, Bend.straight(theta, sds), np.eye(len(theta)), w)
         scales = [term.theta.start + a for term in model.terms for a in range(term.width)]
         z = self._near(space, Stream(self.request.seed + PILOT_SEED, np.arange(_PILOT_CHAINS)))
         sampler = SplitHMC() if space.dim < _WIDE else SplitHMC(_QUARTER / 4, 4)
+        self.foretell(self._seconds(space, z, sampler.leapfrogs, time.perf_counter() - began))
         for number, count in enumerate(_PILOTS):
             sampler, states, accepted = self._pilot(space, sampler, z, count, number)
             some = states[:, count // 3 :].reshape(-1, model.dim)
@@ -105,6 +108,16 @@ class JointDensity(Approach):
         chains = len(self.request.chains)
         start = z[np.arange(chains) % _PILOT_CHAINS]
         return Variables(space, start, theta, w, sds, sampler, space.displace)
+
+    def _seconds(self, space: GroupVariables, z: Array, leapfrogs: int, centre: float) -> float:
+        """What all of it takes: a scan of the scales takes about as many factors as the first centre took, and a
+        leapfrog of pilot runs and draws the time of a gradient.
+        """
+        began = time.perf_counter()
+        space.energies(z)
+        gradient = time.perf_counter() - began
+        draws = self.expected_draws * len(self.request.chains) / _PILOT_CHAINS
+        return 2 * centre + (sum(_PILOTS) + draws) * leapfrogs * gradient
 
     def _near(self, space: GroupVariables, stream: Stream) -> Array:
         """Draws of N(0, I), halved while they are far out."""

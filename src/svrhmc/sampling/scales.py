@@ -10,6 +10,7 @@ the two that is taken for which log ω, the logarithm of the weights, varies les
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import fields
@@ -29,6 +30,7 @@ from svrhmc.whitening.groups import Bend
 _ROUNDS = (64, 192)  # proposals by which variables are found, one after another
 _FIRST_FREEDOM = 4.0  # of the t law of the first ones, whose tails are to be long
 _WORTH = 0.3  # of the proposals of a round: effective ones, for which weights are flattened where need be
+_SEARCHED = 60  # evaluations by which the mode and the curvature there are found, for each scale
 _CHOSEN = 512  # of them that are chosen by their weights
 _STEP = 1e-3  # of differences, in log τ
 _WIDE = 0.02  # the same, for curvatures; a standard deviation is at most 1
@@ -74,6 +76,7 @@ class DensityOfScales(Approach):
         density = GaussianScales(model)
         record, dim = self.journal.get("scales"), density.dim
         if record is None:
+            self.foretell(self._seconds(density))
             first, seed = self.first_theta(), request.seed + PILOT_SEED
             space, start, mode, sds = find_scales(model, density, first, seed, len(request.chains))
             arrays = {field.name: getattr(space.bend, field.name) for field in fields(Bend)}
@@ -87,6 +90,16 @@ class DensityOfScales(Approach):
             sds = record.array("sds", (dim,))
         w, displace = displacement(density, mode, sds)
         return Variables(space, start, mode[: model.theta_dim], w, sds[: model.theta_dim], MarginalMH(), displace)
+
+    def _seconds(self, density: GaussianScales) -> float:
+        """What all of it takes: an evaluation for each proposal, those of the pilot rounds and the search for the mode
+        among them; threads share the chains.
+        """
+        began = time.perf_counter()
+        density.given(_with_noise(self.model, density, self.first_theta())[None])
+        evaluation, chains = time.perf_counter() - began, len(self.request.chains)
+        found = sum(_ROUNDS) + _SEARCHED * density.dim
+        return evaluation * (found + self.expected_draws * chains) / min(chains, self.request.threads)
 
 
 class Scales(NamedTuple):
