@@ -79,8 +79,8 @@ def test_a_summary_has_coefficients_then_scales_and_says_what_the_groups_are(log
     )  # fmt: skip
     assert "groups: school (8 levels)" in shown.title
     prior = slopes.prior.said
-    assert "sd(1 | school) ~ HalfNormal(" in prior
-    assert "cor(school) ~ LKJ(1)" in prior
+    assert "sd(1 | school), at the means of the columns, ~ HalfNormal(" in prior
+    assert "cor(school), there too, ~ LKJ(1)" in prior
     scale = 2.5 * TABLE["z"].std()
     assert f"sd(1 | school) ~ HalfNormal({scale:.3g})" in prior
     assert f"sd(x | school) ~ HalfNormal({scale / X.std():.3g})" in prior
@@ -184,6 +184,35 @@ def test_shrinkage_is_the_share_that_is_lost_whatever_is_not_known_of_the_interc
     error = s * np.sqrt(2 / 20_000)
     assert (np.abs(shrinkage - s) < LIMIT * error).all()
     assert ((u.var(axis=(0, 1)) / tau**2 - s) > 100 * error).all()
+
+
+@pytest.mark.parametrize("family", ["gaussian", "bernoulli"])
+def test_where_a_column_that_varies_by_group_is_0_changes_no_prediction(family):
+    """Years as 1990 to 2020 or as 0 to 30: with a prior at year 0 a slope could hardly vary by group."""
+    rng = np.random.default_rng(3)
+    index, year = np.repeat(np.arange(20), 15), rng.integers(0, 31, 300).astype(float)
+    t = 0.3 * (year - 15) * rng.normal(size=20)[index] + rng.normal(size=20)[index]
+    y = t + rng.normal(size=300) if family == "gaussian" else t + rng.logistic(size=300) > 0
+    fits = []
+    for zero in (0.0, 1990.0):
+        table = {"y": y, "year": year + zero, "g": index}
+        posterior = svrhmc.fit("y ~ year + (year | g)", table, family, draws=200)
+        known = {"year": np.array([3.0, 20.0]) + zero, "g": [1, 2]}
+        new = {"year": np.array([15.0]) + zero, "g": [99]}
+        place = posterior.names.index("sd(1 | g)")
+        term, stated = posterior._target.group_terms[0], posterior.trace.draws[..., place:].reshape(-1, 3)
+        numbers = {
+            "slopes": stated[:, 1], "at the centre": term.covariance.at_centre(stated)[:, 0],
+            "known": posterior.predict(known).mean, "new": posterior.predict(new).sd,
+            "shares": posterior.variances().mean, "rows": posterior.loo().elpd, "groups": posterior.loo(by="g").elpd if family == "gaussian" else 0.0,
+            "lp": posterior.to_arviz(lp=True).sample_stats.lp.values.mean(),
+        }  # fmt: skip
+        fits.append({name: np.mean(values) for name, values in numbers.items()})
+        words = "sd(1 | g), at the means of the columns, ~ HalfNormal"
+        assert words in " ".join(posterior.summary().notes).replace("\n", " ")
+    assert fits[0]["slopes"] > 0.15
+    for name, value in fits[0].items():
+        assert fits[1][name] == pytest.approx(value, rel=0.1), name
 
 
 def test_a_factor_is_named_where_there_are_several(logit):
@@ -414,7 +443,8 @@ def test_arviz_has_effects_by_level(slopes):
     assert np.array_equal(posterior["cor(1, x | school)"].values, slopes.trace.draws[..., -1])
     assert data["log_likelihood"]["z"].shape == data["posterior_predictive"]["z"].shape == (*draws.shape[:2], N)
     assert "1|school" not in data["log_prior"]
-    tau, scale = slopes.trace.draws[..., 3], 2.5 * TABLE["z"].std()
+    a, b, c = np.moveaxis(slopes.trace.draws[..., 3:], -1, 0)
+    tau, scale = np.sqrt(a**2 + 2 * X.mean() * c * a * b + (X.mean() * b) ** 2), 2.5 * TABLE["z"].std()
     log_prior = data["log_prior"]["sd(1 | school)"].values + tau**2 / (2 * scale**2)
     assert np.ptp(log_prior) < 1e-9
     fewer = slopes.to_arviz(draws=40)["posterior"]["x|school"]
@@ -434,7 +464,9 @@ def test_the_log_density_is_the_joint_one(slopes):
     log_effects = -0.5 * (e**2 + f**2).sum(axis=1) - LEVELS * (np.log(a * b) + 0.5 * np.log(1 - c**2))
     scale, y = 2.5 * TABLE["z"].std(), TABLE["z"]
     centre = x[:, 0] + x[:, 1] * X.mean() - y.mean()
-    log_scales = -0.5 * (a**2 + (b * X.std()) ** 2) / scale**2 + np.log(a * b) + np.log(1 - c**2)  # by log τ, artanh
+    tau = np.sqrt(a**2 + 2 * X.mean() * c * a * b + (X.mean() * b) ** 2)  # of levels at the mean of x
+    rho = (c * a + X.mean() * b) / tau
+    log_scales = -0.5 * (tau**2 + (b * X.std()) ** 2) / scale**2 + np.log(tau * b) + np.log(1 - rho**2)  # log τ, artanh
     log_rest = -0.5 * (centre / (5 * y.std())) ** 2 - 0.5 * (x[:, 1] * X.std() / scale) ** 2
     log_rest -= 0.5 * ((x[:, 2] - np.log(y.std())) / 5) ** 2
     away = lp - (log_rows + log_effects + log_scales + log_rest)

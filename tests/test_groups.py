@@ -23,7 +23,7 @@ from svrhmc.engines.reference import ReferenceChains
 from svrhmc.exact import SplitHMC
 from svrhmc.kernels.stream import CompiledStream
 from svrhmc.posterior import usual_settings
-from svrhmc.priors.covariance import Covariance
+from svrhmc.priors.covariance import Covariance, semidefinite_root
 from svrhmc.rows.forms import RowsForm
 from svrhmc.sampling import groups, joint, run
 from svrhmc.sampling.correction import error_of_mean
@@ -186,6 +186,44 @@ def test_correlations_that_are_rounded_to_one_have_a_factor(c, width):
     assert np.linalg.slogdet(covariance.factor(theta))[1] > -np.inf
     assert np.isfinite(covariance.derivatives(theta)).all()
     assert np.isfinite(covariance.prior(theta)[0]).all()
+
+
+@pytest.mark.parametrize("width", [2, 3])
+def test_covariances_at_the_centre_of_columns_are_stated_for_the_columns_as_they_are(width):
+    """zᵀu = (z − m)ᵀu′ for the effects, AΣ′Aᵀ for their covariance, whose prior is that of Σ′."""
+    rng = np.random.default_rng(width)
+    centre = np.array([0.0, 2.0, -30.0][:width])
+    at_zero, moved = (Covariance.of([priors.HalfNormal(1.0)] * width, 2.0, m) for m in (None, centre))
+    theta = 0.7 * rng.normal(size=(4, moved.dim))
+    A = np.eye(width)
+    A[0, 1:] = -centre[1:]
+    for M, stated in zip(moved.factor(theta), moved.stated(theta), strict=True):
+        sigma = A @ M @ M.T @ A.T
+        tau = np.sqrt(np.diag(sigma))
+        expected = [*tau, *(sigma[i, j] / (tau[i] * tau[j]) for i, j in moved.pairs)]
+        assert stated == pytest.approx(expected, rel=1e-11, abs=1e-12)
+    assert moved.unstated(moved.stated(theta)) == pytest.approx(theta, abs=1e-7)
+    assert moved.at_centre(moved.stated(theta)) == pytest.approx(at_zero.stated(theta), abs=1e-9)
+    assert moved.log_prior(moved.stated(theta)) == pytest.approx(at_zero.log_prior(at_zero.stated(theta)), abs=1e-8)
+    Z = np.column_stack([np.ones(6), centre[1:] + rng.normal(size=(6, width - 1))])
+    group = Group([0, 0, 1, 1, 2, 2], Z, centre=centre)
+    drawn = rng.normal(size=(2, group.count * width))
+    assert group.inward(group.outward(drawn)) == pytest.approx(drawn, abs=1e-12)
+    whole = Group(group.index, Z).design()
+    assert whole @ group.outward(drawn).T == pytest.approx(group.design() @ drawn.T, abs=1e-12)
+
+
+def test_a_correlation_of_1_to_rounding_has_a_root_and_a_finite_density():
+    covariance = Covariance.of([priors.HalfNormal(1.0)] * 2, 2.0, np.array([0.0, 2000.0]))
+    stated = covariance.stated(np.array([[-40.0, 0.0, 0.3]]))
+    assert stated[0, 2] == pytest.approx(-1, abs=1e-15)
+    assert np.isfinite(covariance.unstated(stated)).all()
+    assert semidefinite_root(np.array([[1.0, -1.0], [-1.0, 1.0]])).tolist() == [[1.0, 0.0], [-1.0, 0.0]]
+
+
+def test_a_centre_beside_a_column_that_is_no_intercept_is_refused():
+    with pytest.raises(ValueError, match="0 for an intercept, the first column"):
+        Group([0, 1], [[2.0, 1.0], [3.0, 1.0]], centre=[0.0, 1.0])
 
 
 @pytest.mark.parametrize("lkj", [1.0, 2.5])

@@ -129,6 +129,21 @@ class MixedModel(FiniteSum):
         """θ of standard deviations and correlations: (states, dim of θ) → (states, dim of θ)."""
         return np.concatenate([term.covariance.unstated(stated[:, term.theta]) for term in self.terms], axis=1)
 
+    def outward(self, effects: Array) -> Array:
+        """Effects (…, effects) of the columns as they are, from those in w (`EffectTerm.outward`)."""
+        return self._by_terms(EffectTerm.outward, effects)
+
+    def inward(self, effects: Array) -> Array:
+        """The reverse of `outward`."""
+        return self._by_terms(EffectTerm.inward, effects)
+
+    def _by_terms(self, move: Callable[[EffectTerm, Array], Array], effects: Array) -> Array:
+        if all(term.group.centre is None for term in self.terms):
+            return effects
+        ends = np.cumsum([term.count * term.width for term in self.terms])[:-1]
+        parts = np.split(effects, ends, axis=-1)
+        return np.concatenate([move(term.group, one) for term, one in zip(self.terms, parts, strict=True)], axis=-1)
+
     @property
     def shared(self) -> int:
         """Parameters of the family that all rows share, which are last in w."""
@@ -541,7 +556,7 @@ def mixed_model(
     covariances, settled_groups = [], []
     for group in groups:
         usual = [HalfNormal(float(2.5 * size / spread)) for spread in group.spreads()]
-        covariances.append(Covariance.of(group.priors(usual), group.lkj))
+        covariances.append(Covariance.of(group.priors(usual), group.lkj, group.centre))
         settled_groups.append(group.settled(usual))
     return MixedModel(conditional, columns, settled_groups, covariances)
 

@@ -14,6 +14,12 @@ The prior |Ω|^{η−1} of the correlations (Lewandowski, Kurowicka & Joe 2009) 
 ∝ (1 − p²)^{b−1}, b = η + (r − 2 − j)/2, so that with dp = (1 − p²) dc
 
     −log p(c) = −Σ bⱼ log(1 − tanh² cᵢⱼ),        ∂/∂cᵢⱼ = 2 bⱼ tanh cᵢⱼ.
+
+All of this is of the effects of the columns z less their centre m, with m₀ = 0 for the intercept: where m is far from
+0, as with years, a level's intercept is its slope's extrapolation over m, and no prior by which the two are about
+independent there could be weak. What is reported is of the columns themselves: from zᵀu = (z − m)ᵀu′
+
+    u₀ = u′₀ − Σ_{j>0} mⱼu′ⱼ,  uⱼ = u′ⱼ,  or  u = Au′,        Σ = AMMᵀAᵀ,        |A| = 1.
 """
 
 from __future__ import annotations
@@ -27,23 +33,25 @@ import numpy as np
 from svrhmc.core.arrays import Array
 from svrhmc.priors.terms import Heavy, Prior, settle
 
+_WHOLE = 1 - 1e-15  # the largest partial correlation that has a coordinate
 _FURTHEST = 50.0  # |c|, beyond which a correlation is ±1 to any digit
 
 
 @dataclass(frozen=True, eq=False)
 class Covariance:
-    """The coordinates of one term: r scales, then r(r − 1)/2 correlations, with their prior."""
+    """The coordinates of one term: r scales, then r(r − 1)/2 correlations, with their prior; centre: m, None for 0."""
 
     width: int
     heavy: Heavy
     lkj: float
+    centre: Array | None = None
 
     @staticmethod
-    def of(priors: Sequence[Prior], lkj: float) -> Covariance:
+    def of(priors: Sequence[Prior], lkj: float, centre: Array | None = None) -> Covariance:
         """priors: of the standard deviations, one for each column."""
         heavy = settle(list(priors), len(priors), positive=True).heavy
         assert heavy is not None  # as priors of positive numbers have a ψ
-        return Covariance(len(priors), heavy, float(lkj))
+        return Covariance(len(priors), heavy, float(lkj), centre)
 
     @property
     def dim(self) -> int:
@@ -124,19 +132,21 @@ class Covariance:
 
     def unstated(self, stated: Array) -> Array:
         """The reverse of `stated`: θ of standard deviations and correlations."""
-        L, left = np.linalg.cholesky(self._correlations(stated)), np.ones((len(stated), self.width))
+        stated = self.at_centre(stated)
+        L, left = semidefinite_root(self._correlations(stated)), np.ones((len(stated), self.width))
         out = np.empty_like(stated)
         out[:, : self.width] = np.log(stated[:, : self.width])
         for place, (i, j) in enumerate(self.pairs, self.width):
-            p = L[:, i, j] / left[:, i]
+            p = np.clip(L[:, i, j] / np.maximum(left[:, i], 1e-300), -_WHOLE, _WHOLE)
             out[:, place] = np.arctanh(p)
             left[:, i] *= np.sqrt((1 - p) * (1 + p))
         return out
 
     def log_prior(self, stated: Array) -> Array:
-        """Of standard deviations and correlations, up to a constant: (states, dim) → (states, dim). That of all
-        correlations together stands with the first of them.
+        """Of standard deviations and correlations at the centre, up to a constant: (states, dim) → (states, dim). That
+        of all correlations together stands with the first of them.
         """
+        stated = self.at_centre(stated)
         out, phi = np.zeros(stated.shape), np.log(stated[:, : self.width])
         out[:, : self.width] = -self.heavy.values(phi) - phi  # ψ is of log τ, whose density is τ times that of τ
         if self.width > 1:
@@ -151,11 +161,40 @@ class Covariance:
         return omega
 
     def stated(self, theta: Array) -> Array:
-        """τ, then the correlations Ωᵢⱼ: (states, dim) → (states, dim)."""
-        L = self.correlation_factor(theta)
-        omega = L @ L.transpose(0, 2, 1)
-        correlations = np.array([omega[:, i, j] for i, j in self.pairs]).reshape(-1, len(theta)).T
-        return np.concatenate([np.exp(theta[:, : self.width]), correlations], axis=1)
+        """Standard deviations, then correlations, of the effects u: (states, dim) → (states, dim)."""
+        L, scales = self.correlation_factor(theta), np.exp(theta[:, : self.width])
+        return self._stated(scales, L) if self.centre is None else self._moved(scales[:, :, None] * L, -self.centre)
+
+    def at_centre(self, stated: Array) -> Array:
+        """The same of the effects u′, whose prior it is."""
+        if self.centre is None:
+            return stated
+        root = stated[:, : self.width, None] * semidefinite_root(self._correlations(stated))
+        return self._moved(root, self.centre)
+
+    def _moved(self, root: Array, by: Array) -> Array:
+        """What is stated of effects with the root (states, r, r), where `by` times the others is added to the first."""
+        root = root.copy()
+        root[:, 0] += np.einsum("a,sab->sb", by, root)
+        scales = np.maximum(np.sqrt((root * root).sum(axis=2)), 1e-300)
+        return self._stated(scales, root / scales[:, :, None])
+
+    def _stated(self, scales: Array, L: Array) -> Array:
+        """Rows of L have the length 1."""
+        omega = np.clip(L @ L.transpose(0, 2, 1), -1.0, 1.0)
+        correlations = np.array([omega[:, i, j] for i, j in self.pairs]).reshape(-1, len(L)).T
+        return np.concatenate([scales, correlations], axis=1)
+
+
+def semidefinite_root(matrices: Array) -> Array:
+    """Lower triangles L with LLᵀ the matrices (…, r, r), which may be singular to rounding: pivots below 0 are 0."""
+    L = np.zeros(matrices.shape)
+    for j in range(matrices.shape[-1]):
+        rest = matrices[..., j:, j] - np.einsum("...ik,...k->...i", L[..., j:, :j], L[..., j, :j])
+        pivot = np.sqrt(np.maximum(rest[..., 0], 0.0))
+        L[..., j:, j] = np.where(pivot[..., None] > 0, rest / np.where(pivot > 0, pivot, 1.0)[..., None], 0.0)
+        L[..., j, j] = pivot
+    return L
 
 
 def _root_of_rest(c: Array) -> Array:

@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -38,6 +39,7 @@ class EffectTerm(ABC):
     lkj: float  # η of the prior of their correlations
     column_names: tuple[str, ...] | None
     levels: Any
+    centre: Array | None = None  # what is taken off the columns where priors hold and effects are drawn, (r,)
     by_level: ClassVar[bool]  # whether its effects are those of levels of a grouping factor
 
     @property
@@ -94,6 +96,20 @@ class EffectTerm(ABC):
         unknown_noise: whether the rows have Gaussian noise of one unknown size.
         """
 
+    def outward(self, effects: Array) -> Array:
+        """Effects (…, levels · r) of the columns as they are, from those of the columns less their centre."""
+        return effects if self.centre is None else self._moved(effects, -self.centre)
+
+    def inward(self, effects: Array) -> Array:
+        """The reverse of `outward`."""
+        return effects if self.centre is None else self._moved(effects, self.centre)
+
+    def _moved(self, effects: Array, by: Array) -> Array:
+        """`by` times the effects of a level are added to the first of them."""
+        blocks = effects.reshape(*effects.shape[:-1], self.count, self.width).copy()
+        blocks[..., 0] += blocks @ by
+        return blocks.reshape(effects.shape)
+
     def few(self) -> str:
         """Why little may be known of its standard deviations, for the end of a clause."""
         return ""
@@ -128,7 +144,9 @@ class EffectTerm(ABC):
     def prior_words(self) -> str:
         """The priors of standard deviations and correlations, as a summary states them."""
         priors: list[Any] = self.priors([None] * self.width)  # type: ignore[list-item]
-        scales = [f"{name} ~ {_stated(one)}" for name, one in zip(self.parameter_names(), priors, strict=False)]
+        at = ["" if self.centre is None else ", at the means of the columns,", *[""] * (self.width - 1)]
+        named = zip(self.parameter_names(), at, priors, strict=False)
+        scales = [f"{name}{where} ~ {_stated(one)}" for name, where, one in named]
         return "; ".join([*scales, *self.correlation_words()])
 
 
@@ -144,6 +162,9 @@ class Group(EffectTerm):
     prior: of the standard deviations, one of `svrhmc.targets.priors` for positive numbers, or one for each column;
         None, there too, for a half-normal law on the scale of the data.
     lkj: the parameter η of the prior ∝ |Ω|^{η−1} of the correlations of the columns; 1 is even.
+    centre: what the columns are where these priors hold, (r,), 0 for an intercept, which is first: where a column is
+        far from 0, as years are, an intercept and a slope that are about independent at 0 could not differ in both by
+        level. None: 0. What is reported is of the columns as they are.
 
     >>> Group([0, 0, 1, 2], name="school")
     Group('1 | school', levels=3, rows=4)
@@ -156,6 +177,7 @@ class Group(EffectTerm):
     column_names: tuple[str, ...] | None = None
     prior: ScalePriors = None
     lkj: float = 1.0
+    centre: Array | None = None
     by_level: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -189,6 +211,11 @@ class Group(EffectTerm):
             raise requirement("levels of a group", "different names", f"{twice!r} twice")
         _require_scale_prior(self.prior)
         lkj = positive("lkj", self.lkj)
+        if self.centre is not None:
+            centre = np.asarray(real_array("centre of a group", self.centre, (width,)), np.float64)
+            if centre[0] != 0 or not (columns[:, 0] == 1).all():
+                raise requirement("centre of a group", "0 for an intercept, the first column", centre.tolist())
+            settle(self, centre=centre)
         settle(self, index=index, columns=columns, levels=levels, column_names=tuple(map(str, names)), lkj=lkj)
 
     @property
@@ -200,6 +227,12 @@ class Group(EffectTerm):
     def count(self) -> int:
         """The number of levels."""
         return len(self.levels or ())
+
+    @cached_property
+    def _varying(self) -> Array:
+        """The columns less their centre."""
+        assert self.columns is not None
+        return self.columns if self.centre is None else self.columns - self.centre
 
     @property
     def label(self) -> str:
@@ -223,18 +256,16 @@ class Group(EffectTerm):
         """Z in CSR, (n, levels · r): the columns of each row in the places of its level."""
         from scipy.sparse import csr_matrix
 
-        assert self.columns is not None
-        n, r = self.columns.shape
+        n, r = self._varying.shape
         places = (self.index[:, None] * r + np.arange(r)).ravel()
-        return csr_matrix((self.columns.ravel(), places, np.arange(0, n * r + 1, r)), shape=(n, self.count * r))
+        return csr_matrix((self._varying.ravel(), places, np.arange(0, n * r + 1, r)), shape=(n, self.count * r))
 
     def blocks(self, weights: Array) -> Array:
         """Σ wᵢ zᵢzᵢᵀ over the rows of each level, (r, r, levels)."""
-        assert self.columns is not None
         out = np.empty((self.width, self.width, self.count))
         for a in range(self.width):
             for b in range(a + 1):
-                products = weights * self.columns[:, a] * self.columns[:, b]
+                products = weights * self._varying[:, a] * self._varying[:, b]
                 out[a, b] = out[b, a] = np.bincount(self.index, products, self.count)
         return out
 
@@ -265,7 +296,8 @@ class Group(EffectTerm):
         return f", as there are {self.count:,} levels"
 
     def correlation_words(self) -> list[str]:
-        return [f"cor({self.name}) ~ LKJ({self.lkj:g})"] if self.width > 1 else []
+        there = "" if self.centre is None else ", there too,"
+        return [f"cor({self.name}){there} ~ LKJ({self.lkj:g})"] if self.width > 1 else []
 
     def with_priors(self, scales: Sequence[Prior | None], lkj: float) -> Group:
         return replace(super().with_priors(scales, lkj), lkj=lkj)
@@ -285,8 +317,10 @@ class Group(EffectTerm):
     def identity(self) -> dict[str, object]:
         """What decides the numbers of a run."""
         assert self.columns is not None  # which __post_init__ has set
+        centre = {} if self.centre is None else {"centre": self.centre.tolist()}
         return {
             "group": digest(self.index, self.columns), "levels": self.count, "prior": repr(self.prior), "lkj": self.lkj,
+            **centre,
         }  # fmt: skip
 
     def parameter_names(self) -> tuple[str, ...]:

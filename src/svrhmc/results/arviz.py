@@ -127,6 +127,8 @@ def _inner(posterior: Fitted, draws: Array, effects: Array | None) -> Array:
     if effects is None:
         return own
     edge = own.shape[-1] - posterior.model.loss.shared
+    target = posterior._target
+    effects = effects if target is None else cast(MixedModel, target).inward(effects)
     return np.concatenate([own[..., :edge], effects, own[..., edge:]], axis=-1)
 
 

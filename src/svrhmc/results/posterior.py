@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,7 @@ from svrhmc.core.errors import (
 from svrhmc.core.serialise import is_part
 from svrhmc.core.summaries import Summary, level_ends, quantile_levels
 from svrhmc.density.base import FiniteSum
+from svrhmc.density.mixed import MixedModel
 from svrhmc.results import summary
 from svrhmc.results.advice import Advice, warn_user
 from svrhmc.results.arviz import Wanted, to_arviz
@@ -467,7 +468,7 @@ class Posterior(Fitted):
         own = self.without_groups(most)
         if self.group_effects is None:
             return own
-        return with_effects(own, thinned(self.group_effects.draws, most), self.model.loss.shared)
+        return with_effects(own, thinned(self.group_effects.draws, most), self.model.loss.shared, self._target)
 
     def to_arviz(
         self,
@@ -631,18 +632,19 @@ class Posterior(Fitted):
             raise requirement("sampler", "a sampler", repr(self.sampler)[:60])
 
 
-def with_effects(own: Array, effects: Array, shared: int) -> Array:
-    """Coefficients, effects and shared parameters, as the rows of a mixed model have them."""
+def with_effects(own: Array, effects: Array, shared: int, target: FiniteSum | None) -> Array:
+    """Coefficients, effects and shared parameters, as the rows of a mixed model, the target, have them."""
     edge = own.shape[-1] - shared
+    effects = effects if target is None else cast(MixedModel, target).inward(effects)
     return np.concatenate([own[..., :edge], effects, own[..., edge:]], axis=-1)
 
 
-def _inner_mean(answer: Answer, shared: int, units: Units | None) -> Array:
+def _inner_mean(answer: Answer, shared: int, units: Units | None, target: FiniteSum) -> Array:
     """The posterior mean in the variables of the rows."""
     kept = answer.group_effects
     own = answer.mean[: len(answer.mean) - (0 if kept is None else kept.covariances)]
     own = own if units is None else units.inward(own)
-    return own if kept is None else with_effects(own, kept.draws.mean(axis=(0, 1)), shared)
+    return own if kept is None else with_effects(own, kept.draws.mean(axis=(0, 1)), shared, target)
 
 
 def build_posterior(
@@ -680,7 +682,7 @@ def build_posterior(
             wider = under_wider_priors(target.group_terms, answer.trace.draws[..., -target.theta_dim :])
             prior = replace(prior, wider=wider)
         labels = names or target.names or numbered(len(answer.mean))
-        mean = _inner_mean(answer, form.loss.shared, units)
+        mean = _inner_mean(answer, form.loss.shared, units, target)
         chance = float(ratio(standard_errors(answer)[0], answer.sd).max())
         single = given and not target.effect_count
         contradictions = clashes(form, prior, mean, chance, labels, single, advice)

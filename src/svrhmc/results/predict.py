@@ -33,6 +33,7 @@ from svrhmc.core.summaries import Summary
 from svrhmc.density.base import FiniteSum
 from svrhmc.density.generalised import GeneralisedLinear
 from svrhmc.families.base import Loss
+from svrhmc.priors.covariance import semidefinite_root
 from svrhmc.results.base import Fitted
 from svrhmc.rows.forms import RowsForm, rows_of
 from svrhmc.rows.predictors import seen_by
@@ -502,7 +503,7 @@ def covariance_factors(posterior: Fitted, k: int, most: int) -> Array:
     correlation = np.broadcast_to(np.eye(r), (len(stated), r, r)).copy()
     i, j = np.tril_indices(r, -1)
     correlation[:, i, j] = correlation[:, j, i] = stated[:, r:]
-    factor: Array = stated[:, :r, None] * np.linalg.cholesky(correlation)
+    factor: Array = stated[:, :r, None] * semidefinite_root(correlation)
     return factor
 
 

@@ -114,9 +114,10 @@ def under_wider_priors(terms: Sequence[Term], stated: Array) -> tuple[str, ...]:
     """
     sentences, flat, place = [], stated.reshape(-1, stated.shape[-1]), 0
     for term in terms:
-        tau = flat[:, place : place + term.width]
+        own = flat[:, place : place + term.covariance.dim]
         place += term.covariance.dim
-        heavy, phi = term.covariance.heavy, np.log(tau)
+        tau, heavy = own[:, : term.width], term.covariance.heavy
+        phi = np.log(term.covariance.at_centre(own)[:, : term.width])
         log_ratio = heavy.values(phi) - heavy.values(phi - math.log(2.0))
         weights = np.exp(log_ratio - log_ratio.max(axis=0))
         mean, sd, wider = tau.mean(axis=0), tau.std(axis=0), (weights * tau).sum(axis=0) / weights.sum(axis=0)

@@ -271,7 +271,7 @@ class GroupSearch:
         size = max(1, _NUMBERS // model.dim)
         for begin in range(0, len(some), size):
             w = space.out_joint(some[begin : begin + size])[0]
-            out[begin : begin + size] = w[:, model.effects]
+            out[begin : begin + size] = model.outward(w[:, model.effects])
             mean += w.sum(axis=0) / len(some)
         return self._named(out.reshape(chains, -1, count), self._every, mean)
 
@@ -315,6 +315,7 @@ class GroupSearch:
         count = max(LEAST, -(-request.draws // chains))
         w, theta = self._laplace_draws(np.arange(chains * count), PILOT_SEED + 1)
         x = self.reported.parameters(w, theta).reshape(chains, count, dim)
+        effects = self.model.outward(w[:, self.model.effects])
         where, unknown = self._laplace_location(), np.full(dim, np.inf)
         return Answer(
             mean=where.mean, sd=where.sd, raw=Location(x.mean(axis=(0, 1)), x.std(axis=(0, 1), ddof=1)),
@@ -323,7 +324,7 @@ class GroupSearch:
             why="Laplace's approximation, because the budget did not pay for draws of the posterior.",
             certificate=unmeasured(request.tolerance, unknown_bias(dim), _NO_DRAWS),
             ess=np.full(dim, float(chains * count)), r_hat=np.ones(dim), complete=False, parameters=None,
-            group_effects=self._named(w[:, self.model.effects].reshape(chains, count, -1), 1, w.mean(axis=0)),
+            group_effects=self._named(effects.reshape(chains, count, -1), 1, w.mean(axis=0)),
         )  # fmt: skip
 
 

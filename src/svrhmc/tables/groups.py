@@ -119,8 +119,10 @@ class GroupDesign:
         return columns_of_numbers if self.column < 0 else np.ascontiguousarray(columns_of_numbers[:, [self.column]])
 
     def made(self, columns: Columns) -> Group:
-        """Of the table that is fitted."""
-        return Group(self.index(columns), self.numbers(columns), self.level_names, self.name, self.column_names)
+        """Of the table that is fitted; its priors hold at the means of the columns, where there is an intercept."""
+        numbers = self.numbers(columns)
+        centre = np.array([0.0, *numbers[:, 1:].mean(axis=0)]) if self.intercept and self.terms else None
+        return Group(self.index(columns), numbers, self.level_names, self.name, self.column_names, centre=centre)
 
     def require_sound(self) -> None:
         """Raise an error where it cannot be used; asked when it is read from a file."""
