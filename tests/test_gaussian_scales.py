@@ -122,6 +122,21 @@ def test_a_sparse_factor_gives_the_same_density(design, monkeypatch):
     assert got - got[0] == pytest.approx(want - want[0], rel=1e-9, abs=1e-9)
 
 
+@pytest.mark.parametrize("few", [0, 256])
+def test_a_model_without_columns_has_its_density(few, monkeypatch):
+    monkeypatch.setattr(cholesky, "_FEW", few)
+    monkeypatch.setattr(cholesky, "_WORTH", np.inf)
+    y = np.sin(np.arange(N))
+    model = glm(np.zeros((N, 0)), y, families.gaussian(0.7), groups=DESIGNS["nested"])
+    phi = np.array([[0.3, -0.2], [-1.0, 0.1]])
+    want = []
+    for one in phi:
+        spread = [np.exp(2 * t) * (g.index[:, None] == g.index) for t, g in zip(one, DESIGNS["nested"], strict=True)]
+        prior = sum(term.covariance.prior(one[None, term.theta])[0][0] for term in model.terms)
+        want.append(stats.multivariate_normal(np.zeros(N), sum(spread) + 0.49 * np.eye(N)).logpdf(y) - prior)
+    assert np.diff(GaussianScales(model).log_density(phi)) == pytest.approx(np.diff(want), rel=1e-9)
+
+
 def a_matrix(size=60, border=2, seed=0):
     """A sparse positive definite one with full first rows."""
     rng = np.random.default_rng(seed)

@@ -244,7 +244,7 @@ class GaussianScales:
             part = slice(begin, begin + term.count * term.width)
             how = np.linalg.inv(M) if inverse else (M if forward else M.transpose(0, 2, 1))
             blocks = x[:, part].reshape(len(x), term.count, term.width)
-            out[:, part] = np.einsum("sab,slb->sla", how, blocks).reshape(len(x), -1)
+            out[:, part] = np.einsum("sab,slb->sla", how, blocks).reshape(len(x), term.count * term.width)
             begin = part.stop
         return out
 
