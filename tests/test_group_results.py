@@ -82,7 +82,7 @@ def test_a_summary_has_coefficients_then_scales_and_says_what_the_groups_are(log
     assert "sd(1 | school), at the means of the columns, ~ HalfNormal(" in prior
     assert "cor(school), there too, ~ LKJ(1)" in prior
     scale = 2.5 * TABLE["z"].std()
-    assert f"sd(1 | school) ~ HalfNormal({scale:.3g})" in prior
+    assert f"sd(1 | school), at the means of the columns, ~ HalfNormal({scale:.3g})" in prior
     assert f"sd(x | school) ~ HalfNormal({scale / X.std():.3g})" in prior
     assert list(slopes.to_frame().index) == list(shown.names)
     assert list(slopes.draws_frame().columns[2:]) == list(shown.names)
