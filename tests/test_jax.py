@@ -460,3 +460,21 @@ def test_a_model_that_states_its_rows_has_their_likelihoods_and_is_cross_validat
     )
     with pytest.raises(ValueError, match="the model must be a sum over rows, to have a log-likelihood of each"):
         sample(together, draws=50).loo()
+
+
+def test_without_an_inverse_mass_a_model_takes_that_of_the_curvature_at_its_mode():
+    rng = np.random.default_rng(2)
+    X = rng.standard_normal((30, 2))
+    y = X @ [1.0, -1.0] + rng.standard_normal(30)
+    target = targets.model(
+        lambda params, row: -0.5 * (row[1] - row[0] @ params["b"]) ** 2,
+        lambda params: -0.5 * (params["b"] ** 2).sum(),
+        (X, y),
+        {"b": np.zeros(2)},
+    )
+    largest = np.linalg.eigvalsh(X.T @ X + np.eye(2))[-1]
+    assert target.typical_curvature == pytest.approx(largest, rel=1e-9)
+    given = svrhmc.svr_hmc(0.05, inverse_mass=1 / target.typical_curvature).run(target, steps=20)
+    np.testing.assert_array_equal(svrhmc.svr_hmc(0.05).run(target, steps=20).draws, given.draws)
+    other = svrhmc.svr_hmc(0.05, inverse_mass=2 / target.typical_curvature).run(target, steps=20)
+    assert (other.draws != given.draws).any()

@@ -273,6 +273,10 @@ class Curved(Protocol):
     def smoothness(self) -> float:
         """λ_max of the Hessian of f, or a bound on it."""
 
+    @property
+    def typical_curvature(self) -> float:
+        """What 1/u is where it is not given: the smoothness or, where there is no bound, λ_max at the mode."""
+
     def curvature_range(self, bound: bool) -> tuple[float, float] | None:
         """Smallest and largest curvature: bounds on them everywhere, or those that a chain meets for certain."""
 
@@ -389,7 +393,7 @@ class Overdamped(Dynamics):
 
 @dataclass(frozen=True)
 class _WithVelocity(Dynamics):
-    """What sets every discretisation of the underdamped process: η, γ, u (None: 1/smoothness of the target) and T."""
+    """What sets every discretisation of the underdamped process: η, γ, u (None: 1/`typical_curvature`) and T."""
 
     step_size: float
     friction: float = 2.0
@@ -413,10 +417,11 @@ class _WithVelocity(Dynamics):
         """η, γ and u on a target."""
         if self.inverse_mass is not None:
             return self.step_size, self.friction, self.inverse_mass
-        if not (target.smoothness > 0 and math.isfinite(1 / target.smoothness)):
-            why = f"1/smoothness would be used, and the target's smoothness is {target.smoothness:g}"
+        curvature = target.typical_curvature
+        if not (curvature > 0 and math.isfinite(1 / curvature)):
+            why = f"1/smoothness would be used, and the target's smoothness is {curvature:g}"
             raise requirement("inverse_mass", "given", "None", why)
-        return self.step_size, self.friction, 1 / target.smoothness
+        return self.step_size, self.friction, 1 / curvature
 
 
 @dataclass(frozen=True)
@@ -444,7 +449,7 @@ class EulerMaruyama(_EulerDrift):
         v ← (1 − γη) v − ηu g + √(2γuη) ξ                    (both lines use the old x and v)
 
     On a quadratic with curvature s the variance of x is (1/s)(1 + ηus/γ + O(η²)).
-    `inverse_mass=None` stands for 1/smoothness of the target.
+    `inverse_mass=None` stands for 1/smoothness of the target, as in `Underdamped`.
 
     >>> EulerMaruyama(step_size=0.1, friction=2.0, inverse_mass=1.0).step_size
     0.1
@@ -475,7 +480,8 @@ class Underdamped(_EulerDrift):
 
     where (εˣ, εᵛ) has the covariance given at `exact_noise`. On a quadratic with curvature s the variance of x is
     (1/s)(1 + ηus/γ + η²(us/12 + u²s²/γ²) + O(η³)): to first order the bias of `EulerMaruyama`.
-    `inverse_mass=None` stands for 1/smoothness of the target, the paper's u = 1/L.
+    `inverse_mass=None` stands for 1/smoothness of the target, the paper's u = 1/L; for a model of your own it stands
+    for 1/λ_max of the Hessian at its mode, which bounds nothing elsewhere.
 
     >>> Underdamped(step_size=0.01)
     Underdamped(step_size=0.01, friction=2.0, inverse_mass=None, temperature=1.0)

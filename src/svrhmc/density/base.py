@@ -111,6 +111,11 @@ class FiniteSum(ABC):
         raise requirement("inverse_mass", "given", "None", self.unbounded)
 
     @property
+    def typical_curvature(self) -> float:
+        """What an inverse mass that is not given is 1/ of: L, or λ_max at the mode where there is no such bound."""
+        return self.smoothness
+
+    @property
     def component_smoothness(self) -> float:
         """L_max: the largest smoothness of a single fᵢ (the paper's L of Assumption 1)."""
         raise requirement("inverse_mass", "given", "None", self.unbounded)

@@ -376,6 +376,14 @@ class Model(FiniteSum):
         """∇²f at the mode."""
         return self.hessian(self.mode())
 
+    @cached_property
+    def typical_curvature(self) -> float:
+        """λ_max of ∇²f at the mode: nothing bounds it elsewhere."""
+        if self.dim > DENSE:
+            why = f"it would be found from the Hessian at the mode, which is made of up to {DENSE:,} coordinates"
+            raise requirement("inverse_mass", "given", "None", why)
+        return float(np.linalg.eigvalsh(self.modal_hessian)[-1])
+
     @scoped
     def warm(self) -> None:
         """Compile what passes over the rows need, so that it is not timed with them."""

@@ -144,6 +144,11 @@ class Problem:
         ratio = self.component_smoothness / self.smoothness
         return ratio if self.convex_components else ratio**2
 
+    @property
+    def typical_curvature(self) -> float:
+        """L."""
+        return self.smoothness
+
     def curvature_range(self, bound: bool) -> tuple[float, float]:
         """μ and L."""
         return self.convexity, self.smoothness
