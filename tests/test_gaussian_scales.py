@@ -10,6 +10,7 @@ from scipy import sparse, stats
 
 from conftest import LIMIT
 from svrhmc import checkpoint
+from svrhmc.core.randomness import Stream
 from svrhmc.density import cholesky, gaussian_scales, mixed
 from svrhmc.density.cholesky import Factors, Pattern
 from svrhmc.density.gaussian_scales import GaussianScales, refusal
@@ -343,6 +344,63 @@ def test_without_the_density_of_the_proposals_they_do_not(monkeypatch):
 
     monkeypatch.setattr(marginal, "log_weights", without)
     assert np.abs(OneScale.scores(answer_of(OneScale.model(), 1000, seed=3))).max() > LIMIT
+
+
+def worth_of_proposals(seed):
+    """Of fresh proposals: the share that counts, where slopes and a second term hardly vary by level."""
+    rng = np.random.default_rng(seed)
+    index, other, x = rng.integers(0, 12, 240), rng.integers(0, 6, 240), rng.normal(size=240)
+    y = 0.5 * x + 0.7 * rng.normal(size=12)[index] + rng.normal(size=240)
+    Z = np.column_stack([np.ones(240), x])
+    few = glm(Z, y, "gaussian", groups=[Group(index, Z, name="g"), Group(other, name="h")])
+    density, start = GaussianScales(few), np.zeros(few.theta_dim)
+    space = scales.find_scales(few, density, start, seed, 4).space
+    s = marginal.student(
+        Stream(seed, np.zeros(1, np.int64)), np.arange(1000), density.dim, marginal.MarginalMH().freedom
+    )[0]
+    weights = np.exp((log := marginal.log_weights(space, s, marginal.MarginalMH().freedom)) - log.max())
+    return weights.sum() ** 2 / (weights**2).sum() / len(weights)
+
+
+def test_scales_that_may_be_0_beside_a_correlation_have_proposals_that_count():
+    assert min(worth_of_proposals(seed) for seed in range(3)) > 0.4
+
+
+def test_by_the_first_weights_alone_they_have_not(monkeypatch):
+    monkeypatch.setattr(scales, "_LOST", 0.0)
+    assert min(worth_of_proposals(seed) for seed in range(3)) < 0.05
+
+
+class Normal:
+    """N((0, 2, 4), diag(1, 9, 1/4)), with the first two correlated."""
+
+    dim, mean = 3, np.array([0.0, 2.0, 4.0])
+    covariance = np.array([[1.0, 2.4, 0.0], [2.4, 9.0, 0.0], [0.0, 0.0, 0.25]])
+
+    def log_density(self, phi):
+        away = phi - self.mean
+        return -0.5 * np.einsum("sa,ab,sb->s", away, np.linalg.inv(self.covariance), away)
+
+
+def scores_of_walks(law):
+    """Of second moments where walkers are that began as independent draws of the law."""
+    squares = []
+    for seed in range(100):
+        starts = np.random.default_rng(seed).multivariate_normal(law.mean, law.covariance, 48)
+        places, values = scales._walked(law, starts, law.log_density(starts), Stream(seed, np.zeros(1, np.int64)))
+        assert values == pytest.approx(law.log_density(places))
+        squares.append(((places - law.mean) ** 2).mean(axis=0))
+    error = np.std(squares, axis=0, ddof=1) / np.sqrt(len(squares))
+    return (np.mean(squares, axis=0) - np.diag(law.covariance)) / error
+
+
+def test_walkers_keep_the_law_they_go_by():
+    assert np.abs(scores_of_walks(Normal())).max() < LIMIT
+
+
+def test_without_the_jacobian_of_their_moves_they_do_not(monkeypatch):
+    monkeypatch.setattr(Normal, "dim", 1)
+    assert np.abs(scores_of_walks(Normal())).max() > LIMIT
 
 
 @pytest.mark.parametrize("design", ["crossed", "slopes beside", "nested"])

@@ -5,7 +5,8 @@ Nothing here decides what is right: `svrhmc.exact.marginal.MarginalMH` is exact 
 mode and the curvature there come first proposals; draws of these, chosen in proportion to their weights, say the
 quantiles by which g is bent, and where the density is in t, φ = g(t): log p is known there without noise, so that a
 quadratic fitted to it by least squares says the mean and the covariance of t better than moments of the draws do. Of
-the two that is taken for which log ω, the logarithm of the weights, varies less.
+the two that is taken for which log ω, the logarithm of the weights, varies less. Where hardly any proposal counts, as
+where several scales may be 0 and say nothing of their correlations then, walkers go on from those that do.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ _FIRST_FREEDOM = 4.0  # of the t law of the first ones, whose tails are to be lo
 _WORTH = 0.3  # of the proposals of a round: effective ones, for which weights are flattened where need be
 _SEARCHED = 60  # evaluations by which the mode and the curvature there are found, for each scale
 _CHOSEN = 512  # of them that are chosen by their weights
+_LOST = 0.1  # of the proposals of a round: effective ones, below which weights tell too little of where p is
+_WALKERS, _WALKS, _APART = 24, 60, 7  # in each half; moves of each half; between two looks at where they are
 _STEP = 1e-3  # of differences, in log τ
 _WIDE = 0.02  # the same, for curvatures; a standard deviation is at most 1
 _FAR = 25.0  # from the start that a mode is looked for
@@ -125,9 +128,12 @@ def find_scales(model: MixedModel, density: GaussianScales, start: Array, seed: 
         s = student(stream, np.arange(count), density.dim, freedom)[0]
         phi = space.phi(s)[0]
         log_density = density.log_density(phi)
-        places = _chosen(log_weights(space, s, freedom, log_density), _CHOSEN)
-        chosen = phi[places]
-        space = _following(model, density, Bend.of_draws(chosen, scales), chosen, log_density[places])
+        weights = log_weights(space, s, freedom, log_density)
+        places = _chosen(weights, _CHOSEN)
+        chosen, at_chosen = phi[places], log_density[places]
+        if _effective(weights) < _LOST * count:
+            chosen, at_chosen = _walked(density, chosen, at_chosen, Stream(seed + number, np.ones(1, np.int64)))
+        space = _following(model, density, Bend.of_draws(chosen, scales), chosen, at_chosen)
     some = chosen[(np.arange(chains) * 131) % len(chosen)]
     normals = Stream(seed + len(_ROUNDS), np.arange(chains)).normals(
         0, model.inner_dim, Purpose.START, Purpose.START_FINE
@@ -136,6 +142,38 @@ def find_scales(model: MixedModel, density: GaussianScales, start: Array, seed: 
         space.state(density.draw(density.given(phi[None]), 0, own), phi) for phi, own in zip(some, normals, strict=True)
     ]
     return Scales(space, np.array(states), mode, sds)
+
+
+def _effective(log_weights: Array) -> float:
+    """(Σω)²/Σω² of proposals: how many independent draws they are worth."""
+    weights = np.exp(log_weights - log_weights.max())
+    return float(weights.sum() ** 2 / (weights**2).sum())
+
+
+def _walked(density: GaussianScales, phi: Array, log_density: Array, stream: Stream) -> tuple[Array, Array]:
+    """Places where some walkers go from others by moves along the lines between them, and log p there.
+
+    φ′ = φⱼ + z (φ − φⱼ), with φⱼ in the other half of the walkers and z ~ z^{−½} on [½, 2], is accepted with
+    probability min(1, z^{d−1} p(φ′)/p(φ)) (Goodman & Weare, Communications in Applied Mathematics and Computational
+    Science 5, 2010): the steps are as wide as the walkers lie, however that is.
+    """
+    some = np.linspace(0, len(phi) - 1, 2 * _WALKERS).astype(np.int64)
+    x, f, places, values = phi[some].copy(), log_density[some].copy(), [], []
+    uniforms = stream.uniforms(np.arange(2 * _WALKS), 3 * _WALKERS, Purpose.JUMP)[0].reshape(-1, 3, _WALKERS)
+    for step, (u, v, accept) in enumerate(uniforms):
+        own = slice(0, _WALKERS) if step % 2 else slice(_WALKERS, None)
+        others = x[_WALKERS:] if step % 2 else x[:_WALKERS]
+        z = (1 + u) ** 2 / 2
+        partners = others[np.minimum((v * _WALKERS).astype(np.int64), _WALKERS - 1)]
+        proposed = partners + z[:, None] * (x[own] - partners)
+        at_proposed = density.log_density(proposed)
+        with np.errstate(invalid="ignore"):
+            taken = np.log(accept) < (density.dim - 1) * np.log(z) + at_proposed - f[own]
+        x[own], f[own] = np.where(taken[:, None], proposed, x[own]), np.where(taken, at_proposed, f[own])
+        if step >= _WALKS and step % _APART == 0:
+            places.append(x.copy())
+            values.append(f.copy())
+    return np.concatenate(places), np.concatenate(values)
 
 
 def _following(
