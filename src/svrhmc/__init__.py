@@ -22,7 +22,7 @@ from svrhmc.core.errors import (
 )
 from svrhmc.core.summaries import Summary
 from svrhmc.core.version import VERSION
-from svrhmc.fitting import fit
+from svrhmc.fitting import design, fit
 from svrhmc.posterior import Posterior, sample
 from svrhmc.reporting import report
 from svrhmc.results.comparison import compare
@@ -65,6 +65,7 @@ __all__ = [
     "compare_samplers",
     "cv_hmc",
     "data",
+    "design",
     "distances",
     "dynamics",
     "exact",

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import DataError, VerdictWarning, one_of, positive, real_array, requirement, whole
-from svrhmc.core.progress import stage
+from svrhmc.core.progress import Progress, stage
 from svrhmc.core.serialise import is_text
 from svrhmc.density.generalised import GeneralisedLinear
 from svrhmc.density.glm import checked_weights, glm, require_parameter
@@ -60,7 +60,7 @@ from svrhmc.sampling.coordinates import Units
 from svrhmc.sampling.run import find_answer, require_draws
 from svrhmc.tables.columns import CATEGORY, Columns, names_of
 from svrhmc.tables.design import Design, Designed, designed, log_exposure, parsed_further, wanted
-from svrhmc.tables.formula import formulas_of, parsed, quoted
+from svrhmc.tables.formula import Formulas, formulas_of, parsed, quoted
 from svrhmc.tables.imputed import stacked
 from svrhmc.tables.learning import rows_at
 from svrhmc.tables.partitions import Opened, TableInPartitions, opened_by
@@ -154,26 +154,56 @@ def fit(
             why = "read the table into memory, such as by pandas, for formulas of other parameters"
             raise requirement("formula", "one where the table is in partitions", str(formulas), why)
         return _fit_partitions(formulas.main, table, family, special, model, missing == "drop", transforms, settings)
+    with stage("making columns of the table", settings.get("progress")):
+        prepared = prepare(formulas, table, family, special, model, missing == "drop", transforms)
+    return _fitted(prepared, settings)
+
+
+class Prepared(NamedTuple):
+    """What becomes of a table before any scale or prior is found: rows of its columns, labels (None: the rows of
+    partitions have them), how both were made, the arguments of `regression` besides, and the rows that effects are
+    averaged over. tables: how many imputed ones the rows are those of, one after the other.
+    """
+
+    X: Any
+    y: Array | None
+    design: Design
+    response: Response
+    given: Mapping[str, Any]
+    table_rows: FittedRows | Callable[[], FittedRows]
+    tables: int = 1
+
+
+def prepare(
+    formulas: Formulas,
+    table: object,
+    family: str | Loss | None,
+    special: dict[str, Any],
+    model: Mapping[str, Any],
+    drop: bool,
+    transforms: Mapping[str, Callable[..., object]] | None,
+) -> Prepared:
+    """Of a table in memory, or of a list of imputed ones. special: weights, offset, exposure and trials. model: the
+    prior and the noise variance.
+    """
+    prior = model["prior"]
     columns = [value for value in special.values() if isinstance(value, str)]
     tables = len(table) if isinstance(table, list | tuple) else 1
-    with stage("making columns of the table", settings.get("progress")):
-        if isinstance(table, list | tuple):
-            available = names_of(table[0] if table else {})
-            made = parsed(formulas.main, available)
-            others = parsed_further(formulas.further, made, available).values()
-            table = stacked(table, [*wanted(made, others), *columns], made.response.open_columns)
-            special |= {word: _repeated(value, tables) for word, value in special.items()}
-        carried = Carried(prior) if isinstance(prior, Posterior) else None
-        learned = None if carried is None else carried.design_for(formulas.main)
-        designed_table = designed(
-            formulas.main, table, columns, missing == "drop", transforms, learned, formulas.further
-        )
+    if isinstance(table, list | tuple):
+        available = names_of(table[0] if table else {})
+        made = parsed(formulas.main, available)
+        others = parsed_further(formulas.further, made, available).values()
+        table = stacked(table, [*wanted(made, others), *columns], made.response.open_columns)
+        special |= {word: _repeated(value, tables) for word, value in special.items()}
+    carried = Carried(prior) if isinstance(prior, Posterior) else None
+    learned = None if carried is None else carried.design_for(formulas.main)
+    designed_table = designed(formulas.main, table, columns, drop, transforms, learned, formulas.further)
     name, survival = designed_table.design.response, designed_table.survival
     if carried is None:
         response = response_of(name, designed_table.y, family, survival=survival)
         y = response.coded(designed_table.y)
     else:
-        response, y = carried.response(name, designed_table.y, family, noise_variance)
+        response, y = carried.response(name, designed_table.y, family, model["noise_variance"])
     given: dict[str, Any] = {word: _numbers(word, value, designed_table) for word, value in special.items()}
     given["offset"] = _with_exposure(given["offset"], given.pop("exposure"))
     design = _described(designed_table.design, response, special, designed_table.dropped)
@@ -182,22 +212,22 @@ def fit(
     table_rows = FittedRows.of(needed, _by_row(given["offset"], needed.n), np.prod(counts, axis=0) if counts else None)
     given |= {**model, "groups": designed_table.groups}
     _require_classes(y, response, tables)
-    return _fitted(designed_table.X, y, design, response, given, table_rows, settings, tables)
+    return Prepared(designed_table.X, y, design, response, given, table_rows, tables)
 
 
-def _fitted(
-    X: Any,
-    y: Array | None,
-    design: Design,
-    response: Response,
-    given: Mapping[str, Any],
-    table_rows: FittedRows | Callable[[], FittedRows],
-    settings: Mapping[str, Any],
-    tables: int = 1,
-) -> Posterior:
-    """The posterior of rows in memory or in partitions, with their design. tables: how many imputed ones the rows are
-    those of, one after the other.
+class Modelled(NamedTuple):
+    """The regressions of a table, one for each imputed one; advice on the words of its formula, and the names of the
+    columns, by which errors about them are said.
     """
+
+    models: list[Regression]
+    advice: Advice
+    columns: list[str]
+
+
+def modelled(prepared: Prepared, progress: Progress = None) -> Modelled:
+    """With priors by the names of the formula."""
+    X, y, design, response, given, _, tables = prepared
     names = design.names
     if len(set(names)) < len(names):
         (twice, _), *_ = Counter(names).most_common(1)
@@ -212,7 +242,7 @@ def _fitted(
         called = require_parameter(response.loss, own.response).name
         parts = [(f"{called}: {term}", level) for term, level in own.parts]
         prior = _by_column(prior, parts, [f"{called}: {name}" for name in own.names])
-    with stage("scales of the columns", settings.get("progress")), advice.speaking(columns):
+    with stage("scales of the columns", progress), advice.speaking(columns):
         models = [
             regression(
                 X, y, response.loss, names=names if y is not None else None, intercept=design.intercept,
@@ -220,10 +250,19 @@ def _fitted(
             )
             for rows in _rows_by_table(tables, len(y) if y is not None else 0)
         ]  # fmt: skip
-        kept = table_rows if isinstance(table_rows, FittedRows) else table_rows()
+    return Modelled(models, advice, columns)
+
+
+def _fitted(prepared: Prepared, settings: Mapping[str, Any]) -> Posterior:
+    """The posterior of rows in memory or in partitions, with their design."""
+    models, advice, columns = modelled(prepared, settings.get("progress"))
+    table_rows, tables = prepared.table_rows, prepared.tables
+    kept = table_rows if isinstance(table_rows, FittedRows) else table_rows()
     with advice.speaking(columns):
         posteriors = [
-            posterior_of(model, advice=advice, design=design, table_rows=kept, **_settings(settings, k, tables))
+            posterior_of(
+                model, advice=advice, design=prepared.design, table_rows=kept, **_settings(settings, k, tables)
+            )
             for k, model in enumerate(models)
         ]
         return pooled(posteriors) if tables > 1 else posteriors[0]
@@ -318,7 +357,7 @@ def _fit_partitions(
     def table_rows() -> FittedRows:
         return _some_rows(opened, design, columns)
 
-    return _fitted(rows, None, design, response, model, table_rows, settings)
+    return _fitted(Prepared(rows, None, design, response, model, table_rows), settings)
 
 
 def _some_rows(opened: Opened, design: Design, special: Mapping[str, str | None]) -> FittedRows:

@@ -106,16 +106,16 @@ class Covariance:
         value, slope = self.heavy.value(scales), self.heavy.slope(scales)
         if self.width == 1:
             return value, slope
-        value = value + (2 * self._shapes * (np.logaddexp(c, -c) - np.log(2.0))).sum(axis=1)
-        return value, np.concatenate([slope, 2 * self._shapes * np.tanh(c)], axis=1)
+        value = value + (2 * self.correlation_shapes * (np.logaddexp(c, -c) - np.log(2.0))).sum(axis=1)
+        return value, np.concatenate([slope, 2 * self.correlation_shapes * np.tanh(c)], axis=1)
 
     def prior_curvature(self, theta: Array) -> Array:
         """The diagonal of its Hessian at one θ."""
-        bend = 2 * self._shapes / np.cosh(theta[self.width :]) ** 2
+        bend = 2 * self.correlation_shapes / np.cosh(theta[self.width :]) ** 2
         return np.concatenate([self.heavy.curvature(theta[: self.width]), bend])
 
     @cached_property
-    def _shapes(self) -> Array:
+    def correlation_shapes(self) -> Array:
         """b of every correlation."""
         return np.array([self.lkj + (self.width - 2 - j) / 2 for _, j in self.pairs])
 

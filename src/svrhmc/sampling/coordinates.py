@@ -129,6 +129,19 @@ class Units:
             factors[piece.slopes] = 1 / self.scale[piece.columns]
         return factors
 
+    @property
+    def column_of_each(self) -> Indices:
+        """Of each coordinate, the number of its column; −1 for intercepts and what all rows share."""
+        column = np.full(self.dim, -1)
+        for piece in self._pieces:
+            column[piece.slopes] = np.arange(piece.columns.start, piece.columns.stop)
+        return column
+
+    @property
+    def intercepts(self) -> slice:
+        """The places of the intercepts, to which the centre of the response belongs; none where there are none."""
+        return self._intercepts if self.intercept else slice(0)
+
     def leaning(self) -> Iterator[tuple[int, Array]]:
         """The rows of A that are not its diagonal alone, those of intercepts or thresholds, with their places."""
         for piece in self._pieces:

@@ -48,6 +48,11 @@ class FitArguments:
         }  # fmt: skip
         return {option: name for option, name in given.items() if name}
 
+    def of_rows(self) -> dict[str, Any]:
+        """What `fit` is told of the rows: columns by their names, and what becomes of missing values."""
+        named = {option.removeprefix("--"): name for option, name in self.columns.items()}
+        return {**named, "missing": self.missing}
+
     def sampling(self) -> dict[str, Any]:
         """The settings of `sample`."""
         return {

@@ -21,6 +21,7 @@ from svrhmc.core import processes
 from svrhmc.core.errors import CheckpointError, CheckpointInUseError, DataError, VerdictWarning, one_of, requirement
 from svrhmc.core.progress import Progress, stage
 from svrhmc.fitting.labels import Response, response_of
+from svrhmc.fitting.preview import design as design_of
 from svrhmc.fitting.regression import fit, posterior_of, regression, require_settings
 from svrhmc.reporting import Coefficient, coefficients
 from svrhmc.results.loo import Loo
@@ -100,6 +101,10 @@ def fit_command(
             show_default=False,
         ),
     ] = None,
+    design: Annotated[
+        bool,
+        typer.Option("--design", help="Print columns, priors and what these expect of the target, and fit nothing."),
+    ] = False,
     progress: Annotated[bool, typer.Option("--progress", help="Show progress without a terminal, too.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
@@ -128,9 +133,9 @@ def fit_command(
     if file is None:
         arguments = replace(arguments, target=target or "survived", weights=weights or "persons")
         with as_file(files("svrhmc").joinpath("data", _EXAMPLE)) as example:
-            _fit(arguments, example, loo, shown, as_json, quiet)
+            _fit(arguments, example, loo, shown, as_json, quiet, design)
     else:
-        _fit(arguments, file, loo, shown, as_json, quiet)
+        _fit(arguments, file, loo, shown, as_json, quiet, design)
 
 
 def _formulas(given: list[str]) -> tuple[str, tuple[str, ...]]:
@@ -141,13 +146,24 @@ def _formulas(given: list[str]) -> tuple[str, tuple[str, ...]]:
     return first, tuple(further)
 
 
-def _fit(arguments: FitArguments, file: Path, loo: bool | None, progress: Progress, as_json: bool, quiet: bool) -> None:
+def _fit(
+    arguments: FitArguments,
+    file: Path,
+    loo: bool | None,
+    progress: Progress,
+    as_json: bool,
+    quiet: bool,
+    design: bool = False,
+) -> None:
     began = time.perf_counter()
     unfinished = arguments.out / outputs.UNFINISHED
     require_settings(fit, {**arguments.sampling(), "checkpoint": unfinished})
     with stage(f"reading {file.name}", progress):
         data = _read_folder(file, arguments) if file.is_dir() else read(file, arguments.reading)
     formula, notes = _model(arguments, data, file)
+    if design:
+        _preview(arguments, data, file, formula, notes)
+        return
     with outputs.folder(arguments.out):
         interruption = f"Interrupted: what is done is kept in {arguments.out}, and the same command goes on."
         processes.last_words(interruption)
@@ -182,6 +198,19 @@ def _fit(arguments: FitArguments, file: Path, loo: bool | None, progress: Progre
         say(f"[bold red]error:[/bold red] {escape(line)}")
     if written.errors:
         raise typer.Exit(1)
+
+
+def _preview(arguments: FitArguments, data: Read, file: Path, formula: str, notes: tuple[str, ...]) -> None:
+    """Print what would be fitted."""
+    if data.X is not None or file.is_dir():
+        raise requirement("--design", "for a table in memory", "sparse rows" if data.X is not None else "a folder")
+    try:
+        preview = design_of([formula, *arguments.further], data.table, arguments.family or None, **arguments.of_rows())
+    except DataError as error:
+        raise DataError(f"{file}: {error}") from error
+    for note in notes:
+        show(f"Note: {note}.")
+    print(preview)
 
 
 def _model(arguments: FitArguments, data: Read, file: Path) -> tuple[str, tuple[str, ...]]:
@@ -226,11 +255,7 @@ def _fitted(arguments: FitArguments, data: Read, formula: str, settings: dict[st
         [formula, *arguments.further],
         data.table,
         family,
-        weights=arguments.weights or None,
-        offset=arguments.offset or None,
-        exposure=arguments.exposure or None,
-        trials=arguments.trials or None,
-        missing=arguments.missing,
+        **arguments.of_rows(),
         **settings,
     )
 

@@ -224,7 +224,7 @@ def made_prior(given):
 @case(st.tuples(frames(), st.one_of(st.sampled_from(FORMULAS[:6]), st.sampled_from(FORMULAS), st.text(max_size=10)),
                 st.sampled_from([None, None, "gaussian", "gaussian", "bernoulli", "poisson", "x", 3]), st.sampled_from(["refuse", "refuse", "drop", "x"]), PRIORS,
                 st.one_of(st.none(), st.none(), st.sampled_from(["a", "zz"]), inputs.anything)),
-      "svrhmc.fit", "svrhmc.fitting.fit", cost=0.3)  # fmt: skip
+      "svrhmc.fit", "svrhmc.fitting.fit", "svrhmc.design", "svrhmc.fitting.design", cost=0.3)  # fmt: skip
 def fits(given):
     """A table and a formula of any kind: a posterior that is finite, or one sentence."""
     frame, formula, family, missing, prior, weights = given
@@ -240,6 +240,8 @@ def fits(given):
     if not more:
         family = family or "gaussian"
         more = {"family": family, "noise_variance": 1.0}
+    preview = ask(svrhmc.design, formula, table, missing=missing, prior=made_prior(prior), weights=weights, **more)
+    ask(repr, preview)
     found = ask(svrhmc.fit, formula, table, missing=missing, prior=made_prior(prior), weights=weights, draws=20, **more)
     judge_fit(found)
 

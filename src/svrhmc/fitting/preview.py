@@ -1,0 +1,137 @@
+"""What `fit` would make of a table, before it is fitted: columns, how they are coded, priors by name, and what these
+expect of y.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from svrhmc.core.errors import one_of, requirement, whole
+from svrhmc.core.summaries import Summary
+from svrhmc.families.base import Loss
+from svrhmc.fitting.regression import Regression, modelled, prepare
+from svrhmc.posterior import Posterior
+from svrhmc.priors.terms import LKJ, Prior
+from svrhmc.results.prior_predictive import prior_predictive
+from svrhmc.rows.reading import Partitions
+from svrhmc.tables.design import Design
+from svrhmc.tables.formula import formulas_of
+
+if TYPE_CHECKING:
+    import pandas
+
+
+_ROUNDING = 1e-12  # of a mean, in sds of its column
+_NO_DRAWS = (
+    "No prior predictive check: a flat prior expects no table rather than another, and one that shrinks coefficients "
+    "together is not drawn from."
+)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Preview:
+    """A model of a table that is not fitted yet; print it, or take `to_frame()` for a row of each coefficient.
+
+    coefficients: mean and sd of the column of each, and location and scale of its prior in the units of the data.
+    prior_predictive: tables that the prior expects, beside the one at hand; None where the prior is flat, and has none.
+    design: how the table becomes columns. family: its name. rows: how many are fitted.
+    """
+
+    coefficients: Summary
+    prior_predictive: Summary | None
+    design: Design
+    family: str
+    rows: int
+
+    def to_frame(self) -> pandas.DataFrame:
+        """As a pandas data frame: a row for each coefficient."""
+        return self.coefficients.to_frame()
+
+    def __repr__(self) -> str:
+        checked = _NO_DRAWS if self.prior_predictive is None else str(self.prior_predictive)
+        return f"{self.coefficients}\n\n{checked}"
+
+    def _repr_html_(self) -> str:
+        checked = f"<p>{_NO_DRAWS}</p>" if self.prior_predictive is None else self.prior_predictive._repr_html_()
+        return self.coefficients._repr_html_() + checked
+
+
+def design(
+    formula: str | Mapping[str, str] | Sequence[str],
+    table: object,
+    family: str | Loss | None = None,
+    *,
+    weights: str | npt.ArrayLike | None = None,
+    offset: str | npt.ArrayLike | None = None,
+    exposure: str | npt.ArrayLike | None = None,
+    trials: str | npt.ArrayLike | None = None,
+    noise_variance: float | None = None,
+    prior: Prior | Mapping[str, Prior | LKJ] | None = None,
+    missing: str = "refuse",
+    transforms: Mapping[str, Callable[..., object]] | None = None,
+    seed: int = 0,
+) -> Preview:
+    """What `fit` would fit: the columns that a formula makes of a table, the coding of its categories, the prior of
+    each coefficient in the units of the data, and a prior predictive check. Nothing is sampled from the posterior.
+
+    seed: of the draws of the prior. The other arguments are those of `fit`, for a table in memory.
+
+    >>> from svrhmc import design
+    >>> table = {"y": [1.0, 2.5, 2.0, 4.5], "age": [20.0, 30.0, 40.0, 50.0], "plan": ["a", "b", "a", "b"]}
+    >>> preview = design("y ~ age + C(plan, Sum)", table)
+    >>> preview.coefficients.names, preview.rows
+    (('Intercept', 'age', 'C(plan, Sum)[S.a]', 'log sigma'), 4)
+    """
+    one_of("missing", missing, ("refuse", "drop"))
+    seed = whole("seed", seed, 0)
+    if isinstance(table, Partitions) or isinstance(table, list | tuple):
+        kind = "a table in partitions" if isinstance(table, Partitions) else "several tables"
+        raise requirement("table", "one in memory, to be looked at before a fit", kind, "give a part of it")
+    if isinstance(prior, Posterior):
+        raise requirement("prior", "one of svrhmc.targets.priors, or a dictionary of them", "a posterior")
+    special: dict[str, Any] = {"weights": weights, "offset": offset, "exposure": exposure, "trials": trials}
+    model = {"prior": prior, "noise_variance": noise_variance}
+    prepared = prepare(formulas_of(formula), table, family, special, model, missing == "drop", transforms)
+    (regression,) = modelled(prepared).models
+    checked = prior_predictive(regression.target, seed, prepared.design.classes, prepared.design.response or "y")
+    name, n = regression.target.loss.name, regression.target.n
+    return Preview(_coefficients(regression, prepared.design, name, n), checked, prepared.design, name, n)
+
+
+def _coefficients(regression: Regression, design: Design, family: str, rows: int) -> Summary:
+    """Column and prior of each, in the units of the data: x = A x̃ has the diagonal of A alone, but for intercepts."""
+    units, count = regression.units, len(regression.location)
+    column = units.column_of_each
+    centre, scale = (np.where(column < 0, np.nan, values[column]) for values in (units.centre, units.scale))
+    centre = np.where(abs(centre) < _ROUNDING * scale, 0.0, centre)
+    with np.errstate(divide="ignore"):
+        spread = units.factors / np.sqrt(regression.precision)
+    location = units.factors * regression.location
+    location[units.intercepts] += units.response
+    names = regression.names[:count]
+    columns_shown = {"mean of column": centre, "sd of column": scale, "prior location": location, "prior scale": spread}
+    notes = []
+    if baselines := dict.fromkeys(design.baselines):
+        notes.append(f"Levels of categories are compared with {', '.join(baselines)}.")
+    notes += [f"Labels: {note}." for note in design.notes]
+    if units.intercept:
+        notes.append("The prior of the intercept is that at the means of the columns.")
+    notes.append(f"Prior: {regression.prior_words}.")
+    return Summary(names, columns_shown, _title(design, family, rows), tuple(notes))
+
+
+def _title(design: Design, family: str, rows: int) -> str:
+    sentence = f"Design of {design.formula}, family {family!r}" + (f" ({design.guessed})" if design.guessed else "")
+    if len(design.classes) == 2:
+        sentence += f"; modelled is the probability of {design.classes[1]!r}, against {design.classes[0]!r}"
+    elif design.classes:
+        sentence += f"; classes: {', '.join(design.classes)}"
+    sentence += f"; {rows:,} rows"
+    if design.dropped:
+        sentence += f"; {design.dropped:,} row{'s' if design.dropped > 1 else ''} left out because of missing values"
+    return f"{sentence}."
