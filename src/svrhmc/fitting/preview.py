@@ -89,7 +89,7 @@ def design(
     """
     one_of("missing", missing, ("refuse", "drop"))
     seed = whole("seed", seed, 0)
-    if isinstance(table, Partitions) or isinstance(table, list | tuple):
+    if isinstance(table, Partitions | list | tuple):
         kind = "a table in partitions" if isinstance(table, Partitions) else "several tables"
         raise requirement("table", "one in memory, to be looked at before a fit", kind, "give a part of it")
     if isinstance(prior, Posterior):

@@ -51,9 +51,7 @@ def prior_predictive(target: FiniteSum, seed: int, classes: tuple[str, ...], res
         at_hand = np.full(len(names), np.nan) if bounded else np.array(of_table(observed))
         ends = np.quantile(expected, _ENDS, axis=0)
     columns = {"5%": ends[0], "50%": ends[1], "95%": ends[2], "in the table": at_hand}
-    odd = [
-        name for name, low, here, high in zip(names, ends[0], at_hand, ends[2], strict=True) if not low <= here <= high
-    ]
+    odd = [name for name, outside in zip(names, (at_hand < ends[0]) | (at_hand > ends[2]), strict=True) if outside]
     note = (
         "The table is one of those that the prior expects."
         if not odd
