@@ -71,6 +71,11 @@ def test_it_is_one_page_without_scripts_or_requests(text):
     assert "prefers-color-scheme: dark" in text
 
 
+def test_it_says_when_the_model_was_fitted(text, posterior):
+    day, hour = posterior.fitted_at.removesuffix("+00:00").split("T")
+    assert f"{day} {hour} UTC" in "".join(Page(text).words)
+
+
 def test_every_name_is_shown_as_it_is(text):
     assert "<script" not in text
     assert NASTY in "".join(Page(text).words)

@@ -221,6 +221,8 @@ def _data(posterior: Fitted, source: str, notes: Sequence[str]) -> str:
                 items.append((word, name))
     why = f" ({design.guessed})" if design is not None and design.guessed else ""
     items.append(("Family", f"{posterior.family}{why}"))
+    if posterior.fitted_at:
+        items.append(("Fitted", posterior.fitted_at.replace("T", " ").replace("+00:00", " UTC")))
     items += [("Note", note) for note in (*(() if design is None else design.notes), *notes)]
     return _section("The data and the model", _list(items))
 
