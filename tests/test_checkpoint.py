@@ -15,7 +15,7 @@ import svrhmc
 from conftest import every_engine
 from kills import JOBS
 from stored_runs import counts, dense, sparse_rows, table
-from svrhmc import CheckpointError, Trace, checkpoint, gradients, sample, targets
+from svrhmc import CheckpointError, Trace, checkpoint, gradients, sample, samplers, targets
 from svrhmc.core.errors import StorageError
 from svrhmc.core.storage import read_record, write_record
 from svrhmc.engines.compiled.engine import CompiledChains
@@ -124,6 +124,12 @@ def test_other_settings_are_refused_by_name(stopped, change, message):
     with pytest.raises(CheckpointError, match=message):
         run(stopped, **change)
     assert (run(stopped).draws == run(None).draws).all()
+
+
+def test_what_another_version_began_is_to_be_finished_with_it(stopped, monkeypatch):
+    monkeypatch.setattr(samplers, "VERSION", "9.0.0")
+    with pytest.raises(CheckpointError, match=r"begun by svrhmc 0.*this is 9.0.0: finish it with that version, or choose"):
+        run(stopped)
 
 
 @pytest.mark.parametrize(

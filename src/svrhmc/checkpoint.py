@@ -244,11 +244,17 @@ class Checkpoint(Journal):
         if form != (_FORMAT, _VERSION) or not isinstance(before, dict):
             raise CheckpointError(f"{self.path} is not a checkpoint that this version of svrhmc can continue.")
         for name in dict.fromkeys([*before, *now]):
-            if before.get(name) != now.get(name):
+            if before.get(name) == now.get(name):
+                continue
+            if name == "version":
                 raise CheckpointError(
-                    f"{self.path} was made with another {name}: {_short(before.get(name))}, and this call has "
-                    f"{_short(now.get(name))}. Use the same settings and data as before, or choose another folder."
+                    f"{self.path} was begun by svrhmc {before.get(name)}, and this is {now.get(name)}: finish it with "
+                    "that version, or choose another folder."
                 )
+            raise CheckpointError(
+                f"{self.path} was made with another {name}: {_short(before.get(name))}, and this call has "
+                f"{_short(now.get(name))}. Use the same settings and data as before, or choose another folder."
+            )
         self._until_closed.enter_context(compiling_apart())  # what was interrupted once may be again
 
     def get(self, name: str) -> Record | None:
