@@ -128,7 +128,9 @@ def test_other_settings_are_refused_by_name(stopped, change, message):
 
 def test_what_another_version_began_is_to_be_finished_with_it(stopped, monkeypatch):
     monkeypatch.setattr(samplers, "VERSION", "9.0.0")
-    with pytest.raises(CheckpointError, match=r"begun by svrhmc 0.*this is 9.0.0: finish it with that version, or choose"):
+    with pytest.raises(
+        CheckpointError, match=r"begun by svrhmc 0.*this is 9.0.0: finish it with that version, or choose"
+    ):
         run(stopped)
 
 

@@ -17,6 +17,8 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import svrhmc
+from svrhmc import estimators
+from svrhmc.core.errors import DataError
 from svrhmc.targets import priors
 
 CLASSES = svrhmc.BayesianLogisticRegression
@@ -160,6 +162,19 @@ def test_pipelines_searches_clones_and_pickles():
     with pytest.raises(ValueError, match="as `sample` or `fit` gave it, with its rows; got one from a file"):
         next(again.posterior_.log_likelihood())
     next(model.posterior_.log_likelihood())
+
+
+def test_a_pickle_is_read_by_versions_that_differ_in_their_last_number_alone(monkeypatch):
+    monkeypatch.setattr(estimators, "VERSION", "0.2.0")
+    content = pickle.dumps(svrhmc.BayesianRegression(draws=7))
+    monkeypatch.setattr(estimators, "VERSION", "0.2.12")
+    assert pickle.loads(content).draws == 7
+    for other in ("0.3.0", "1.2.0"):
+        monkeypatch.setattr(estimators, "VERSION", other)
+        with pytest.raises(
+            DataError, match=f"{other} does not read it: fit again, or save its posterior_ in that version"
+        ):
+            pickle.loads(content)
 
 
 def test_a_pickle_is_read_by_another_process(tmp_path):

@@ -60,6 +60,7 @@ from svrhmc.core.errors import (
     whole,
 )
 from svrhmc.core.summaries import level_ends
+from svrhmc.core.version import VERSION
 from svrhmc.families.base import Classes
 from svrhmc.fitting.priors import INTERCEPT, Priors
 from svrhmc.fitting.regression import posterior_of, regression
@@ -182,6 +183,16 @@ def _answering(constructor: Callable[Concatenate[Own, Given], None]) -> Callable
     return checked
 
 
+def _unpickled(kind: type, version: str) -> object:
+    """The estimator that a pickle fills; refused where a version wrote it that differs by more than its last number."""
+    if version.rpartition(".")[0] != VERSION.rpartition(".")[0]:
+        raise DataError(
+            f"svrhmc {version} wrote this pickle of {kind.__name__}, and {VERSION} does not read it: fit again, or "
+            "save its posterior_ in that version (model.posterior_.save(path)), which later ones read."
+        )
+    return object.__new__(kind)
+
+
 class _Estimator(BaseEstimator):  # type: ignore[misc]
     """What all of them have in common: parameters, the fit, and averages over the draws."""
 
@@ -229,6 +240,10 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[type, str], dict[str, object]]:
+        """For a pickle, with the version that wrote it, which is looked at before all else."""
+        return _unpickled, (type(self), VERSION), self.__getstate__()
 
     def __getstate__(self) -> dict[str, object]:
         """Without the rows that were fitted, which `posterior_` knows and a file should not keep."""
