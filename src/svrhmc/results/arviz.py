@@ -86,7 +86,7 @@ def to_arviz(posterior: Fitted, wanted: Wanted) -> Any:
     form = posterior.fitted() if asked and own is None else posterior.form
     if form is not None:
         if posterior.shrinkage is None:  # else no coefficient has a prior of its own
-            groups["log_prior"] = _arranged(variables, _log_prior(posterior, form, inner, trace.draws))
+            groups["log_prior"] = _arranged(variables, log_priors(posterior, form, inner, trace.draws))
         if asked or form.rows.n <= _SMALL:
             y = "y" if posterior.design is None or posterior.design.response in dims else posterior.design.response
             places = _places(wanted.rows, form.rows.n, wanted.seed)
@@ -132,7 +132,7 @@ def _inner(posterior: Fitted, draws: Array, effects: Array | None) -> Array:
     return np.concatenate([own[..., :edge], effects, own[..., edge:]], axis=-1)
 
 
-def _log_prior(posterior: Fitted, form: RowsForm, inner: Array, draws: Array) -> Array:
+def log_priors(posterior: Fitted, form: RowsForm, inner: Array, draws: Array) -> Array:
     """Of every reported coordinate; the law of effects given their scales is no part of it."""
     values, kept = form.log_prior(inner), posterior.group_effects
     if kept is None:

@@ -55,6 +55,7 @@ from svrhmc.results.predict import (
 from svrhmc.results.prior import Influence, clashes, prior_in_words, under_wider_priors
 from svrhmc.results.probability import moved, probability, quantiles
 from svrhmc.results.r2 import r2_of
+from svrhmc.results.sensitivity import sensitivity_of
 from svrhmc.results.shrinkage import inclusion_of
 from svrhmc.results.smooths import Curves, curves_of
 from svrhmc.results.sql import to_sql
@@ -440,6 +441,21 @@ class Posterior(Fitted):
         -3...
         """
         return loo_of(self, by, draws)
+
+    def sensitivity(self, draws: int = 1000) -> Summary:
+        """How much each coordinate would move if the prior, or the likelihood, were raised to another power, from these
+        draws alone (`svrhmc.results.sensitivity`). Above 0.05 it is worth a thought; the sentences say what to do.
+
+        draws: at most so many are used, taken evenly from every chain.
+
+        >>> import numpy as np
+        >>> from svrhmc import sample, targets
+        >>> rows, prior = np.ones((5, 1)), targets.priors.Normal.with_sd(0.1)
+        >>> posterior = sample(targets.linear(rows, [3.0, 4.0, 3.5, 4.5, 5.0], prior_precision=100.0), draws=2000)
+        >>> print(posterior.sensitivity().prior.round(1) > 0.05)
+        [ True]
+        """
+        return sensitivity_of(self, draws)
 
     def waic(self, *, draws: int | None = None) -> Waic:
         """The widely applicable information criterion (`svrhmc.results.waic`), for comparison with what others report;

@@ -77,6 +77,20 @@ def leave_out(log_likelihood: Array, efficiency: float = 1.0) -> LeftOut:
     return LeftOut(np.log(density) - np.log(weights) - largest, k, lpd)
 
 
+def smoothed_log_weights(log_weights: Array) -> Array:
+    """Log weights of draws, of which the largest are smoothed, up to a constant."""
+    x = log_weights - log_weights.max()
+    draws = len(x)
+    size = min(math.ceil(min(draws / 5, 3 * math.sqrt(draws))), draws - 1)
+    order = np.argsort(x, kind="stable")
+    cut = max(float(x[order[draws - size - 1]]), _SMALLEST)
+    tail = order[draws - size :]
+    tail = tail[x[tail] > cut]
+    if len(tail) >= _FEWEST:
+        x[tail] = _smoothed(x[tail][None], np.array([cut]))[0][0]
+    return np.asarray(x)
+
+
 def _smoothed(tail: Array, cut: Array) -> tuple[Array, Array]:
     """Log weights (rows, n), from the smallest to the largest, as order statistics of a law; and its shapes."""
     n, edge = tail.shape[1], np.exp(cut)[:, None]

@@ -229,6 +229,7 @@ def probabilities(given):
     "svrhmc.Posterior.loo",
     "svrhmc.Posterior.waic",
     "svrhmc.Posterior.r2",
+    "svrhmc.Posterior.sensitivity",
     "svrhmc.compare",
     "svrhmc.Posterior.inner",
     "svrhmc.Posterior.about",
@@ -269,7 +270,12 @@ def asked(given):
             left = ask(found.loo, **words)
             holds(len(left.pointwise) == found.rows and not np.isnan(left.elpd), "rows left out")
             ask(left.to_frame)
-    for call, words in ((found.waic, {"draws": two}), (found.r2, {"draws": two}), (found.r2, {"level": one})):
+    for call, words in (
+        (found.waic, {"draws": two}),
+        (found.r2, {"draws": two}),
+        (found.r2, {"level": one}),
+        (found.sensitivity, {"draws": three}),
+    ):
         with suppress(RefusedError):
             ask(ask(call, **words).to_frame)
     for several in ((found, one), (two,), ({"a": found, one if isinstance(one, str) else "b": found},)):
