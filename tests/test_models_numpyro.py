@@ -535,6 +535,7 @@ def test_the_observed_values_of_one_component_have_log_likelihoods_and_new_value
     """Eight schools: log p of each against SciPy's, new values against their law (|z| < 4.5), and plates as axes."""
     target = svrhmc.targets.from_numpyro(eight_schools, SIGMA, EFFECTS, 8)
     posterior = svrhmc.sample(target, draws=100, seed=0)
+    assert str(posterior.summary()).startswith("Posterior of a model, 10 coordinates, 8 observed values.\n")
     theta = posterior.parameters.by_name()["theta"]
     data = posterior.to_arviz(log_likelihood=True, posterior_predictive=True)
     assert data.posterior["theta"].dims == ("chain", "draw", "school")

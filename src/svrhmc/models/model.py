@@ -252,7 +252,7 @@ class Model(FiniteSum):
         size = max(1, _LIKELIHOODS // len(x))
         return ((begin, self._likelihoods(x, begin, size)) for begin in looked(range(0, self.n, size)))
 
-    @property
+    @cached_property
     @scoped
     def observed_count(self) -> int:  # type: ignore[override]
         """Rows, or the observed values of a model that is one component."""

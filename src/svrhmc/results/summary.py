@@ -242,6 +242,10 @@ def title(posterior: Fitted) -> str:
         many = f"{posterior.imputed.count} imputed tables of {posterior.fitted_rows:,} rows each"
     if left_out := posterior.left_out:
         many += f" ({left_out:,} of weight 0 left out)"
+    if design is None and _is_of_functions(posterior):
+        observed = None if posterior._target is None else posterior._target.observed_count
+        values = f", {observed:,} observed values" if observed is not None and n == 1 else f", {many}" if many else ""
+        return f"Posterior of a model, {_counted(dim, 'coordinate')}{values}."
     if design is None:
         what = f"a regression of the family {posterior.family!r}" if posterior.family else "a target"
         groups = "" if posterior.group_effects is None else f"; {posterior.group_effects.in_words()}"
@@ -267,6 +271,12 @@ def title(posterior: Fitted) -> str:
     if design.dropped:
         sentence += f"; {design.dropped:,} row{'s' if design.dropped > 1 else ''} left out because of missing values"
     return f"{sentence}."
+
+
+def _is_of_functions(posterior: Fitted) -> bool:
+    """Whether the model is one of the user's own; from a file that is seen where its parameters are stated."""
+    known = posterior._target is not None and posterior._target.observed_count is not None
+    return known or (posterior.parameters is not None and not posterior.family)
 
 
 def notes(posterior: Fitted) -> tuple[str, ...]:
