@@ -475,6 +475,15 @@ def test_what_is_not_gaussian_keeps_split_hmc_and_says_why():
         answer_of(glm(X, np.arange(N) % 2, "bernoulli"), method="marginal-mh")
 
 
+def test_where_proposals_of_scales_do_not_count_split_hmc_takes_over_unless_they_were_asked_for(model, monkeypatch):
+    usual = answer_of(model, 50, method="split-hmc")
+    monkeypatch.setattr(scales, "_HOPELESS", 2.0)
+    answer = answer_of(model, 50)
+    assert answer.method == "split-hmc"
+    assert np.array_equal(answer.trace.draws, usual.trace.draws)
+    assert answer_of(model, 50, method="marginal-mh").method == "marginal-mh"
+
+
 def test_a_large_core_keeps_split_hmc(monkeypatch):
     monkeypatch.setattr(gaussian_scales, "MOST_CORE", 8)
     assert "are left beside" in refusal(model_of("crossed"))

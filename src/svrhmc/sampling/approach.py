@@ -36,6 +36,10 @@ class Variables(NamedTuple):
     displace: Callable[[Array], Array]
 
 
+class UnsuitedError(Exception):
+    """Raised where proposals or variables were looked for and are of no use, and another approach may do."""
+
+
 class Approach(ABC):
     """One way to sample a `MixedModel`.
 
@@ -51,8 +55,12 @@ class Approach(ABC):
     burn_in: ClassVar[int]
     expected: ClassVar[float]
 
-    def __init__(self, model: MixedModel, request: Request, journal: Journal, budget: Budget) -> None:
+    def __init__(
+        self, model: MixedModel, request: Request, journal: Journal, budget: Budget, replaceable: bool = False
+    ) -> None:
+        """replaceable: whether there is another that can sample the model."""
         self.model, self.request, self.journal, self.budget = model, request, journal, budget
+        self.replaceable = replaceable
 
     @staticmethod
     @abstractmethod
@@ -61,7 +69,7 @@ class Approach(ABC):
 
     @abstractmethod
     def variables(self) -> Variables:
-        """As the journal has them, or found anew."""
+        """As the journal has them, or found anew; an `UnsuitedError` where it had better be replaced."""
 
     @abstractmethod
     def theta(self, space: Any, z: Array) -> Array:

@@ -6,6 +6,7 @@ them (`svrhmc.sampling.scales`), or effects and scales together by split HMC (`s
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ from svrhmc.density.mixed import MixedModel
 from svrhmc.diagnostics import spread
 from svrhmc.exact.base import Runnable
 from svrhmc.sampling.answer import Answer, Cost, Request, independent_trace
-from svrhmc.sampling.approach import PILOT_SEED, Approach
+from svrhmc.sampling.approach import PILOT_SEED, Approach, UnsuitedError
 from svrhmc.sampling.certificate import Bias, Certificate, unknown_bias, unmeasured
 from svrhmc.sampling.coordinates import Units
 from svrhmc.sampling.correction import Corrected, Location, error_of_mean
@@ -104,18 +105,21 @@ class GroupSearch:
         assert isinstance(request.target, MixedModel)
         self.model: MixedModel = request.target
         self._given = None if isinstance(request.method, str) else request.method
-        self._approach = self._chosen()(self.model, request, journal, budget)
+        self._suitable = self._chosen()
+        self._approach = self._suitable[0](self.model, request, journal, budget)
 
-    def _chosen(self) -> type[Approach]:
-        """That of the method that was asked for; else the first that can sample this model."""
+    def _chosen(self) -> list[type[Approach]]:
+        """That of the method that was asked for; else those that can sample this model, of which the first is tried
+        first.
+        """
         given = self.request.method
         suitable = [approach for approach in _APPROACHES if approach.refusal(self.model) is None]
         if given is None:
-            return suitable[0]
+            return suitable
         for approach in _APPROACHES:
             if given == approach.method or isinstance(given, approach.sampler):
                 if approach in suitable:
-                    return approach
+                    return [approach]
                 others = " or ".join(["None", *(repr(other.method) for other in suitable)])
                 why = str(approach.refusal(self.model))
                 raise requirement("method", f"{others} for this model", repr(approach.method), why)
@@ -125,6 +129,14 @@ class GroupSearch:
 
     def run(self) -> tuple[Answer, Cost]:
         """Until there are as many effective draws as were asked for, or a budget ends."""
+        *others, last = self._suitable
+        for approach in others:
+            with suppress(UnsuitedError):
+                return self._run_by(approach, True)
+        return self._run_by(last, False)
+
+    def _run_by(self, approach: type[Approach], replaceable: bool) -> tuple[Answer, Cost]:
+        self._approach = approach(self.model, self.request, self.journal, self.budget, replaceable)
         with self._approach.threads():
             return self._run()
 

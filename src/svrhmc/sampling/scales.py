@@ -25,7 +25,7 @@ from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.density.gaussian_scales import GaussianScales, refusal
 from svrhmc.density.mixed import MixedModel
 from svrhmc.exact.marginal import MarginalMH, ScaleVariables, log_weights, student
-from svrhmc.sampling.approach import PILOT_SEED, Approach, Variables
+from svrhmc.sampling.approach import PILOT_SEED, Approach, UnsuitedError, Variables
 from svrhmc.whitening.groups import Bend
 
 _ROUNDS = (64, 192)  # proposals by which variables are found, one after another
@@ -34,6 +34,7 @@ _WORTH = 0.3  # of the proposals of a round: effective ones, for which weights a
 _SEARCHED = 60  # evaluations by which the mode and the curvature there are found, for each scale
 _CHOSEN = 512  # of them that are chosen by their weights
 _LOST = 0.1  # of the proposals of a round: effective ones, below which weights tell too little of where p is
+_HOPELESS = 0.15  # of the proposals of the last round: effective ones, below which chains would stand still
 _WALKERS, _WALKS, _APART = 24, 60, 7  # in each half; moves of each half; between two looks at where they are
 _STEP = 1e-3  # of differences, in log τ
 _WIDE = 0.02  # the same, for curvatures; a standard deviation is at most 1
@@ -81,7 +82,9 @@ class DensityOfScales(Approach):
         if record is None:
             self.foretell(self._seconds(density))
             first, seed = self.first_theta(), request.seed + PILOT_SEED
-            space, start, mode, sds = find_scales(model, density, first, seed, len(request.chains))
+            space, start, mode, sds, worth = find_scales(model, density, first, seed, len(request.chains))
+            if self.replaceable and worth < _HOPELESS:
+                raise UnsuitedError
             arrays = {field.name: getattr(space.bend, field.name) for field in fields(Bend)}
             arrays |= {"mixing": space.mixing, "start": start, "mode": mode, "sds": sds}
             self.journal.put("scales", {"ledger": self.budget.ledger()}, arrays)
@@ -106,12 +109,15 @@ class DensityOfScales(Approach):
 
 
 class Scales(NamedTuple):
-    """Variables of φ, states from which chains start, the mode φ̂, and standard deviations there."""
+    """Variables of φ, states from which chains start, the mode φ̂, standard deviations there, and the share of the last
+    round's proposals that are effective.
+    """
 
     space: ScaleVariables
     start: Array
     mode: Array
     sds: Array
+    worth: float
 
 
 def find_scales(model: MixedModel, density: GaussianScales, start: Array, seed: int, chains: int) -> Scales:
@@ -121,7 +127,7 @@ def find_scales(model: MixedModel, density: GaussianScales, start: Array, seed: 
     sds = np.sqrt((root * root).sum(axis=1))
     space = ScaleVariables(model, density, Bend.straight(mode, sds), root / sds[:, None])
     scales = [term.theta.start + a for term in model.terms for a in range(term.width)]
-    chosen = mode[None]
+    chosen, worth = mode[None], 0.0
     for number, count in enumerate(_ROUNDS):
         stream = Stream(seed + number, np.zeros(1, np.int64))
         freedom = MarginalMH().freedom if number else _FIRST_FREEDOM
@@ -131,7 +137,8 @@ def find_scales(model: MixedModel, density: GaussianScales, start: Array, seed: 
         weights = log_weights(space, s, freedom, log_density)
         places = _chosen(weights, _CHOSEN)
         chosen, at_chosen = phi[places], log_density[places]
-        if _effective(weights) < _LOST * count:
+        worth = _effective(weights) / count
+        if worth < _LOST:
             chosen, at_chosen = _walked(density, chosen, at_chosen, Stream(seed + number, np.ones(1, np.int64)))
         space = _following(model, density, Bend.of_draws(chosen, scales), chosen, at_chosen)
     some = chosen[(np.arange(chains) * 131) % len(chosen)]
@@ -141,7 +148,7 @@ def find_scales(model: MixedModel, density: GaussianScales, start: Array, seed: 
     states = [
         space.state(density.draw(density.given(phi[None]), 0, own), phi) for phi, own in zip(some, normals, strict=True)
     ]
-    return Scales(space, np.array(states), mode, sds)
+    return Scales(space, np.array(states), mode, sds, worth)
 
 
 def _effective(log_weights: Array) -> float:
