@@ -287,12 +287,12 @@ def loo_of(posterior: Fitted, by: str | None, draws: int | None, groups: RowGrou
     groups = RowGroups.of(posterior, by) if by is not None and groups is None else groups
     if groups is None:
         count, blocks = pointwise_log_likelihoods(posterior, most)
-        parts = [leave_out(log_likelihood, _efficiency(posterior, count)) for _, log_likelihood in blocks]
+        parts = [leave_out(log_likelihood, efficiency_of(posterior, count)) for _, log_likelihood in blocks]
         left = LeftOut(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
         ones, observations = np.ones(len(left.k), np.int64), Observations.of(posterior)
         return Loo("", (), left.elpd, left.lpd - left.elpd, left.k, ones, count, observations)
     form, x = posterior.fitted(), posterior.inner(most)
-    efficiency, observations = _efficiency(posterior, len(x)), Observations.of(posterior)
+    efficiency, observations = efficiency_of(posterior, len(x)), Observations.of(posterior)
     if len(groups.index) != form.rows.n:
         allowed = f"of the {len(groups.index):,} rows whose {groups.factor} is known"
         raise requirement("the posterior", allowed, f"one of {form.rows.n:,} rows")
@@ -306,7 +306,7 @@ def loo_of(posterior: Fitted, by: str | None, draws: int | None, groups: RowGrou
     return Loo(groups.factor, names, left.elpd, p, left.k, rows, len(x), observations, error)
 
 
-def _efficiency(posterior: Fitted, draws: int) -> float:
+def efficiency_of(posterior: Fitted, draws: int) -> float:
     """Effective draws for each draw."""
     return min(1.0, float(np.mean(posterior.ess)) / draws)
 

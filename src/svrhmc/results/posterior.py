@@ -36,6 +36,7 @@ from svrhmc.results.export import export
 from svrhmc.results.groups import Compared, GroupLevels, Quantities, contrasts_of, levels_of, variances_of
 from svrhmc.results.imputations import Imputations, imputations_of
 from svrhmc.results.loo import Loo, loo_of
+from svrhmc.results.loo_subsample import SubsampledLoo, loo_subsample_of
 from svrhmc.results.onnx import to_onnx
 from svrhmc.results.plots import forest
 from svrhmc.results.predict import (
@@ -441,6 +442,20 @@ class Posterior(Fitted):
         -3...
         """
         return loo_of(self, by, draws)
+
+    def loo_subsample(self, rows: int = 2000, *, draws: int | None = None, seed: int = 0) -> SubsampledLoo:
+        """The same as `loo()` of many rows, from some of them, with the error that their choice leaves
+        (`svrhmc.results.loo_subsample`). Print it, or take `to_frame()`.
+
+        rows: how many are left out in turn, drawn by `seed`. draws: use at most this many, taken evenly from every
+            chain; None for all of them.
+
+        >>> from svrhmc import sample, targets
+        >>> posterior = sample(targets.linear([[1.0], [2.0], [1.5]] * 4, [1.0, 3.0, 2.0] * 4), draws=4000)
+        >>> posterior.loo_subsample(12).subsampling_se
+        0.0
+        """
+        return loo_subsample_of(self, rows, draws, seed)
 
     def sensitivity(self, draws: int = 1000) -> Summary:
         """How much each coordinate would move if the prior, or the likelihood, were raised to another power, from these

@@ -230,6 +230,7 @@ def probabilities(given):
     "svrhmc.Posterior.waic",
     "svrhmc.Posterior.r2",
     "svrhmc.Posterior.sensitivity",
+    "svrhmc.Posterior.loo_subsample",
     "svrhmc.compare",
     "svrhmc.Posterior.inner",
     "svrhmc.Posterior.about",
@@ -275,6 +276,7 @@ def asked(given):
         (found.r2, {"draws": two}),
         (found.r2, {"level": one}),
         (found.sensitivity, {"draws": three}),
+        (found.loo_subsample, {"rows": three}),
     ):
         with suppress(RefusedError):
             ask(ask(call, **words).to_frame)

@@ -1,0 +1,137 @@
+"""Leave-one-out cross-validation of many rows, from a sample of them.
+
+With πᵢ = log p(yᵢ | y₋ᵢ) of m rows S out of n, drawn without replacement, and of all rows what one look at them gives,
+their log density at the posterior mean x̂,
+
+    π̃ᵢ = log p(yᵢ | x̂),        elpd = Σᵢ π̃ᵢ + (n/m) Σ_S (πᵢ − π̃ᵢ)
+
+has no bias, however far π̃ is from π (a control variate), and as an estimate of the elpd of all n rows the error
+
+    n √((1 − m/n)/m) · sd_S(πᵢ − π̃ᵢ),
+
+which is small, as πᵢ and π̃ᵢ differ by about p/n, p being the number of parameters. The standard error of elpd, as
+other rows would have made it, is √(n v) with v the variance of πᵢ over all rows,
+
+    v = (1/n) [Σᵢ π̃ᵢ² + (n/m) Σ_S (πᵢ² − π̃ᵢ²)] − (elpd/n)².
+
+(Magnusson, Riis Andersen, Jonasson & Vehtari, Leave-one-out cross-validation for Bayesian model comparison in large
+data, AISTATS 2020.)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.errors import missing, requirement, whole
+from svrhmc.core.summaries import Summary
+from svrhmc.results.base import Fitted
+from svrhmc.results.loo import efficiency_of, require_at_hand
+from svrhmc.results.predict import log_likelihoods
+from svrhmc.results.psis import LeftOut, good_shape, leave_out
+from svrhmc.rows.forms import RowsForm
+
+if TYPE_CHECKING:
+    import pandas
+
+_BLOCK = 1 << 16  # rows that are looked at together under one draw
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SubsampledLoo:
+    """Leave-one-out cross-validation of n rows from some of them; print it, or take `to_frame()` for these.
+
+    elpd, se: of all rows, and its standard error as other rows would have made it. subsampling_se: how far the choice
+    of rows may put elpd off. p_loo: about the number of parameters that the data decide, with its error p_se by the
+    choice of rows. rows: the numbers of those that were looked at; pointwise, k: of these. draws: of the posterior.
+    """
+
+    elpd: float
+    se: float
+    subsampling_se: float
+    p_loo: float
+    p_se: float
+    n: int
+    rows: Indices
+    pointwise: Array
+    k: Array
+    draws: int
+
+    @property
+    def good_k(self) -> float:
+        """The largest k that is reliable for so many draws."""
+        return good_shape(self.draws)
+
+    def summary(self) -> Summary:
+        """elpd, p_loo and −2 elpd, with their errors."""
+        estimates, by_choice = np.array([self.elpd, self.p_loo, -2 * self.elpd]), self.subsampling_se
+        columns = {
+            "estimate": estimates,
+            "se": np.array([self.se, np.nan, 2 * self.se]),
+            "subsampling se": np.array([by_choice, self.p_se, 2 * by_choice]),
+        }
+        bad = int((~(self.k <= self.good_k)).sum())
+        note = (
+            f"Every Pareto k of these rows is at most {self.good_k:.2g}."
+            if not bad
+            else f"Pareto k is above {self.good_k:.2g} for {bad:,} of these {len(self.k):,} rows: their terms are not "
+            "reliable, and elpd is usually too high."
+        )
+        some = f"{len(self.rows):,} of them and {self.draws:,} draws"
+        title = f"Leave-one-out cross-validation of {self.n:,} rows, from {some}."
+        said = "se: as other rows would have made it; subsampling se: how far the choice of these rows may put it off."
+        return Summary(("elpd_loo", "p_loo", "looic"), columns, title, (said, note))
+
+    def __repr__(self) -> str:
+        return str(self.summary())
+
+    def _repr_html_(self) -> str:
+        return self.summary()._repr_html_()
+
+    def to_frame(self) -> pandas.DataFrame:
+        """As a pandas data frame, a line for each row that was looked at: elpd and pareto_k."""
+        try:
+            import pandas
+        except ModuleNotFoundError:
+            raise missing("pandas", "formula", "a data frame") from None
+        return pandas.DataFrame({"elpd": self.pointwise, "pareto_k": self.k}, index=pandas.Index(self.rows, name="row"))
+
+
+def loo_subsample_of(posterior: Fitted, rows: int, draws: int | None, seed: int) -> SubsampledLoo:
+    """That of a `Posterior`, from so many of its rows."""
+    total = posterior.trace.draws.shape[0] * posterior.trace.draws.shape[1]
+    most = total if draws is None else whole("draws", draws, 20)
+    size, seed = whole("rows", rows, 10), whole("seed", seed, 0)
+    require_at_hand(posterior)
+    if posterior.form is None:
+        why = "loo() takes all rows of a model of one's own"
+        raise requirement("the posterior", "of a target whose rows have linear predictors", "one of another kind", why)
+    form, x = posterior.fitted(), posterior.inner(most)
+    n = form.rows.n
+    places = np.sort(np.random.default_rng(seed).choice(n, min(size, n), replace=False))
+    at_mean = _at_one(form, x.mean(axis=0))
+    blocks = log_likelihoods(form.chosen(places), x)
+    parts = [leave_out(block, efficiency_of(posterior, len(x))) for _, block in blocks]
+    left = LeftOut(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+    m, cheap = len(places), at_mean[places]
+    scale = n * math.sqrt((1 - m / n) / m)
+    elpd = float(at_mean.sum() + n * (left.elpd - cheap).mean())
+    square = float((at_mean**2).sum() + n * (left.elpd**2 - cheap**2).mean()) / n
+    p = left.lpd - left.elpd
+    return SubsampledLoo(
+        elpd, math.sqrt(n * max(square - (elpd / n) ** 2, 0.0)), scale * float((left.elpd - cheap).std(ddof=1)),
+        n * float(p.mean()), scale * float(p.std(ddof=1)), n, places, left.elpd, left.k, len(x),
+    )  # fmt: skip
+
+
+def _at_one(form: RowsForm, x: Array) -> Array:
+    """log p(yᵢ | x) of all rows at one x."""
+    out = np.empty(form.rows.n)
+    for begin in range(0, form.rows.n, _BLOCK):
+        some = np.arange(begin, min(begin + _BLOCK, form.rows.n))
+        out[some] = np.concatenate([block[0] for _, block in log_likelihoods(form.chosen(some), x[None])])
+    return out

@@ -1,0 +1,52 @@
+"""`posterior.loo_subsample`: the difference estimator beside cross-validation of all rows."""
+
+import numpy as np
+import pytest
+
+import svrhmc
+
+RNG = np.random.default_rng(0)
+N = 3000
+TABLE = {"x": RNG.normal(size=N), "g": RNG.choice(list("abcdefgh"), N)}
+TABLE["y"] = RNG.random(N) < 1 / (1 + np.exp(-TABLE["x"]))
+TABLE["count"] = RNG.poisson(np.exp(0.5 * TABLE["x"]))
+
+
+@pytest.mark.parametrize(("formula", "family"), [("y ~ x", None), ("count ~ x + (1 | g)", "poisson")])
+def test_it_is_that_of_all_rows_within_its_error(formula, family):
+    posterior = svrhmc.fit(formula, TABLE, family, draws=200)
+    whole = posterior.loo()
+    away = []
+    for seed in range(12):
+        some = posterior.loo_subsample(300, seed=seed)
+        assert len(some.rows) == len(set(some.rows.tolist())) == 300
+        np.testing.assert_allclose(some.pointwise, whole.pointwise[some.rows], rtol=1e-9)
+        np.testing.assert_allclose(some.se, whole.se, rtol=0.02)
+        away.append((some.elpd - whole.elpd) / some.subsampling_se)
+    assert np.abs(away).max() < 4.5
+    assert 0.4 < np.std(away) < 2.0  # the error is what it is said to be
+    plain = N * whole.pointwise[some.rows].mean()  # negative control: without the control variate it is far off
+    assert abs(plain - whole.elpd) > 4.5 * some.subsampling_se
+
+
+def test_all_rows_leave_no_error():
+    posterior = svrhmc.fit("y ~ x", {name: column[:60] for name, column in TABLE.items()}, draws=100)
+    whole, some = posterior.loo(), posterior.loo_subsample(1000)
+    assert some.subsampling_se == some.p_se == 0
+    np.testing.assert_allclose([some.elpd, some.se, some.p_loo], [whole.elpd, whole.se, whole.p_loo])
+    text = " ".join(str(some).split())
+    assert "Leave-one-out cross-validation of 60 rows, from 60 of them" in text
+    assert list(some.to_frame().columns) == ["elpd", "pareto_k"]
+    assert "<table>" in some._repr_html_()
+
+
+def test_a_row_that_decides_is_said_to(tmp_path):
+    y = RNG.normal(size=40)
+    y[7] = 300.0
+    posterior = svrhmc.fit("y ~ x", {"x": RNG.normal(size=40), "y": y}, "gaussian", draws=200)
+    assert "Pareto k is above" in str(posterior.loo_subsample(40))
+    posterior.save(tmp_path / "a.posterior")
+    with pytest.raises(ValueError, match="fit again, or keep the posterior in memory"):
+        svrhmc.Posterior.load(tmp_path / "a.posterior").loo_subsample()
+    with pytest.raises(ValueError, match="rows must be"):
+        posterior.loo_subsample(2)
