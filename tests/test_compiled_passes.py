@@ -5,6 +5,7 @@ import pytest
 import scipy.sparse
 
 from svrhmc import targets
+from svrhmc.rows import passes
 from svrhmc.rows.base import Labels
 from svrhmc.rows.passes import RowsPass
 
@@ -67,3 +68,12 @@ def test_no_digit_of_a_pass_depends_on_threads_or_company(storage):
         assert (alone[1] == gradients[k]).all()
     alone = passed(target, states, valued=False)  # by the formula of slopes alone, which rounds otherwise
     assert np.allclose(alone[1], gradients, rtol=1e-12, atol=1e-10)
+
+
+def test_passes_share_their_threads():
+    """Those of many models that are kept, too."""
+    target, states = problem("bernoulli", "float64")
+    for _ in range(3):
+        passed(target, states, threads=3)
+    assert passes._pool(3) is passes._pool(3)
+    assert len(passes._pool(3)._threads) <= 3

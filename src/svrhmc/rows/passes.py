@@ -29,6 +29,7 @@ _NEAR_NUMBERS = 1 << 16  # of rows that stay in a near cache while several sums 
 _PARTS = 16  # into which rows of few columns are cut
 _ROUND = 1 << 34  # multiplications, after which sums of wide rows are recorded: about a second's
 
+_POOLS: dict[tuple[int, int], ThreadPoolExecutor] = {}  # by process and number of threads
 
 RowLabels = tuple[Array, Array | None, Array | None]  # y, offsets and weights
 
@@ -72,7 +73,6 @@ class RowsPass:
         place = self.layout.place
         self.place: slice | Indices = slice(None) if np.array_equal(place, np.arange(self.width)) else place
         self._spare: dict[int, list[PassRoom]] = {}  # rooms that are not in use, by their number of states
-        self._pools: dict[tuple[int, int], ThreadPoolExecutor] = {}  # by process and number of threads
 
     def __call__(self, states: Array, valued: bool = True, threads: int | None = None) -> tuple[Array, Array]:
         """Σ wℓ of each state (0 unless `valued`), and ∂/∂x: (states, dim) → (states,) and (states, dim)."""
@@ -100,17 +100,10 @@ class RowsPass:
                 for task in todo:
                     work(*task)
             else:
-                list(self._pool(threads).map(lambda task: work(*task), todo))
+                list(_pool(threads).map(lambda task: work(*task), todo))
             sums = np.empty(states.shape)
             values = [room.joined(sums[low : low + room.count]) for low, room in zip(begins, some, strict=True)]
         return np.concatenate(values), sums
-
-    def _pool(self, threads: int) -> ThreadPoolExecutor:
-        """Threads that stay for the next pass; those of a process are not in another that it was copied to."""
-        key = os.getpid(), threads
-        if key not in self._pools:
-            self._pools[key] = ThreadPoolExecutor(threads)
-        return self._pools[key]
 
     @contextmanager
     def room(self, count: int, shares: int = 1) -> Iterator[PassRoom]:
@@ -127,8 +120,8 @@ class RowsPass:
         return np.zeros(number, self.kind), np.empty(self.blocks * number), np.empty(self.blocks * count)
 
     def __getstate__(self) -> dict[str, object]:
-        """Without its rooms, whose addresses hold in this process alone, and its threads."""
-        return {**self.__dict__, "_spare": {}, "_pools": {}}
+        """Without its rooms, whose addresses hold in this process alone."""
+        return {**self.__dict__, "_spare": {}}
 
 
 class PassRoom:
@@ -165,6 +158,12 @@ class PassRoom:
     def _laid(self, flat: Array) -> Array:
         """As (count, width)."""
         return flat.reshape(self.count, -1) if self._by.dense else flat.reshape(-1, self.count).T
+
+
+def _pool(threads: int) -> ThreadPoolExecutor:
+    """Threads that all passes share and that stay for the next one; a process that was forked has its own."""
+    key = os.getpid(), threads
+    return _POOLS[key] if key in _POOLS else _POOLS.setdefault(key, ThreadPoolExecutor(threads))
 
 
 def _block_rows(rows: CompiledRows) -> int:
