@@ -85,7 +85,7 @@ def design(
     >>> table = {"y": [1.0, 2.5, 2.0, 4.5], "age": [20.0, 30.0, 40.0, 50.0], "plan": ["a", "b", "a", "b"]}
     >>> preview = design("y ~ age + C(plan, Sum)", table)
     >>> preview.coefficients.names, preview.rows
-    (('Intercept', 'age', 'C(plan, Sum)[S.a]', 'log sigma'), 4)
+    (('Intercept', 'age', 'plan[S.a]', 'log sigma'), 4)
     """
     one_of("missing", missing, ("refuse", "drop"))
     seed = whole("seed", seed, 0)
