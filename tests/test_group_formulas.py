@@ -149,6 +149,11 @@ def test_columns_are_refused_as_in_the_rest_of_a_formula(text, why):
     assert why in str(error.value)
 
 
+def test_the_successes_and_failures_of_lme4_are_answered_with_trials():
+    with pytest.raises(DataError, match="write the successes alone, and their trials as"):
+        designed("cbind(y, x) ~ 1 + (1 | g)", table())
+
+
 def test_levels_and_columns_of_groups():
     data = table()
     made = designed("y ~ x + (1 + np.exp(x) + plan | g) + (1 | a/b) + (1 | true) + (1 | half) + (1 | C(t))", data)

@@ -91,6 +91,7 @@ _INSTEAD = {  # names of other languages and libraries, and what to write here
     "censored": "write cens(y, lower=…, upper=…) for the response",
     "truncated": "write trunc(y, lb=…, ub=…) for the response",
     "ns": "write cr(x, df=…), natural cubic splines",
+    "cbind": "write the successes alone, and their trials as fit(…, 'binomial', trials='column')",
     "offset": "give the offset as fit(…, offset='column')",
     SMOOTH: "a smooth such as s(x) is a term by itself, and stands in no expression",
 }
