@@ -4,6 +4,7 @@ import itertools
 import math
 from dataclasses import FrozenInstanceError, replace
 from functools import cache
+from types import SimpleNamespace
 
 import mpmath as mp
 import numpy as np
@@ -19,8 +20,8 @@ from simulated_data import events
 from svrhmc.core.randomness import Purpose, Stream, alias_table, pick
 from svrhmc.engines import base
 from svrhmc.engines.compiled import split as compiled_split
-from svrhmc.exact import SplitHMC, SubsampledMH
-from svrhmc.exact.split import TrajectoryKernel, lobatto
+from svrhmc.exact import SplitHMC, SubsampledMH, split
+from svrhmc.exact.split import TrajectoryKernel, lobatto, trapezoid
 from svrhmc.kernels import losses, subsampled
 from svrhmc.kernels.rows import fixed
 from svrhmc.whitening import DenseWhitening, dense_whitening, whitened, whitening
@@ -74,6 +75,7 @@ LAWS = [
     (SplitHMC(), 1, "dense"),
     (SplitHMC(), 2, "dense"),
     (SplitHMC(1.1, 1, 0.0), 2, "diagonal"),
+    (SplitHMC(0.5, 9), 2, "dense"),
     (SubsampledMH(), 1, "dense"),
     (SubsampledMH(), 2, "dense"),
     (SubsampledMH(0.7, 0.3), 2, "dense"),
@@ -125,11 +127,38 @@ def test_kicks_stand_at_the_nodes_of_gauss_and_lobatto(steps):
     np.testing.assert_array_equal(weights, weights[::-1])
     turns, first, last = SplitHMC(0.1, steps).kicks()
     np.testing.assert_array_equal(first, last[::-1])
+    np.testing.assert_allclose(turns, turns[::-1], rtol=1e-13)
     assert turns.sum() == pytest.approx(steps)
     assert first.sum() + last.sum() == pytest.approx(steps)
-    equal = np.full(steps + 1, 1 / steps)
-    equal[[0, -1]] /= 2
-    assert steps == 1 or abs(equal @ np.linspace(0, 1, steps + 1) ** 2 - 1 / 3) > 1e-4  # equal steps are of degree 1
+    places, equal = trapezoid(steps)
+    assert steps == 1 or abs(equal @ places**2 - 1 / 3) > 1e-4  # equal steps are of degree 1
+    assert steps <= 2 or np.allclose(turns, 1.0) == (steps > 8)
+
+
+@pytest.mark.untraced
+def test_kicks_that_are_not_the_same_from_both_ends_fail(monkeypatch):
+    nodes, weights = trapezoid(9)
+    uneven = weights * (1 + 0.3 * np.linspace(-1, 1, 10))
+    monkeypatch.setattr(split, "trapezoid", lambda steps: (nodes, uneven))
+    assert worst_z(SplitHMC(0.5, 9), 2, draws=FEW) > 2 * LIMIT
+
+
+def test_many_leapfrogs_are_stable_up_to_the_limit_of_equal_ones(monkeypatch):
+    """Where f has the curvature λ = 100 a step h is stable for h√λ < 2, and nodes of Gauss and Lobatto have steps up
+    to π/2 times as long."""
+    curvature = np.array([1.0, 25.0, 100.0])
+
+    def energies(z):
+        return 0.5 * (curvature * z * z).sum(axis=1), curvature * z
+
+    density = SimpleNamespace(n=1, dim=3, energies=energies, out=lambda z, first=0: z)
+
+    def accepted():
+        return SplitHMC(0.15, 12).run(density, 200, chains=8, seed=1).acceptance.mean()
+
+    assert accepted() > 0.8
+    monkeypatch.setattr(split, "_SMOOTH", 12)
+    assert accepted() < 0.4
 
 
 @pytest.mark.untraced

@@ -244,6 +244,9 @@ def test_trajectories_are_as_long_as_what_is_left_asks_for():
     assert shorter is not None
     assert shorter.step_size * shorter.leapfrogs == pytest.approx(5 * 1.6, rel=0.05)
     assert SplitHMC().smaller() == SplitHMC(0.8 * 0.75, 3)
+    assert SplitHMC(0.06, 27).smaller() is None
+    assert SplitHMC(0.06, 27).smaller(0.5, convex=True) == SplitHMC(0.03, 53)
+    assert SplitHMC(0.006, 267).smaller(convex=True) is None
 
 
 def test_the_first_step_follows_what_is_not_gaussian():

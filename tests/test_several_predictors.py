@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 
 import svrhmc
 from svrhmc import gradients
@@ -137,3 +138,13 @@ def test_both_engines_on_padded_rows(family):
     f = target.potentials(x)
     assert memory["f"] - memory["f"][0] == pytest.approx(f - f[0], abs=1e-8)
     assert memory["gradient"] == pytest.approx(space.whitening.pull(target.gradients(x)), rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.slow
+def test_ten_separable_classes_are_sampled():
+    """Rows pass from one class to another within steps far shorter than the posterior is wide."""
+    X, y = load_digits(return_X_y=True)
+    posterior = svrhmc.BayesianLogisticRegression(draws=50).fit(X, y).posterior_
+    assert posterior.certificate.verdict == "exact"
+    assert posterior.sampler.step_size < 0.05
+    assert posterior.trace.acceptance.min() > 0.5

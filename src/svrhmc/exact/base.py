@@ -137,8 +137,10 @@ class ExactSampler(ABC):
         """
         return 0.0
 
-    def smaller(self, share: float = 0.75) -> ExactSampler | None:
-        """The same with such a share of its step, for chains that accept too little; None where there is none."""
+    def smaller(self, share: float = 0.75, convex: bool = False) -> ExactSampler | None:
+        """The same with such a share of its step, for chains that accept too little, on a posterior whose −log density
+        may be known to be convex; None where there is none.
+        """
         return None
 
     def rows_of_step(self, space: Space) -> float:

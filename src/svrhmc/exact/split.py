@@ -24,6 +24,8 @@ from svrhmc.gradients import Memory
 _TURN = 1.6  # of a trajectory: about a quarter of a circle
 _LONGEST = 8.0  # times that, at most
 _SHORTEST = 0.05  # step that is tried
+_SHORTEST_CONVEX = 0.005  # the same where f is convex, and no part of it is narrower without end
+_SMOOTH = 8  # leapfrogs up to which a trajectory is that of Gauss and Lobatto
 _QUARTER, _NEARLY = 1.5, 0.15  # a step, and a spread of R with which one is enough
 _ENERGY = 0.3  # the variance of a trajectory's change of H
 _OFTEN = 2  # halvings that one draw in four has
@@ -55,6 +57,11 @@ class SplitHMC(ExactSampler):
     first order in R the error is that of the quadrature Σ wₖφ(cₖT) of an integral over [0, T] (McLachlan 1995). So
     the nodes cₖ and weights wₖ are those of Gauss and Lobatto, which have both ends among them, and an error of order
     T^{2·leapfrogs} where equal steps have T². (One leapfrog is the ordinary one; two are Simpson's rule.)
+
+    More than 8 leapfrogs are asked for where R is not small: along a direction in which f has the curvature λ ≫ 1 for a
+    while, as where a row of a separable table passes from one class to another, the kicks follow f only while a step h
+    has h√λ < 2, and between the nodes of Gauss and Lobatto it is up to π/2 times T/leapfrogs. Those have equal steps,
+    cₖ = k/leapfrogs.
 
     Invariance. Let T be the trajectory for one U, and F the flip (z, v) ↦ (z, −v).
     (1) T keeps volume: a kick shifts v by a function of z alone, with Jacobian 1, and a rotation has Jacobian 1.
@@ -137,7 +144,7 @@ class SplitHMC(ExactSampler):
 
     def kicks(self) -> tuple[Array, Array, Array]:
         """Of each leapfrog, in steps: its turn, and the kicks before and after it (two neighbours share a node's)."""
-        nodes, weights = lobatto(self.leapfrogs)
+        nodes, weights = lobatto(self.leapfrogs) if self.leapfrogs <= _SMOOTH else trapezoid(self.leapfrogs)
         inner = np.full(self.leapfrogs + 1, 0.5)
         inner[0] = inner[-1] = 1.0
         shares = self.leapfrogs * weights * inner
@@ -173,10 +180,12 @@ class SplitHMC(ExactSampler):
         """With halved steps; None where it has those."""
         return None if self.halvings else replace(self, halvings=_HALVINGS)
 
-    def smaller(self, share: float = 0.75) -> SplitHMC | None:
-        """A share of the step, and as many of them as make the same turn; None below a step of 0.05."""
+    def smaller(self, share: float = 0.75, convex: bool = False) -> SplitHMC | None:
+        """A share of the step, and as many of them as make the same turn; None below a step of 0.05, or 0.005 where f
+        is convex: there a shorter step is all that it takes, and elsewhere a part may be narrower still.
+        """
         step, turn = self.step_size * share, self.step_size * self.leapfrogs
-        if step < _SHORTEST:
+        if step < (_SHORTEST_CONVEX if convex else _SHORTEST):
             return None
         leapfrogs = max(1, round((turn if turn > 1.5 * _TURN else _TURN) / step))
         return replace(self, step_size=step, leapfrogs=leapfrogs)
@@ -355,3 +364,14 @@ def lobatto(steps: int) -> tuple[Array, Array]:
     x = (x - x[::-1]) / 2
     w = 2 / (steps * (steps + 1) * basis(x) ** 2)
     return np.asarray((1 + x) / 2, np.float64), np.asarray((w + w[::-1]) / 4, np.float64)
+
+
+def trapezoid(steps: int) -> tuple[Array, Array]:
+    """The same of equal steps, exact for lines.
+
+    >>> trapezoid(2)
+    (array([0. , 0.5, 1. ]), array([0.25, 0.5 , 0.25]))
+    """
+    weights = np.full(steps + 1, 1 / steps)
+    weights[[0, -1]] /= 2
+    return np.linspace(0.0, 1.0, steps + 1), weights

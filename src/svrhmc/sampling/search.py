@@ -65,7 +65,8 @@ from svrhmc.whitening.targets import Space
 _HALVINGS, _STEPS_SHORTER = 4, 2  # of a refuted step; of those before an exact sampler takes over
 _TUNING, _ACCEPTED, _LEAST = 40, 0.7, 0.3  # draws after which shares of proposals are accepted, by all and by each
 _FAR, _SHRINKS = 5.0, 6  # √dim above its mean that f may be where a chain starts, and halvings of a start
-_HALF = 0.5  # of a step that left a run undecided
+_HALF = 0.5  # of a step that left a run undecided, or with which next to no proposals are accepted
+_QUARTER_LESS, _NEXT_TO_NONE = 0.75, 0.1  # of a step with which too few proposals are accepted; the share of those
 _NARROW = 4  # times the draws asked for that are made where a part of the posterior is narrow
 _WIDER = 2.0  # times the spread of an attempt that another has where it saw more
 _ADVICE = "another `method`"
@@ -308,13 +309,15 @@ class Search:
 
     def _tuned(self, sampler: Runnable, seed: int, number: int) -> tuple[Runnable, Drawing]:
         """Chains after their burn-in; the step of an automatic SplitHMC falls by a quarter until 7 in 10 proposals are
-        accepted, and 3 in 10 of every single chain.
+        accepted, and 3 in 10 of every single chain; to half while next to none are.
         """
         proposals, tuning = _TUNING * len(self.request.chains), 0
+        convex = self.request.target.convex_components
         while True:
             drawing = self._drawing(sampler, seed, f"{number}" if not tuning else f"{number}-{tuning}")
             accepted = drawing.settle(_TUNING, self.request.progress)
-            smaller = None if self._given else sampler.smaller()
+            share = _QUARTER_LESS if accepted.sum() > _NEXT_TO_NONE * proposals else _HALF
+            smaller = None if self._given else sampler.smaller(share, convex)
             enough = accepted.sum() >= _ACCEPTED * proposals and accepted.min() >= _LEAST * _TUNING
             if smaller is None or drawing.draws_made or enough or drawing.cut(_TUNING):
                 return sampler, drawing
