@@ -144,7 +144,7 @@ def test_both_engines_on_padded_rows(family):
 def test_ten_separable_classes_are_sampled():
     """Rows pass from one class to another within steps far shorter than the posterior is wide."""
     X, y = load_digits(return_X_y=True)
-    posterior = svrhmc.BayesianLogisticRegression(draws=50).fit(X, y).posterior_
+    posterior = svrhmc.BayesianLogisticRegression().fit(X, y).posterior_
     assert posterior.certificate.verdict == "exact"
     assert posterior.sampler.step_size < 0.05
     assert posterior.trace.acceptance.min() > 0.5
