@@ -419,7 +419,7 @@ ONE = np.ones((4, 1))
         (lambda: glm(ONE, [0, 1, 1, 0], "poison"), "got 'poison': did you mean 'poisson'?"),
         (lambda: glm(ONE, [0, 1, 1, 0], 3), "family must be one of 'bernoulli', 'binomial', 'beta-binomial', 'beta', 'poisson'"),
         (lambda: glm(ONE, [0, 1, 2, 0]), "y must be labels in {0, 1} or {-1, 1}; got the values 0, 1, 2: say which label is 1"),
-        (lambda: families.bernoulli("cauchit"), "link must be one of 'logit', 'probit'; got 'cauchit'."),
+        (lambda: families.bernoulli("cauchit"), "link must be one of 'logit', 'probit' for 'bernoulli'; got 'cauchit': no other is here."),
     ],
 )  # fmt: skip
 def test_bad_input_is_refused_at_the_door(make, message):

@@ -70,12 +70,12 @@ IMPROPER = {
     "less weight than columns": (
         lambda: glm(X, COUNTS, "gaussian", weights=np.full(300, 0.01), **FLAT), "rows of weight 3 in all leave nothing over"
     ),
-    "no residual": (lambda: glm(X, 2 + X[:, 1], "gaussian", shared_prior=Flat()), "y must be labels that leave residuals for GaussianLoss()"),
+    "no residual": (lambda: glm(X, 2 + X[:, 1], "gaussian", shared_prior=Flat()), "y must be labels that leave residuals for the family 'gaussian'"),
     "no residual beside an offset": (lambda: glm(X, 2 + X[:, 1] ** 2, "student-t", offset=X[:, 1] ** 2), "that leave residuals"),
-    "no residual in logs": (lambda: glm(X, np.exp(X[:, 1]), "gamma"), "leave residuals for GammaLoss()"),
+    "no residual in logs": (lambda: glm(X, np.exp(X[:, 1]), "gamma"), "leave residuals for the family 'gamma'"),
     "a shape without a prior": (
         lambda: glm(X, COUNTS, "negative-binomial", shared_prior=Flat()),
-        "shared_prior must be one with which the parameter that rows of NegativeBinomialLoss() share has a posterior",
+        "shared_prior must be one with which the parameter that rows of the family 'negative-binomial' share has a posterior",
     ),
 }  # fmt: skip
 

@@ -338,6 +338,24 @@ def test_labels_are_checked_at_the_door(name, y, message):
     assert message in str(caught.value)
 
 
+def test_rows_without_trials_alone_are_refused():
+    table = {"y": np.zeros(6), "x": np.arange(6.0), "m": np.zeros(6)}
+    with pytest.raises(ValueError, match="trials must be above 0 for some row; got 0 for all of them"):
+        svrhmc.fit("y ~ x", table, "binomial", trials="m")
+
+
+@pytest.mark.parametrize("family", ["beta", "gamma", "inverse-gaussian", "student-t", "weibull"])
+def test_one_label_in_every_row_is_named(family):
+    with pytest.raises(ValueError, match=f"the family '{family}'; got the same label in every row"):
+        svrhmc.fit("y ~ x", {"y": np.full(40, 0.5), "x": np.arange(40.0)}, family)
+
+
+def test_levels_that_no_row_has_are_named():
+    y = pandas.Categorical(list("abc") * 8, categories=list("abcd"))
+    fit = svrhmc.fit("y ~ x", pandas.DataFrame({"y": y, "x": np.sin(np.arange(24.0))}), "categorical", draws=50)
+    assert "levels that are in no row ('d')" in str(fit.summary())
+
+
 def test_trials_are_counted_with_successes():
     target = glm(np.ones((3, 1)), [3, 0, 7], "beta-binomial", trials=[5, 2, 7])
     assert target.loss.trials_of(target.y, None).tolist() == [5, 2, 7]
@@ -382,6 +400,9 @@ def test_other_libraries_names(asked, name):
         ("quasipoisson", "'negative-binomial'"), ("sratio", "'ordinal'"), ("ztpoisson", "'hurdle-poisson'"),
         ("log_binomial", "posterior.effects()"), ("exgaussian", "'log-normal'"), ("wiener", "'log-normal'"),
         ("cloglog", "it is a link"), ("lasso", "prior=Laplace"), ("competing_risks", "kind == 1"), ("mvn", "each by itself"),
+        ("poisson(identity)", "a mean has to be above 0"), ("Gamma(link='inverse')", "take the log link"), ("ols", "'gaussian'"),
+        ("bernoulli(probit)", "families.bernoulli('probit')"), ("binomial(log)", "'poisson' with exposure="), ("clm", "'ordinal'"),
+        ("ordered logit", "'ordinal'"), ("aft", "Surv(time, event)"), ("nb2", "'negative-binomial'"), ("sqrt", "np.sqrt(y)"),
         ("betar", "did you mean 'beta'"), ("zero_inflated_negbin", "zero-inflated-negative-binomial"),
     ],
 )  # fmt: skip
@@ -405,6 +426,8 @@ def test_what_the_answers_name_is_there():
         with pytest.raises(ValueError, match=f"link must be .* for '{name}'; got '{link}': {re.escape(why[:20])}"):
             families.FAMILIES[name](link)
         assert families.FAMILIES[name]("logit" if name == "binomial" else "log") == families.FAMILIES[name]()
+    with pytest.raises(ValueError, match="a probability has to be below 1 in every row"):
+        families.bernoulli("log")
     with pytest.raises(ValueError, match="no other is here"):
         families.poisson("probit")
     with pytest.raises(ValueError, match="a link goes by its name"):

@@ -116,7 +116,7 @@ def glm(
         raise requirement("offset", f"None for {loss}", f"an array of shape {np.shape(offset)}", why)
     observed = loss.observed(label, rows.n, trials)
     shift = None if offset is None else _offset(offset, rows.n)
-    count = _weights(weights, observed.counts, rows.n)
+    count = row_weights(weights, observed.counts, rows.n)
     labels, given = Labels(observed.y, shift, count), rows.n
     groups = require_groups(groups, rows.n, loss, weights is not None)
     if count is not None and not count.all():
@@ -315,7 +315,7 @@ def conjugate(
         raise requirement("prior_precision", "positive for every column", f"{precision.min():g}")
     label = np.asarray(real_array("y", y, (rows.n,)), np.float64)
     shift = np.zeros(rows.n) if offset is None else _offset(offset, rows.n)
-    count = np.ones(rows.n) if weights is None else _weights(weights, None, rows.n)
+    count = np.ones(rows.n) if weights is None else row_weights(weights, None, rows.n)
     assert count is not None
     root = np.sqrt(precision)
     with np.errstate(over="ignore"):
@@ -357,7 +357,7 @@ def _offset(offset: npt.ArrayLike, n: int) -> Array:
     return np.asarray(real_array("offset", offset, (n,)), np.float64)
 
 
-def _weights(weights: npt.ArrayLike | None, counts: Array | None, n: int) -> Array | None:
+def row_weights(weights: npt.ArrayLike | None, counts: Array | None, n: int) -> Array | None:
     """How often each row counts: its weight times the observations that its label stands for; None where that is 1."""
     if counts is not None and not counts.any():
         raise requirement("trials", "above 0 for some row", "0 for all of them", "such rows say nothing")

@@ -217,10 +217,14 @@ def _require_shared(target: RowsDensity, coefficients: int, free: int) -> None:
     law_known = loss.mixture and not flat and target.heavy is None  # and its prior holds the spread
     exact = loss.spread and not law_known and _fitted_exactly(target, weight, precision)
     if (flat or exact) and (why := loss.unsettled(weight, free, exact, flats, target.y)) is not None:
+        if exact and np.ptp(loss.on_link(target.y)) == 0:
+            allowed = f"labels that leave residuals for the family {loss.name!r}"
+            why = "no residual tells how large the spread is; look whether it is the right column"
+            raise requirement("y", allowed, "the same label in every row", why, NoResidualsError)
         raise requirement(
             "shared_prior" if not exact else "y",
-            f"one with which the parameter that rows of {loss} share has a posterior" if not exact
-            else f"labels that leave residuals for {loss}",
+            f"one with which the parameter that rows of the family {loss.name!r} share has a posterior" if not exact
+            else f"labels that leave residuals for the family {loss.name!r}",
             "a flat one" if not exact else "labels that leave none",
             f"{why}; {'give a shared_prior' if not exact else loss.without_residuals}",
             NoResidualsError if exact else ValueError,

@@ -33,7 +33,7 @@ from svrhmc.families.bounds import censored as censored
 from svrhmc.families.inverse_gaussian import inverse_gaussian as inverse_gaussian
 from svrhmc.families.categorical import categorical as categorical
 from svrhmc.families.ordinal import ordinal as ordinal
-from svrhmc.families.names import instead
+from svrhmc.families.names import instead, without_link
 
 __all__ = ["FAMILIES", "bounded", "censored", "family_of", *(family.__name__ for family in FAMILIES.values())]
 
@@ -48,12 +48,23 @@ def family_of(family: object) -> Loss:
         return family  # type: ignore[return-value]
     name = _plain(family) if isinstance(family, str) else ""
     allowed = "one of " + ", ".join(map(repr, FAMILIES)) + ", or a family of svrhmc.targets.families"
-    raise requirement("family", allowed, repr(family), _instead(name))
+    raise requirement("family", allowed, repr(family), _with_link(name) or _instead(name))
 
 
 def _plain(name: str) -> str:
     """In small letters, with one hyphen where others write a blank, an underscore or a dot."""
     return "-".join(name.lower().replace("_", " ").replace("-", " ").replace(".", " ").split())
+
+
+def _with_link(name: str) -> str:
+    """Of a name with a link in brackets, as R writes it: what is to be said of the link."""
+    family, _, rest = name.rstrip(") ").partition("(")
+    link = rest.replace("link", "").strip(" =\"'")
+    for known, make in FAMILIES.items():
+        if link and family in (known, *make().aliases):
+            why = without_link(known, link) or "a link is given to the family: svrhmc.families.bernoulli('probit')"
+            return f"the link {link!r} of {known!r}: {why}"
+    return ""
 
 
 def _instead(name: str) -> str:

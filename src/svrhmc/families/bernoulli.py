@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.errors import one_of, requirement
+from svrhmc.core.errors import requirement
 from svrhmc.core.serialise import part
 from svrhmc.families.base import Coded, Family, Formulas, Loss, family, log_odds, two_values
 from svrhmc.families.labels import two_texts
+from svrhmc.families.names import require_link
 from svrhmc.families.primitives import Fields, Primitives, Value
 from svrhmc.families.recession import Faces, sides
 
@@ -31,7 +32,8 @@ def bernoulli(link: str = "logit") -> Loss:
     >>> float(bernoulli("probit").mean(np.array(0.0)))
     0.5
     """
-    return {"logit": LogisticLoss, "probit": ProbitLoss}[one_of("link", link, ("logit", "probit"))]()
+    require_link("bernoulli", link, "logit", "probit")
+    return ProbitLoss() if link == "probit" else LogisticLoss()
 
 
 class Logistic(NamedTuple):

@@ -62,6 +62,13 @@ INSTEAD = {
     "trunc(y, lb=…, ub=…) as the response; times have Surv(lower, upper, type='interval2') and Surv(start, stop, event)",
     "log-binomial|logbin|relative-risk|risk-ratio|lbinomial": "take 'bernoulli' and posterior.effects() for "
     "differences of probabilities, or 'poisson' for ratios of rare ones: a log link is 1 and more for some rows",
+    "ordered-log|ordinal-log|cumulative-log|clm|clmm|proportional-odds|propodds|po|ocat": "take 'ordinal'",
+    "ols|lm|regression|identity": "take 'gaussian'",
+    "aft|accelerated": "take 'weibull', 'log-normal' or 'log-logistic' with Surv(time, event) as the response",
+    "sqrt|inverse-link": "it is a link: take 'gaussian' for np.sqrt(y), or 'gamma', whose link is the logarithm",
+    "nb2|polya": "take 'negative-binomial'",
+    "inverse-gamma|invgamma|weibull-gamma": "take 'inverse-gaussian' or 'log-normal', whose tails are heavier than those "
+    "of 'gamma'",
     "probit|cloglog|logit": "it is a link: take svrhmc.families.bernoulli('probit'), or "
     "svrhmc.families.ordinal('probit') for ordered classes",
     "cauchit|loglog": "take svrhmc.families.bernoulli('probit'), or 'bernoulli'",
@@ -110,12 +117,22 @@ def instead(name: str) -> str:
     return ""
 
 
-def require_link(family: str, link: object, own: str) -> None:
+def require_link(family: str, link: object, *own: str) -> None:
     """Refuse a link that a family does not have, with the reason.
 
     >>> require_link("poisson", "log", "log")
     """
-    if link == own:
+    if link in own:
         return
-    why = LINKS.get((family, link), "no other is here") if isinstance(link, str) else "a link goes by its name"
-    raise requirement("link", f"{own!r} for {family!r}", repr(link), why)
+    why = without_link(family, link) or "no other is here" if isinstance(link, str) else "a link goes by its name"
+    allowed = f"one of {', '.join(map(repr, own))}" if len(own) > 1 else repr(*own)
+    raise requirement("link", f"{allowed} for {family!r}", repr(link), why)
+
+
+def without_link(family: str, link: str) -> str:
+    """Why a family does not have a link that people use, and what to do instead; "" of any other.
+
+    >>> without_link("poisson", "sqrt")[:32]
+    't and −t have the same mean, so t'
+    """
+    return LINKS.get(("binomial" if family == "bernoulli" else family, link), "")

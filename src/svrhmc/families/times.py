@@ -244,7 +244,6 @@ class ScaledTimes(Times, SharedFamily):
     parameters = (Parameter("sigma"),)
     convex_given_shared = True
     spread = True
-    without_residuals = "give log σ a normal prior, or drop columns"
 
 
 @part

@@ -17,7 +17,7 @@ from svrhmc.core.errors import DataError, VerdictWarning, one_of, positive, real
 from svrhmc.core.progress import Progress, stage
 from svrhmc.core.serialise import is_text
 from svrhmc.density.generalised import GeneralisedLinear
-from svrhmc.density.glm import checked_weights, glm, require_parameter
+from svrhmc.density.glm import glm, require_parameter, row_weights
 from svrhmc.density.mixed import require_groups
 from svrhmc.families import family_of
 from svrhmc.families.base import Classes, Loss
@@ -531,7 +531,7 @@ def regression(
     labels = own_classes if classes is None else classes
     observed = loss.observed(label, n, trials)
     plain = weights is None and observed.counts is None
-    count = _counted(weights, n) * (1.0 if observed.counts is None else observed.counts)
+    count = _counted(weights, observed.counts, n)
     shift = np.zeros(n) if offset is None else np.asarray(real_array("offset", offset, (n,)), np.float64)
     names = tuple(f"x{j}" for j in range(columns)) if names is None else tuple(map(str, names))
     if len(names) != columns or len(set(names)) < columns:
@@ -689,12 +689,12 @@ _MOST_WEIGHT = 1e18  # of all rows together
 _LOOKED, _ROWS = 2000, 2000  # columns up to which, and rows by which, columns are compared with each other
 
 
-def _counted(weights: npt.ArrayLike | None, n: int) -> Array:
-    """How many rows each row counts as."""
-    if weights is None:
-        return np.ones(n)
-    count = checked_weights(weights, n)
+def _counted(weights: npt.ArrayLike | None, counts: Array | None, n: int) -> Array:
+    """How many rows each row counts as: its weight times the observations that its label stands for."""
     with np.errstate(over="ignore"):
+        count = row_weights(weights, counts, n)
+        if count is None:
+            return np.ones(n)
         total = float(count.sum())
     if not total < _MOST_WEIGHT:
         allowed, why = f"numbers with a sum below {_MOST_WEIGHT:g}", "a row of weight w counts as w rows"

@@ -73,7 +73,7 @@ class Column:
     gaps: npt.NDArray[np.bool_] | None
     levels: tuple[Level, ...] = ()  # of a category, in the order that the table gives them, where it gives one
     ordered: bool = False  # whether it does
-    unused: tuple[Level, ...] = ()  # further levels of an ordered category, which no row has
+    unused: tuple[Level, ...] = ()  # further levels of a declared category, which no row has
 
     def codes(self, levels: tuple[Level, ...]) -> npt.NDArray[np.int64]:
         """The place of each value among some levels; −1 where it is none of them."""
@@ -109,7 +109,7 @@ class Column:
         """Some rows, none of which is missing; levels that are in no other row are gone with them."""
         values = self.values[rows]
         levels = _present(values, np.zeros(len(values), bool), self.levels) if len(self.levels) else ()
-        unused = tuple(level for level in (*self.levels, *self.unused) if level not in levels) if self.ordered else ()
+        unused = tuple(level for level in (*self.levels, *self.unused) if level not in levels)
         return Column(self.kind, values, None, levels, self.ordered, unused)
 
 
@@ -413,9 +413,9 @@ def dates(name: str) -> DataError:
 
 
 def _category(values: Values, gaps: npt.NDArray[np.bool_], levels: tuple[Level, ...], ordered: bool) -> Column:
-    """With the levels that occur, and, where they are ordered, those that do not."""
+    """With the levels that occur, and those that do not."""
     present = _present(values, gaps, levels)
-    unused = tuple(level for level in levels if level not in present) if ordered else ()
+    unused = tuple(level for level in levels if level not in present)
     return Column(CATEGORY, values, _some(gaps), present, ordered, unused)
 
 
