@@ -133,7 +133,8 @@ def log_likelihood_in_bounds(name, eta, sigma, y):
 
     lower, upper, lb, ub = y.T
     known = density((jnp.where(lower == upper, lower, 0.0) - eta) / sigma) - jnp.log(sigma)
-    return jnp.where(lower == upper, known, between(lower, upper)) - between(lb, ub)
+    between_bounds = between(lower, jnp.where(lower == upper, jnp.inf, upper))
+    return jnp.where(lower == upper, known, between_bounds) - between(lb, ub)
 
 
 def log_likelihood_of_steps(link, eta, thresholds, y):
