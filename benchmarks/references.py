@@ -347,7 +347,7 @@ def main():
 
 
 def put(line, seeds):
-    """The line in its place in the table, which is in the order of the families."""
+    """The line in its place in the table, which is in the order of the families; sections after it are left."""
     from family_problems import PAIRS
 
     def place(line):
@@ -355,15 +355,11 @@ def put(line, seeds):
         return [pair[0] for pair in PAIRS].index(family[2:]), data.startswith("simulated")
 
     print(line, flush=True)
-    old = RESULTS.read_text(encoding="utf-8").splitlines() if RESULTS.exists() else []
-    rows = [other for other in old if other.startswith("| ") and place_known(other)]
+    table, mark, notes = (RESULTS.read_text(encoding="utf-8") if RESULTS.exists() else "").partition("\n## ")
+    head = HEAD.replace("SEEDS", str(seeds))
+    rows = [other for other in table.splitlines() if other.startswith("| ") and other not in head.splitlines()]
     rows = [other for other in rows if other.split(" | ")[:2] != line.split(" | ")[:2]] + [line]
-    RESULTS.write_text(HEAD.replace("SEEDS", str(seeds)) + "\n".join(sorted(rows, key=place)) + "\n", encoding="utf-8")
-
-
-def place_known(line):
-    """Whether it is a row of this table."""
-    return line.count(" | ") == HEAD.rstrip().splitlines()[-2].count(" | ") and not line.startswith("| family")
+    RESULTS.write_text(head + "\n".join(sorted(rows, key=place)) + "\n" + mark + notes, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -125,7 +125,7 @@ def require_link(family: str, link: object, *own: str) -> None:
     if link in own:
         return
     why = without_link(family, link) or "no other is here" if isinstance(link, str) else "a link goes by its name"
-    allowed = f"one of {', '.join(map(repr, own))}" if len(own) > 1 else repr(*own)
+    allowed = ("one of " if len(own) > 1 else "") + ", ".join(map(repr, own))
     raise requirement("link", f"{allowed} for {family!r}", repr(link), why)
 
 
