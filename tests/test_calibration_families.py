@@ -22,29 +22,6 @@ SHARED = {"gaussian": 0.5, "student-t": 0.5, "negative-binomial": 1.0, "gamma": 
 CLOSED = ("gaussian, known noise", "gaussian", "log-normal")
 
 
-def of_probability(t):
-    return 1 / (1 + np.exp(-t))
-
-
-def with_zeros(hurdle, poisson):
-    """Counts of which a share of e^ζ/(1 + e^ζ) is 0, or an extra 0."""
-
-    def draw(t, shared, rng):
-        mean = np.exp(t) if poisson else np.exp(t) * rng.gamma(np.exp(shared[0]), np.exp(-shared[0]), len(t))
-        y = rng.poisson(mean)
-        while hurdle and (y == 0).any():  # those above 0 alone
-            mean = np.exp(t) if poisson else np.exp(t) * rng.gamma(np.exp(shared[0]), np.exp(-shared[0]), len(t))
-            y = np.where(y == 0, rng.poisson(mean), y)
-        return np.where(rng.random(len(t)) < of_probability(shared[-1]), 0, y)
-
-    return draw
-
-
-def steps(noise):
-    """Classes by P(y ≤ j) = F(cⱼ − t), in which all classes are seen."""
-    return lambda t, shared, rng: np.digitize(t + noise(rng, len(t)), shared)
-
-
 def times(noise):
     """Times e^{t + σε}, of which those beyond a random end are right-censored."""
 
@@ -62,41 +39,17 @@ def gumbel(rng, n):
     return np.log(rng.exponential(size=n))
 
 
-def within_limits(t, shared, rng):
-    """What an instrument shows from −0.5 to 1, of rows that are there above −1.5 only."""
-    y = t + np.exp(shared[0]) * rng.standard_normal(len(t))
-    while (out := y < -1.5).any():
-        y = np.where(out, t + np.exp(shared[0]) * rng.standard_normal(len(t)), y)
-    low, high = np.where(y <= -0.5, -np.inf, np.minimum(y, 1.0)), np.where(y >= 1.0, np.inf, np.maximum(y, -0.5))
-    return families.bounded(low, high, lb=-1.5)
-
-
 # standard deviation and mean of the priors of shared parameters, and how labels are drawn at t
 MORE = {
-    "beta": ([(0.5, 2.0)], lambda t, s, rng: rng.beta(np.exp(s[0]) * of_probability(t), np.exp(s[0]) * of_probability(-t))),
-    "beta-binomial": ([(0.7, 1.0)], lambda t, s, rng: rng.binomial(TRIALS, rng.beta(np.exp(s[0]) * of_probability(t), np.exp(s[0]) * of_probability(-t)))),
-    "geometric": ([], lambda t, s, rng: rng.geometric(of_probability(-t)) - 1),
-    "hurdle-poisson": ([(1.0, 0.0)], with_zeros(True, True)),
-    "hurdle-negative-binomial": ([(0.5, 0.5), (1.0, 0.0)], with_zeros(True, False)),
-    "zero-inflated-poisson": ([(1.0, -1.0)], with_zeros(False, True)),
-    "zero-inflated-negative-binomial": ([(0.5, 0.5), (1.0, -1.0)], with_zeros(False, False)),
+    "geometric": ([], lambda t, s, rng: rng.geometric(1 / (1 + np.exp(t))) - 1),
     "log-normal": ([(0.5, 0.0)], lambda t, s, rng: np.exp(t + np.exp(s[0]) * rng.standard_normal(len(t)))),
     "inverse-gaussian": ([(0.5, 0.5)], lambda t, s, rng: rng.wald(np.exp(t), np.exp(s[0]))),
     "exponential": ([], times(gumbel)),
     "weibull": ([(0.4, -0.3)], times(gumbel)),
     "log-logistic": ([(0.4, -0.5)], times(lambda rng, n: rng.logistic(size=n))),
     "log-normal, censored": ([(0.4, -0.3)], times(lambda rng, n: rng.normal(size=n))),
-    "gaussian, limits": ([(0.4, 0.0)], within_limits),
-    "ordinal": ([(1.5, 0.0)] * 2, steps(lambda rng, n: rng.logistic(size=n))),
-    "ordinal, probit": ([(1.5, 0.0)] * 2, steps(lambda rng, n: rng.normal(size=n))),
-    "ordinal, cloglog": ([(1.5, 0.0)] * 2, steps(lambda rng, n: -rng.gumbel(size=n))),
-}  # fmt: skip
-TRIALS = 1 + np.arange(ROWS) % 8
-LOSSES = {
-    **FAMILIES, **{name: name for name in MORE}, "log-normal, censored": families.log_normal(censored=True),
-    "gaussian, limits": "gaussian", "ordinal, probit": families.ordinal("probit"),
-    "ordinal, cloglog": families.ordinal("cloglog"),
-}  # fmt: skip
+}
+LOSSES = {**FAMILIES, **{name: name for name in MORE}, "log-normal, censored": families.log_normal(censored=True)}
 COORDINATES = 2 * (len(FAMILIES) - 1) + len(SHARED) + 4 + sum(2 + len(priors) for priors, _ in MORE.values())
 LEVEL = 1e-3 / COORDINATES
 
@@ -123,22 +76,18 @@ def simulate(family, rng):
 
 
 def simulate_more(family, X, rng):
-    """The same for families of `MORE`, again where the labels are refused, or thresholds are not in order."""
+    """The same for families of `MORE`, again where the labels are refused."""
     priors, draw = MORE[family]
-    columns = X[:, 1:] if family.startswith("ordinal") else X
     while True:
-        x = rng.standard_normal(columns.shape[1])
+        x = rng.standard_normal(2)
         shared = np.array([mean + sd * rng.standard_normal() for sd, mean in priors])
-        if family.startswith("ordinal") and shared[0] >= shared[1]:
-            continue
         more = {"shared_prior": [Normal(sd**-2, mean) for sd, mean in priors]} if priors else {}
-        more |= {"trials": TRIALS.astype(float)} if family == "beta-binomial" else {}
-        y = draw(columns @ x, shared, rng)
+        y = draw(X @ x, shared, rng)
         try:
-            glm(columns, y, LOSSES[family], **more)
+            glm(X, y, LOSSES[family], **more)
         except ValueError:
             continue
-        return np.append(x, shared), columns, y, more
+        return np.append(x, shared), X, y, more
 
 
 def ranks(family, sets=SETS, seed=0, wrong=lambda family: {}):
