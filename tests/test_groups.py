@@ -218,6 +218,8 @@ def test_a_correlation_of_1_to_rounding_has_a_root_and_a_finite_density():
     stated = covariance.stated(np.array([[-40.0, 0.0, 0.3]]))
     assert stated[0, 2] == pytest.approx(-1, abs=1e-15)
     assert np.isfinite(covariance.unstated(stated)).all()
+    even = Covariance.of([priors.HalfNormal(1.0)] * 2, 1.0)
+    assert np.isfinite(even.log_prior(np.array([[2.0, 1.0, -1.0]]))).all()
     assert semidefinite_root(np.array([[1.0, -1.0], [-1.0, 1.0]])).tolist() == [[1.0, 0.0], [-1.0, 0.0]]
 
 

@@ -149,7 +149,7 @@ class Covariance:
         stated = self.at_centre(stated)
         out, phi = np.zeros(stated.shape), np.log(stated[:, : self.width])
         out[:, : self.width] = -self.heavy.values(phi) - phi  # ψ is of log τ, whose density is τ times that of τ
-        if self.width > 1:
+        if self.width > 1 and self.lkj != 1:
             out[:, self.width] = (self.lkj - 1) * np.linalg.slogdet(self._correlations(stated))[1]
         return out
 
