@@ -460,7 +460,7 @@ def test_missing_times_and_labels_of_arrays():
         (lambda: glm(X, [1.0, 0.0, 2.0], "weibull"), "times above 0"),
         (lambda: glm(X, [-1.0, -3.0, -2.0], "weibull"), "3 censored times alone"),
         (lambda: glm(X, [1.0, -3.0, 2.0], "log-normal"), "positive numbers for the log-normal family"),
-        (lambda: glm(X, [2.0, 2.0, 2.0], "weibull", shared_prior=Flat()), "fit every y exactly"),
+        (lambda: glm(X, [2.0, 2.0, 2.0], "weibull", shared_prior=Flat()), "the same label in every row"),
         (lambda: glm(X, [2.0, -3.0, -2.0], "weibull", prior=Flat(), shared_prior=Flat()), "leave nothing over"),
         (lambda: svrhmc.fit("x ~ arm", table.dropna(), seed=1).survival(table[:1]), "of a family for times"),
     ]:

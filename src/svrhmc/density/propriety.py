@@ -219,7 +219,8 @@ def _require_shared(target: RowsDensity, coefficients: int, free: int) -> None:
     if (flat or exact) and (why := loss.unsettled(weight, free, exact, flats, target.y)) is not None:
         if exact and np.ptp(loss.on_link(target.y)) == 0:
             allowed = f"labels that leave residuals for the family {loss.name!r}"
-            why = "no residual tells how large the spread is; look whether it is the right column"
+            way_out = f"look whether it is the right column, or {loss.without_residuals}"
+            why = f"no residual tells how large the spread is; {way_out}"
             raise requirement("y", allowed, "the same label in every row", why, NoResidualsError)
         raise requirement(
             "shared_prior" if not exact else "y",
