@@ -92,6 +92,7 @@ class CauchyLoss(Family):
 
 
 def test_a_family_from_outside_is_compiled_and_runs_on_jax():
+    pytest.importorskip("jax")
     rng = np.random.default_rng(2)
     X = rng.normal(size=(300, 3))
     target = whitened(targets.glm(X, X @ [1.0, 0.0, -1.0] + rng.standard_cauchy(300), CauchyLoss()))
@@ -107,6 +108,8 @@ def test_a_family_without_a_remainder_is_not_subsampled():
 
 
 def test_a_dynamics_from_outside(tmp_path):
+    pytest.importorskip("jax")  # one of its engines
+
     @part
     @dataclass(frozen=True)
     class Heun(Dynamics):
