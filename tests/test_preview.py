@@ -41,6 +41,7 @@ def test_columns_codings_and_priors_are_those_of_the_fit():
     ("formula", "family", "names"),
     [
         ("left ~ age", None, ["share of left = yes"]),
+        ("left ~ 1", None, ["share of left = yes"]),
         ("plan ~ age", None, ["share of plan = a", "share of plan = b", "share of plan = c"]),
         ("count ~ s(age) + (age | school)", None, [f"{word} of count" for word in ("mean", "sd", "least", "largest")]),
         (["y ~ age", "sigma ~ plan"], None, [f"{word} of y" for word in ("mean", "sd", "least", "largest")]),

@@ -107,7 +107,7 @@ def _coefficients(regression: Regression, design: Design, family: str, rows: int
     """Column and prior of each, in the units of the data: x = A x̃ has the diagonal of A alone, but for intercepts."""
     units, count = regression.units, len(regression.location)
     column = units.column_of_each
-    centre, scale = (np.where(column < 0, np.nan, values[column]) for values in (units.centre, units.scale))
+    centre, scale = (np.append(values, np.nan)[column] for values in (units.centre, units.scale))  # −1: nan
     centre = np.where(abs(centre) < _ROUNDING * scale, 0.0, centre)
     with np.errstate(divide="ignore"):
         spread = units.factors / np.sqrt(regression.precision)
