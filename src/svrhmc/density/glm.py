@@ -71,8 +71,8 @@ def glm(
         posterior as the rows it was made from. (The n of the finite sum is the number of rows in the table, less those
         of weight 0, or of no trials, which are left out; `target.left_out` says how many.)
     prior: a prior of `svrhmc.targets.priors` for all columns, or a list with one for each: `Normal`, `StudentT`,
-        `Laplace` (smoothed), `Flat`; or `Horseshoe`, which the columns that have it share. None stands for
-        Normal(prior_precision, prior_mean).
+        `Laplace` (smoothed), `Flat`; or `Horseshoe`, `R2D2`, `SpikeAndSlab` or `LearntScale`, which the columns that
+        have it share. None stands for Normal(prior_precision, prior_mean).
     prior_precision, prior_mean: one number, or one for each column; a precision of 0 is a flat prior. (Each class of
         "categorical" except the first has its own coefficients, each with this prior.)
     predictors: designs for parameters that would be shared, by their names, such as {"sigma": Z}: log σ is then zᵢᵀθ

@@ -73,7 +73,7 @@ INSTEAD = {
     "svrhmc.families.ordinal('probit') for ordered classes",
     "cauchit|loglog": "take svrhmc.families.bernoulli('probit'), or 'bernoulli'",
     "laplace|cauchy|robust|huber|rlm|bisquare|logistic-noise": "take 'student-t', which rows that are far off pull less",
-    "lasso|ridge|elastic|horseshoe|spike": "it is a prior: prior=Laplace(…), Normal(…) or Horseshoe(…) of "
+    "lasso|ridge|elastic|horseshoe|spike": "it is a prior: prior=Laplace(…), Normal(…), Horseshoe(…) or SpikeAndSlab(…) of "
     "svrhmc.targets.priors",
     "uniform|chi-square|chisq|rayleigh|maxwell|half-normal|folded": "take 'gamma' for positive y",
     "arima|autoregressive|garch|time-series": "there is none for series: rows are independent given their columns; "

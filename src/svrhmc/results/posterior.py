@@ -55,6 +55,7 @@ from svrhmc.results.predict import (
 )
 from svrhmc.results.prior import Influence, clashes, prior_in_words, under_wider_priors
 from svrhmc.results.probability import moved, probability, quantiles
+from svrhmc.results.projection import project
 from svrhmc.results.r2 import r2_of
 from svrhmc.results.sensitivity import sensitivity_of
 from svrhmc.results.shrinkage import inclusion_of
@@ -114,7 +115,7 @@ class Posterior(Fitted):
     family: its name. gaussian: whether the posterior is known to be. clashes: what in the model contradicts the scale
     of the data, in sentences. misfits: how the model fails to fit the rows (`svrhmc.results.checks`), in sentences,
     from checked_rows of them (0: it was not checked). parameters: as a model states them, where other coordinates were
-    sampled. shrinkage: what a `Horseshoe` did (`inclusion`). imputed: where several imputed tables were pooled, what
+    sampled. shrinkage: of a shrinking prior (`inclusion`). imputed: where several imputed tables were pooled, what
     differs between them (`imputations`). fitted_rows, fitted_at: how many rows it was fitted on, and when (UTC); 0 and
     "" in files of 0.1.0. covariance: of all coordinates, where their law is known and they are at most 1,000. The
     target and some rows of its table are there for what needs the rows that were fitted; no file keeps them.
@@ -293,11 +294,36 @@ class Posterior(Fitted):
         return summary.ratios_of(self, level)
 
     def inclusion(self, level: float = 0.9) -> Summary:
-        """Under a `Horseshoe`: of each coefficient that has it, from the least shrunk on, mean, sd and interval, the
-        shrinkage factor κ (the posterior mean: 1 where the prior draws it to 0, 0 where it is left alone) and 1 − κ;
-        and how many coefficients that amounts to (`svrhmc.results.shrinkage`).
+        """Under a `Horseshoe`, `R2D2` or `LearntScale`: of each coefficient that has it, from the least shrunk on,
+        mean, sd and interval, the shrinkage factor κ (the posterior mean: 1 where the prior draws it to 0, 0 where it
+        is left alone) and 1 − κ; under a `SpikeAndSlab` the probability that it is not 0; and how many coefficients
+        that amounts to (`svrhmc.results.shrinkage`).
         """
         return inclusion_of(self, level)
+
+    def project(
+        self, columns: Sequence[str] | None = None, *, most: int = 20, draws: int = 200, level: float = 0.9
+    ) -> Summary:
+        """How many columns suffice: the posterior projected onto ever more of them, so that what each smaller model
+        predicts is as near as can be to what this one does (`svrhmc.results.projection`). explained: the share of the
+        divergence from none of them that is gone. score: the log score of the rows, less that of the whole model.
+
+        columns: onto these alone; gives their coefficients. Those that no shrinking prior has, such as the intercept,
+            are always kept.
+        most: columns of the path. draws: at most so many are projected. level: of the intervals of coefficients.
+
+        For the families "gaussian", "bernoulli" and "binomial" with their usual links, and rows in memory.
+
+        >>> import numpy as np
+        >>> from svrhmc import fit
+        >>> from svrhmc.targets.priors import SpikeAndSlab
+        >>> rng = np.random.default_rng(0)
+        >>> X = rng.standard_normal((60, 4))
+        >>> table = {f"x{j}": X[:, j] for j in range(4)} | {"y": 2 * X[:, 0] - X[:, 2] + 0.5 * rng.standard_normal(60)}
+        >>> fit("y ~ .", table, prior=SpikeAndSlab(expected=2), draws=100).project().names
+        ('none', '+ x0', '+ x2', '+ x1', '+ x3')
+        """
+        return project(self, columns, most, draws, level)
 
     def imputations(self) -> Summary:
         """Where `fit` was given a list of imputed tables: of each coefficient the standard deviations within tables

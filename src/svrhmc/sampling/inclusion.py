@@ -12,9 +12,10 @@ from svrhmc.core.errors import require_finite, requirement
 class Shrinkage:
     """columns: the numbers of the coefficients that are shrunk, among the coordinates.
     factors: the posterior mean of each one's shrinkage factor κ, from 1 (drawn to 0) to 0 (left alone).
-    scales: draws (chain, draw, 3) of τ, of the slab's c, both for standardised columns, and of m_eff = Σ(1 − κ), the
-        effective number of coefficients that are not 0.
-    names: what each number of `scales` is, the last of them "effective".
+    scales: draws (chain, draw, numbers) of what the coefficients share, and of m_eff = Σ(1 − κ), the effective number
+        of coefficients that are not 0.
+    names: what each number of `scales` is: "scale" (τ) and "slab" (c) for standardised columns, "r2", or "share" (π),
+        and last "effective".
     """
 
     columns: Indices
@@ -33,3 +34,8 @@ class Shrinkage:
     def effective(self) -> Array:
         """Draws (chain, draw) of m_eff."""
         return self.scales[..., -1]
+
+    @property
+    def point_mass(self) -> bool:
+        """Whether coefficients are 0 with some probability."""
+        return "share" in self.names

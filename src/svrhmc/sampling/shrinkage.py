@@ -1,8 +1,8 @@
-"""`sample` for regressions under a Horseshoe: chains of a blocked Gibbs sampler from starts that are far apart.
+"""`sample` for regressions under a joint shrinking prior: chains of a Gibbs sampler from starts that are far apart.
 
 The posterior is not log-concave, and may have several modes (one of two columns that are nearly the same may have the
-effect, or the other): no run is called exact. Where chains agree on the coefficients, on τ, c and on the effective
-number of coefficients, the verdict is "local".
+effect, or the other): no run is called exact. Where chains agree on the coefficients, on the scales that all share and
+on the effective number of coefficients, the verdict is "local".
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from svrhmc.density.base import FiniteSum
 from svrhmc.density.shrunk import ShrunkModel
 from svrhmc.diagnostics import spread
 from svrhmc.exact.base import Runnable
-from svrhmc.exact.gibbs import HorseshoeGibbs, generator, start
+from svrhmc.exact.gibbs import ShrinkageGibbs, generator, start
 from svrhmc.sampling.answer import Answer, Cost, Request
 from svrhmc.sampling.certificate import Bias, Certificate, unmeasured
 from svrhmc.sampling.coordinates import Units
@@ -35,29 +35,32 @@ _BURN_IN = 300  # draws that are not kept
 _EXPECTED = 0.25  # effective draws of a draw
 _MOST_STATES = 1 << 27  # numbers of states that are kept: 1 GB
 _WHY = (
-    "exact: coefficients by their Gaussian law given the scales of the horseshoe, and these in turn, with "
-    "coefficients of which the rows say little moving with them."
+    "exact: each coefficient together with its own part of the prior given all others, and in turn the parts that all "
+    "share."
 )
 _INVARIANT = (
     "the sampler leaves the posterior invariant, so that it has no bias, and its chains agree, on the coefficients, on "
-    "the scales of the horseshoe and on the effective number of coefficients"
+    "what their prior shares and on the effective number of coefficients"
 )
 
 
 class ReportedCoefficients:
-    """What is read of a state: coefficients in the units of the data and shared parameters; log τ, log c and m_eff."""
+    """What is read of a state: coefficients in the units of the data and shared parameters; what the prior shares, and
+    m_eff.
+    """
 
     def __init__(self, model: ShrunkModel, units: Units | None) -> None:
         self._model, self._units = model, units
-        self.dim = model.reported_dim + 3
+        self.dim = model.reported_dim + len(model.scales.names) + 1
 
     def out(self, x: Array, first: int = 0) -> Array:
         """Of draws (chain, draw, dim) or states."""
-        flat = x.reshape(-1, x.shape[-1])
-        own = flat[:, : self._model.reported_dim]
-        own = own if self._units is None else self._units.outward(own)
-        effective = (1 - self._model.shrinkage_factors(flat)).sum(axis=1, keepdims=True)
-        return np.concatenate([own, flat[:, -2:], effective], axis=1).reshape(*x.shape[:-1], self.dim)
+        flat, model = x.reshape(-1, x.shape[-1]), self._model
+        end, inner = model.reported_dim, model.reported_dim + len(model.shrunk)
+        own = flat[:, :end] if self._units is None else self._units.outward(flat[:, :end])
+        scales = model.scales.reported(flat[:, end:inner], flat[:, inner:])
+        effective = (1 - model.shrinkage_factors(flat)).sum(axis=1, keepdims=True)
+        return np.concatenate([own, scales, effective], axis=1).reshape(*x.shape[:-1], self.dim)
 
 
 class ShrinkageSearch:
@@ -77,8 +80,10 @@ class ShrinkageSearch:
         assert isinstance(request.target, ShrunkModel)
         self.model = request.target
         given = request.method
-        if not (given in (None, HorseshoeGibbs.method) or isinstance(given, HorseshoeGibbs)):
-            raise requirement("method", f"None or {HorseshoeGibbs.method!r} under a Horseshoe", repr(given))
+        if not (given in (None, ShrinkageGibbs.method) or isinstance(given, ShrinkageGibbs)):
+            raise requirement(
+                "method", f"None or {ShrinkageGibbs.method!r} under a {type(self.model.prior).__name__}", repr(given)
+            )
         self.reported = ReportedCoefficients(self.model, request.units)
 
     @property
@@ -97,7 +102,7 @@ class ShrinkageSearch:
         return answer, Cost(passes, seconds, self.budget.compiling, dict(self.budget.steps))
 
     def _drawn(self) -> Answer:
-        request, sampler, model = self.request, HorseshoeGibbs(), self.model
+        request, sampler, model = self.request, ShrinkageGibbs(), self.model
         streams = [Stream(request.seed, request.chains[c : c + 1]) for c in range(len(request.chains))]
         begin = np.stack([start(model, generator(stream, 0, Purpose.START)) for stream in streams])
         chains = sampler.chains(model, request.seed, request.chains, request.threads, begin)
@@ -150,7 +155,8 @@ class ShrinkageSearch:
 
     def _judged(self, doubt: str, errors: Corrected) -> Certificate:
         zero = np.zeros(len(errors.mean))
-        bias = Bias(zero, errors.mean_error / errors.sd, zero, errors.sd_error / errors.sd)
+        sd = np.where(errors.sd > 0, errors.sd, 1.0)  # 0 where a coefficient is 0 in all draws
+        bias = Bias(zero, errors.mean_error / sd, zero, errors.sd_error / sd)
         if doubt:
             return unmeasured(self.request.tolerance, bias, doubt)
         certificate = Certificate("exact", self.request.tolerance, bias, None, "exact", self.invariant)
@@ -158,5 +164,7 @@ class ShrinkageSearch:
 
     def _shrinkage(self, states: Array, x: Array) -> Shrinkage:
         flat = states.reshape(-1, states.shape[-1])
-        scales = np.concatenate([np.exp(x[..., -3:-1]), x[..., -1:]], axis=-1)
-        return Shrinkage(self.model.shrunk, self.model.shrinkage_factors(flat).mean(axis=0), scales)
+        law, count = self.model.scales, len(self.model.scales.names)
+        scales = np.concatenate([law.shown(x[..., -count - 1 : -1]), x[..., -1:]], axis=-1)
+        factors = self.model.shrinkage_factors(flat).mean(axis=0)
+        return Shrinkage(self.model.shrunk, factors, scales, (*law.names, "effective"))

@@ -1,6 +1,6 @@
 """Priors, for `svrhmc.targets.glm`: those of `svrhmc.priors`."""
 
-from svrhmc.priors.shrinkage import Horseshoe, LearntScale
+from svrhmc.priors.shrinkage import R2D2, Horseshoe, LearntScale, SpikeAndSlab
 from svrhmc.priors.terms import (
     HALF_POWER,
     HALF_STUDENT,
@@ -31,6 +31,7 @@ __all__ = [
     "HALF_STUDENT",
     "LAPLACE",
     "LKJ",
+    "R2D2",
     "STUDENT",
     "Exponential",
     "Flat",
@@ -45,6 +46,7 @@ __all__ = [
     "PositivePrior",
     "Prior",
     "Settled",
+    "SpikeAndSlab",
     "StudentT",
     "Term",
     "Terms",
