@@ -191,7 +191,7 @@ def test_one_log_odds_is_that_of_quadrature():
     draws = run(model, 4000)[:, 0]
     found = np.stack([draws, draws**2, np.tanh(draws)], axis=1)
     assert np.abs(z_scores(found, expected)).max() < 4.5
-    assert np.abs(z_scores(found, expected * [1, 1.25, 1.1])).max() > 4.5
+    assert np.abs(z_scores(found, expected * [1, 1.5, 1.3])).max() > 4.5
 
 
 # A spike and a slab, by all 2^p models
@@ -294,7 +294,7 @@ def test_one_coefficient_under_r2d2_is_that_of_quadrature():
 def renewed(model, y):
     """The same model with other labels."""
     model.conditional.y = y
-    for name in ("sampled_rows", "kappa", "pseudo_noise"):
+    for name in ("sampled_rows", "lengths", "kappa", "pseudo_noise"):
         model.__dict__.pop(name, None)
     return model
 
@@ -429,15 +429,29 @@ def test_an_estimator_and_trials_take_it():
     assert np.allclose(single.mean, trials.mean)
 
 
-def test_two_columns_that_share_an_effect_are_not_called_exact():
-    rng = np.random.default_rng(2)
+def twins(seed=2):
+    rng = np.random.default_rng(seed)
     x = rng.standard_normal(100)
     X = np.stack([x, x + 1e-3 * rng.standard_normal(100), rng.standard_normal(100)], axis=1)
+    return X, x + 0.3 * rng.standard_normal(100)
+
+
+@pytest.mark.parametrize("prior", [Horseshoe(expected=1), SpikeAndSlab(expected=1)])
+def test_twin_columns_share_their_effect(prior):
+    twin = regress(*twins(), prior=prior, draws=200)
+    assert twin.certificate.verdict == "local"
+    assert np.abs(twin.mean[1:3] - 0.5).max() < 0.25
+    assert abs(twin.mean[1:3].sum() - 1) < 0.1
+
+
+@pytest.mark.parametrize("prior", [Horseshoe(expected=1), SpikeAndSlab(expected=1)])
+def test_one_column_or_the_two_of_which_it_is_the_sum_are_undecided(prior):
+    rng = np.random.default_rng(2)
+    parts = rng.standard_normal((100, 2))
+    X = np.column_stack([parts.sum(axis=1) + 1e-3 * rng.standard_normal(100), parts])
     with pytest.warns(svrhmc.core.errors.VerdictWarning):
-        twin = regress(
-            X, x + 0.3 * rng.standard_normal(100), prior=Horseshoe(expected=1), draws=400, budget_passes=4000
-        )
-    assert twin.certificate.verdict == "undecided"
+        posterior = regress(X, X[:, 0] + 0.3 * rng.standard_normal(100), prior=prior, draws=400, budget_passes=4000)
+    assert posterior.certificate.verdict == "undecided"
 
 
 def test_a_spike_and_slab_says_how_probable_each_coefficient_is(tmp_path):
@@ -457,7 +471,7 @@ def test_a_coefficient_that_is_always_0_has_no_error():
     posterior = svrhmc.fit("y ~ .", data, prior=SpikeAndSlab(expected=0.01, slab_scale=50), draws=50, seed=2)
     assert (posterior.sd == 0).any()
     assert posterior.certificate.verdict == "local"
-    assert np.isfinite(posterior.certificate.bias.mean_error).all()
+    assert np.isfinite(posterior.certificate.stein.mean_error).all()
     str(posterior.summary())
 
 
@@ -469,16 +483,6 @@ def test_r2d2_says_what_share_is_explained(family):
     assert posterior.certificate.verdict == "local"
     assert posterior.inclusion().names[0] == "x0"
     assert "R² of the prior" in str(posterior.summary())
-
-
-def test_of_twin_columns_neither_is_said_to_be_the_one():
-    rng = np.random.default_rng(2)
-    x = rng.standard_normal(100)
-    X = np.stack([x, x + 1e-3 * rng.standard_normal(100), rng.standard_normal(100)], axis=1)
-    y = x + 0.3 * rng.standard_normal(100)
-    with pytest.warns(svrhmc.core.errors.VerdictWarning):
-        twin = regress(X, y, prior=SpikeAndSlab(expected=1), draws=400, budget_passes=4000)
-    assert twin.certificate.verdict == "undecided"
 
 
 @pytest.mark.parametrize(

@@ -127,6 +127,12 @@ class ShrunkModel(FiniteSum):
         return SampledRows(np.ascontiguousarray(triangle[:-1, :-1].T), triangle[:-1, -1], float(triangle[-1, -1] ** 2))
 
     @cached_property
+    def lengths(self) -> Array:
+        """|xⱼ| of the columns that are shrunk, 1 where a column is 0."""
+        sizes = np.sqrt((self.sampled_rows.columns[self.shrunk] ** 2).sum(axis=1))
+        return np.where(sizes > 0, sizes, 1.0)
+
+    @cached_property
     def offset(self) -> Array:
         """oᵢ of every row, 0 where none is given."""
         given = self.conditional.offset

@@ -14,13 +14,16 @@ A draw is, with vⱼ the variance of βⱼ given the scales and ηⱼ = √vⱼ 
     7. τ | what is held:     each coefficient is held with probability 1/(1 + e^h σ̃²/nηⱼ²), h random: then βⱼ and ηⱼ
                              stay; else βⱼ/τ and λⱼ do. By the prior of all, the likelihood of the rows at the β that
                              moves with τ (without ω), the determinant, and the probability of that choice;
-    8. σ | β, scales         by its prior, that of what depends on it, and the residuals.
+    8. σ | β, scales         by its prior, that of what depends on it, and the residuals;
+    9. (βⱼ, own scale) ↔ (βₖ, own scale), j drawn by βⱼ², k by wⱼₖ = ρⱼₖ⁸ with ρ the correlation of columns, accepted
+                             with probability min(1, p(y | exchanged)/p(y | as it was) · Σₗwⱼₗ/Σₗwₖₗ).
 
 4 to 8 move one number at a time by slice sampling (Neal, Annals of Statistics 31, 2003). Each step leaves the posterior
 of (β, σ, scales) invariant: 2, 3, 5 and 8 are draws of full conditional laws, or steps that leave those invariant, 2
 and 3 given ω, which 1 draws given all the others and which the later ones leave out; what 3 and 4 choose depends on
 scales and on numbers drawn apart, of which they change none; 4, 6 and 7 are so in other variables, which the change of
-variables takes back, 7 given a choice that is an auxiliary variable.
+variables takes back, 7 given a choice that is an auxiliary variable; 9 is a Metropolis step, as the prior is the same
+for all coefficients and the one exchanged back is drawn by the same βⱼ².
 
 What makes it fast. With β and λ drawn in turn, a coefficient that may be near 0 or not stays where it is, as λ follows
 β and β follows λ; with βⱼ integrated out λⱼ goes from one to the other in one step. A sweep takes some 6np operations,
@@ -30,7 +33,8 @@ joint draw, which is small where most coefficients are near 0. τ hardly moves g
 coefficient it may follow τ instead, and where they say much it may not: 7 does for each what suits it, between the two
 ways that are interwoven by Yu & Meng (Journal of Computational and Graphical Statistics 20, 2011), and as β moves by a
 factor one product with X serves all its τ. Pólya–Gamma variables tell how large the log odds are, all at once: 4 moves
-their size without them.
+their size without them. And of two columns that are nearly the same 9 gives each its share of the effect, between
+which nothing else goes.
 """
 
 from __future__ import annotations
@@ -152,6 +156,7 @@ def gibbs_step(model: ShrunkModel, x: Array, rng: np.random.Generator) -> Array:
         beta, scales = _overall_given_held(model, beta, shared, scales, rng)
     if model.loss.shared:
         shared = _noise_scale(model, beta, shared, scales, rng)
+    beta, scales = _exchanged(model, beta, shared, scales, rng)
     return model.joined(beta, shared, scales)
 
 
@@ -287,6 +292,44 @@ def _noise_scale(model: ShrunkModel, beta: Array, shared: Array, scales: Scales,
         return model.log_likelihood(fitted, at) + model.log_shared(at) + model.log_scales(beta, at, scales)
 
     return np.array([slice_step(rng, float(shared[0]), log_density, 0.3)])
+
+
+def _exchanged(
+    model: ShrunkModel, beta: Array, shared: Array, scales: Scales, rng: np.random.Generator
+) -> tuple[Array, Scales]:
+    """Two coefficients of columns that go along with each other change places."""
+    columns, some, own = model.sampled_rows.columns, model.shrunk, beta[model.shrunk]
+    squares, numbers, threshold = own**2, rng.random(2), -float(rng.standard_exponential())
+    if not squares.sum() > 0:
+        return beta, scales
+
+    def likeness(j: int) -> Array:
+        """wⱼₖ of all k."""
+        w = ((columns @ columns[some[j]])[some] / (model.lengths * model.lengths[j])) ** 8
+        w[j] = 0.0
+        return np.asarray(w)
+
+    j = _drawn(squares, numbers[0])
+    of_j = likeness(j)
+    if not of_j.sum() > 0:
+        return beta, scales
+    k = _drawn(of_j, numbers[1])
+    exchanged, places = beta.copy(), [k, j]
+    exchanged[some[[j, k]]] = own[places]
+    fitted = beta @ columns
+    moved = fitted + (own[k] - own[j]) * (columns[some[j]] - columns[some[k]])
+    gained = model.log_likelihood(moved, shared) - model.log_likelihood(fitted, shared)
+    if not threshold < gained + math.log(of_j.sum()) - math.log(likeness(k).sum()):
+        return beta, scales
+    local = scales.local.copy()
+    local[[j, k]] = local[places]
+    return exchanged, scales._replace(local=local)
+
+
+def _drawn(weights: Array, u: float) -> int:
+    """A place with probability proportional to its weight."""
+    ends = np.cumsum(weights)
+    return int(np.searchsorted(ends, u * ends[-1], side="right"))
 
 
 def slice_step(rng: np.random.Generator, x: float, log_density: Callable[[float], float], width: float = 1.0) -> float:

@@ -302,11 +302,12 @@ class Posterior(Fitted):
         return inclusion_of(self, level)
 
     def project(
-        self, columns: Sequence[str] | None = None, *, most: int = 20, draws: int = 200, level: float = 0.9
+        self, columns: Sequence[str] | None = None, *, most: int = 20, draws: int = 400, level: float = 0.9
     ) -> Summary:
         """How many columns suffice: the posterior projected onto ever more of them, so that what each smaller model
         predicts is as near as can be to what this one does (`svrhmc.results.projection`). explained: the share of the
-        divergence from none of them that is gone. score: the log score of the rows, less that of the whole model.
+        divergence from none of them that is gone. score: the log density of each row given the others, less that
+        under the whole model, summed; error: its standard error.
 
         columns: onto these alone; gives their coefficients. Those that no shrinking prior has, such as the intercept,
             are always kept.

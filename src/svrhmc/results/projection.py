@@ -11,6 +11,11 @@ Biometrika 85, 1998; Piironen, Paasiniemi & Vehtari, Electronic Journal of Stati
 so that y is not fitted again: what the smaller model says is what the whole one knows. Columns are taken one after
 another, each that which lowers the weighted squares of what is left of the mean of t the most (weights wᵢ, for events
 times p(1 − p)): KL to second order.
+
+The score of a model is the log density of each row under the draws of the posterior without that row, which have the
+weights 1/p(yᵢ | x), those above √S times their mean cut off (Ionides, Journal of Computational and Graphical
+Statistics 17, 2008); a smaller model has the weights of the whole one, as it is projected from its draws. Without them more columns
+would always seem better. The choice of columns is made with all rows.
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -91,9 +97,18 @@ class Reference:
         C = self.X[:, list(columns)]
         return self._normal(C) if self.normal else self._logistic(C)
 
-    def whole(self) -> Array:
+    @cached_property
+    def log_likelihood(self) -> Array:
         """log p of each row under each draw."""
         return self._log_likelihood(self.t, self.log_sigma)
+
+    def score(self, log_likelihood: Array) -> Array:
+        """log p of each row given the others, from that under each draw."""
+        log_weights, count = -self.log_likelihood, len(log_likelihood)
+        mean = np.logaddexp.reduce(log_weights, axis=0) - math.log(count)
+        log_weights = np.minimum(log_weights - mean, 0.5 * math.log(count))
+        total = np.logaddexp.reduce(log_weights, axis=0)
+        return np.asarray(np.logaddexp.reduce(log_weights + log_likelihood, axis=0) - total)
 
     def _log_likelihood(self, t: Array, log_sigma: Array) -> Array:
         if self.normal:
@@ -187,7 +202,7 @@ def _path(reference: Reference, kept: Indices, labels: Sequence[str], most: int)
     columns = {"columns": np.arange(len(rows)) * 1.0, "explained": explained, "score": difference, "error": error}
     note = (
         f"Of {len(labels) - len(kept):,} columns {enough} for a log score within one standard error of the whole "
-        "model's. score: the log score of the rows that were fitted, less that of the whole model."
+        "model's. score: the log density of each row given the others, less that under the whole model, summed."
     )
     names = ("none", *(f"+ {labels[j]}" for j in order))
     return Summary(names, columns, "Projections onto few columns, one more in each line.", (note,))
@@ -195,15 +210,9 @@ def _path(reference: Reference, kept: Indices, labels: Sequence[str], most: int)
 
 def _compared(reference: Reference, got: Projected, fewest: float) -> tuple[float, float, float]:
     """1 − KL/KL of the fewest columns; the difference of log scores, and its standard error."""
-    own, whole_model = (_log_score(part) for part in (got.log_likelihood, reference.whole()))
-    difference = own - whole_model
+    difference = reference.score(got.log_likelihood) - reference.score(reference.log_likelihood)
     explained = 1 - got.kl / fewest if fewest > 0 else 1.0
     return explained, float(difference.sum()), math.sqrt(len(difference) * float(difference.var()))
-
-
-def _log_score(log_likelihood: Array) -> Array:
-    """log of the mean over draws."""
-    return np.asarray(np.logaddexp.reduce(log_likelihood, axis=0) - math.log(len(log_likelihood)))
 
 
 def _some(names: Sequence[str]) -> str:
