@@ -3,8 +3,8 @@
 A draw is, with vⱼ the variance of βⱼ given the scales and ηⱼ = √vⱼ but for a slab,
 
     1. ω | β                 for events;
-    2. (βⱼ, own scale) | all else, one coefficient after another, in sweeps: the scale with βⱼ integrated out, then βⱼ
-                             (`svrhmc.kernels.sweep`);
+    2. (βⱼ, own scale) | all else, one coefficient after another in random order: the scale with βⱼ integrated out,
+                             then βⱼ (`svrhmc.kernels.sweep`);
     3. some β | all else     jointly (`GaussianBlock`): those that have no part in the prior, and those of which nvⱼ/σ̃²
                              is above a level; in one draw of some, which a random number decides, all;
     4. β_S → e^u β_S         for events, u by the likelihood of the rows (without ω), the prior and the determinant; S
@@ -179,7 +179,7 @@ def _swept(
     own, local, rest = beta[some], scales.local.copy(), z - beta @ columns
     numbers = model.scales.sweep_numbers(scales, model.log_noise(shared))
     keys = rng.integers(0, 1 << 32, 2, dtype=np.uint32)
-    sweep(numbers.kind, columns, some, omega, rest, own, local, *numbers[1:], *keys)
+    sweep(numbers.kind, columns, some, rng.permutation(len(some)), omega, rest, own, local, *numbers[1:], *keys)
     beta = beta.copy()
     beta[some] = own
     return beta, scales._replace(local=local)

@@ -78,18 +78,18 @@ def _normal(k0, k1, place):
 
 @kept
 @njit(**ENTRY)
-def sweep(kind, columns, some, omega, rest, beta, local, overall, slab, alpha, left, right, k0, k1):
+def sweep(kind, columns, some, order, omega, rest, beta, local, overall, slab, alpha, left, right, k0, k1):
     """All coefficients in turn, in place: β, their own parts, and what is left of the rows.
 
-    columns: (coefficients, rows), of which `some` are those of β. overall, slab: in logarithms τ and c for HORSESHOE,
-    √θ and the noise for SHARES, and for SPIKE the odds of the prior and the slab's scale; local is 1 there where a
-    coefficient is not 0, else 0. alpha, left, right: α, A and A + B.
+    columns: (coefficients, rows), of which `some` are those of β; order: in which β is gone through. overall, slab: in
+    logarithms τ and c for HORSESHOE, √θ and the noise for SHARES, and for SPIKE the odds of the prior and the slab's
+    scale; local is 1 there where a coefficient is not 0, else 0. alpha, left, right: α, A and A + B.
     """
     total = 0.0
     if kind == SHARES:
         for j in range(len(beta)):
             total += math.exp(2.0 * local[j])
-    for j in range(len(beta)):
+    for j in order:
         x = columns[some[j]]
         a, b = _products(x, omega, rest)
         b += a * beta[j]

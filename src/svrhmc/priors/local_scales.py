@@ -211,7 +211,7 @@ class SpikeScales(LocalScales):
         return self._with(rng, math.log(rng.gamma(1.0)) - math.log(rng.gamma(self.b)))
 
     def start(self, rng: np.random.Generator, log_noise: float) -> Scales:
-        return self._with(rng, -math.log(self.b))
+        return self._with(rng, -math.log(self.b) + 2.0 * rng.standard_normal())
 
     def _with(self, rng: np.random.Generator, log_odds: float) -> Scales:
         chosen = rng.random(self.count) < 1 / (1 + math.exp(-log_odds))

@@ -13,9 +13,9 @@ another, each that which lowers the weighted squares of what is left of the mean
 times p(1 − p)): KL to second order.
 
 The score of a model is the log density of each row under the draws of the posterior without that row, which have the
-weights 1/p(yᵢ | x), those above √S times their mean cut off (Ionides, Journal of Computational and Graphical
-Statistics 17, 2008); a smaller model has the weights of the whole one, as it is projected from its draws. Without them more columns
-would always seem better. The choice of columns is made with all rows.
+weights 1/p(yᵢ | x), those above √S times their mean cut off (Ionides, Journal of Computational and Graphical Statistics
+17, 2008); a smaller model has the weights of the whole one, as it is projected from its draws. Without them it would
+seem better the more columns it has. The choice of columns is made with all rows.
 """
 
 from __future__ import annotations
