@@ -123,7 +123,7 @@ class ShrunkModel(FiniteSum):
         X, z = X * root[:, None], root * (self.conditional.y - self.offset)
         if self.n <= self.width:
             return SampledRows(np.ascontiguousarray(X.T), z, 0.0)
-        triangle = np.linalg.qr(np.concatenate([X, z[:, None]], axis=1), mode="r")
+        triangle: Array = np.asarray(np.linalg.qr(np.concatenate([X, z[:, None]], axis=1), mode="r"))
         return SampledRows(np.ascontiguousarray(triangle[:-1, :-1].T), triangle[:-1, -1], float(triangle[-1, -1] ** 2))
 
     @cached_property

@@ -238,8 +238,11 @@ def _shared_scales(model: ShrunkModel, beta: Array, shared: Array, scales: Scale
         return scales._replace(shared=values)
 
     for k in range(int(model.scales.stretches), len(scales.shared)):
-        value = slice_step(rng, float(scales.shared[k]), lambda v, k=k: model.log_scales(beta, shared, changed(k, v)))
-        scales = changed(k, value)
+
+        def log_density(value: float, k: int = k) -> float:
+            return model.log_scales(beta, shared, changed(k, value))
+
+        scales = changed(k, slice_step(rng, float(scales.shared[k]), log_density))
     return scales
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.errors import requirement
+from svrhmc.core.errors import positive, requirement
 from svrhmc.priors.local_scales import HorseshoeScales, LocalScales, R2D2Scales, SpikeScales
 from svrhmc.priors.terms import Prior, require_ordinary
 
@@ -110,7 +110,7 @@ class R2D2(Shrinking):
     def __post_init__(self) -> None:
         require_ordinary("precision_r2", self.precision_r2)
         require_ordinary("concentration", self.concentration)
-        if not 0 < self.mean_r2 < 1:
+        if not 0 < positive("mean_r2", self.mean_r2) < 1:
             raise requirement("mean_r2", "a share between 0 and 1", repr(self.mean_r2))
 
     def scales(self, count: int, rows: float) -> R2D2Scales:

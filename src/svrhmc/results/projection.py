@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.arrays import Array
 from svrhmc.core.errors import requirement, whole
 from svrhmc.core.summaries import Summary, end_names, level_ends
 from svrhmc.rows.forms import RowsForm
@@ -67,7 +67,7 @@ class Reference:
         known = self.loss.known_noise if self.normal else 1.0
         self.log_sigma = draws[:, self.width] if known is None else np.full(len(draws), math.log(known))
 
-    def path(self, kept: Indices, most: int) -> list[int]:
+    def path(self, kept: list[int], most: int) -> list[int]:
         """The columns that are added to those kept, in their order."""
         t, weights = self.t.mean(axis=0), self.weights
         if not self.normal:
@@ -118,7 +118,8 @@ class Reference:
 
     def _normal(self, C: Array) -> Projected:
         root = np.sqrt(self.weights)
-        b = np.linalg.lstsq(root[:, None] * C, (root * (self.t - self.offset)).T, rcond=None)[0].T
+        target = (root * (self.t - self.offset)).T
+        b = np.asarray(np.linalg.lstsq(root[:, None] * C, target, rcond=None)[0].T, np.float64)
         t = b @ C.T + self.offset
         lost = (self.t - t) ** 2 @ self.weights / self.weights.sum()
         log_sigma = 0.5 * np.log(np.exp(2 * self.log_sigma) + lost)
@@ -164,7 +165,7 @@ def project(posterior: Any, columns: Sequence[str] | None, most: int, draws: int
     labels = list(posterior.labels[: reference.width])
     shrunk = posterior.shrinkage
     free = [label != "Intercept" for label in labels] if shrunk is None else np.isin(range(len(labels)), shrunk.columns)
-    kept = np.flatnonzero(~np.asarray(free))
+    kept = [j for j in range(len(labels)) if not free[j]]
     if columns is None:
         return _path(reference, kept, labels, most)
     unknown = [name for name in columns if name not in labels]
@@ -190,7 +191,7 @@ def project(posterior: Any, columns: Sequence[str] | None, most: int, draws: int
     return Summary(tuple(posterior.labels[j] for j in places), table, title, (note,))
 
 
-def _path(reference: Reference, kept: Indices, labels: Sequence[str], most: int) -> Summary:
+def _path(reference: Reference, kept: list[int], labels: Sequence[str], most: int) -> Summary:
     order = reference.path(kept, most)
     fewest = reference.onto(kept)
     rows = [_compared(reference, fewest, fewest.kl)]

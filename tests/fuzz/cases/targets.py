@@ -487,7 +487,7 @@ def bounds_of_labels(given):
 
 @case(
     st.tuples(
-        st.sampled_from(["Normal", "StudentT", "Laplace", "Horseshoe", "LearntScale"]),
+        st.sampled_from(["Normal", "StudentT", "Laplace", "Horseshoe", "R2D2", "SpikeAndSlab", "LearntScale"]),
         st.lists(inputs.anything, max_size=3),
         st.integers(1, 3),
         inputs.setting,
@@ -497,7 +497,7 @@ def bounds_of_labels(given):
 def prior_settings(given):
     """Priors with odd numbers, settled for some columns; scaled, they are those of a coordinate times a factor."""
     name, numbers, dim, factor = given
-    made = ask(getattr(priors, name), *numbers[: 2 if name in ("Normal", "LearntScale") else 3])
+    made = ask(getattr(priors, name), *numbers[: 2 if name in ("Normal", "SpikeAndSlab", "LearntScale") else 3])
     settled = ask(priors.settle, made, dim, joint=made.joint)
     ask(lambda: made.spread, nan=())
     x = np.cos(np.arange(dim))
