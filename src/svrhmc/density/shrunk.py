@@ -114,7 +114,7 @@ class ShrunkModel(FiniteSum):
 
     @cached_property
     def sampled_rows(self) -> SampledRows:
-        """Dense."""
+        """All of them, dense."""
         data = self.conditional.rows.seen_once
         X = np.asarray(data.taken(np.arange(self.n)), np.float64)
         if self.loss.gaussian_given != "noise":
@@ -275,7 +275,7 @@ class GaussianBlock:
         self._factor = cholesky(A, lower=True, overwrite_a=True, check_finite=False)
 
     def draw(self, rng: Any) -> Array:
-        """Of these coefficients."""
+        """One of these coefficients, all at once."""
         from scipy.linalg import cho_solve, solve_triangular
 
         root = np.sqrt(self._variance)

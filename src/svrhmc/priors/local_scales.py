@@ -74,7 +74,7 @@ class LocalScales(ABC):
 
     @abstractmethod
     def drawn(self, rng: np.random.Generator, log_noise: float) -> Scales:
-        """From their prior."""
+        """One draw from their prior."""
 
     @abstractmethod
     def start(self, rng: np.random.Generator, log_noise: float) -> Scales:
@@ -82,7 +82,7 @@ class LocalScales(ABC):
 
     @abstractmethod
     def sweep_numbers(self, scales: Scales, log_noise: float) -> SweepNumbers:
-        """Of one state."""
+        """Those of one state and its noise."""
 
     @abstractmethod
     def reported(self, local: Array, shared: Array) -> Array:
