@@ -32,7 +32,8 @@ def bernoulli(link: str = "logit") -> Loss:
     >>> float(bernoulli("probit").mean(np.array(0.0)))
     0.5
     """
-    require_link("bernoulli", link, "logit", "probit")
+    if link not in ("logit", "probit"):
+        require_link("bernoulli", link, "logit", "probit")
     return ProbitLoss() if link == "probit" else LogisticLoss()
 
 
