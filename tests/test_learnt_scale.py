@@ -104,7 +104,7 @@ def test_estimators_take_a_learnt_prior_or_a_scale_that_can_be_searched():
     usual = BayesianRegression(prior_scale=2.5).fit(X, X[:, 0])
     assert usual.posterior_.prior.said.startswith("given: every coefficient ~ StandardNormal(scale=2.5)")
     for settings, complaint in (
-        ({"prior": "ridge"}, "prior must be one of 'auto'; got 'ridge'"),
+        ({"prior": "ridge"}, "prior must be None, 'auto', one of svrhmc.targets.priors .*; got 'ridge'"),
         ({"prior": "auto", "prior_scale": 1.0}, "prior must be None where prior_scale is given; got 'auto'"),
         ({"prior_scale": -1.0}, "prior_scale must be a positive number; got -1.0"),
     ):
