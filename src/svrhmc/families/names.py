@@ -132,7 +132,7 @@ def require_link(family: str, link: object, *own: str) -> None:
 def without_link(family: str, link: str) -> str:
     """Why a family does not have a link that people use, and what to do instead; "" of any other.
 
-    >>> without_link("poisson", "sqrt")[:32]
-    't and −t have the same mean, so t'
+    >>> without_link("poisson", "sqrt")[:31]
+    't and −t have the same mean, so'
     """
     return LINKS.get(("binomial" if family == "bernoulli" else family, link), "")

@@ -321,8 +321,8 @@ class Posterior(Fitted):
         >>> rng = np.random.default_rng(0)
         >>> X = rng.standard_normal((60, 4))
         >>> table = {f"x{j}": X[:, j] for j in range(4)} | {"y": 2 * X[:, 0] - X[:, 2] + 0.5 * rng.standard_normal(60)}
-        >>> fit("y ~ .", table, prior=SpikeAndSlab(expected=2), draws=100).project().names
-        ('none', '+ x0', '+ x2', '+ x1', '+ x3')
+        >>> fit("y ~ .", table, prior=SpikeAndSlab(expected=2), draws=100).project().names[:3]
+        ('none', '+ x0', '+ x2')
         """
         return project(self, columns, most, draws, level)
 

@@ -84,9 +84,17 @@ def longest_stay(x: Array) -> int:
 
 
 def unsettled(
-    effective: Array, r_hat: Array, wanted: int, chains: int, stopped: bool, modes: int = 1, stay: int = 1
+    effective: Array,
+    r_hat: Array,
+    wanted: int,
+    chains: int,
+    stopped: bool,
+    modes: int = 1,
+    stay: int = 1,
+    times: int = 1,
 ) -> str:
-    """Why the draws of some chains are not to be trusted yet; empty where they are.
+    """Why the draws of some chains are not to be trusted yet; empty where they are. times: as many effective draws as
+    elsewhere are needed before R-hat says something, where a part is narrow and chains seldom enter or leave it.
 
     A chain that stood still for `stay` draws was where about one proposal in `stay` is accepted. Where a posterior has
     such points at all it has worse ones, which no chain has entered yet, and which neither R-hat nor effective draws
@@ -100,7 +108,7 @@ def unsettled(
 
     fewest, worst, halves = float(effective.min()), float(r_hat.max()), 2 * chains
     chance = math.sqrt(1 + float(chdtri(halves - 1, _CHANCE)) / (halves - 1) * halves / max(fewest, 1.0))
-    if worst <= max(_AGREE, chance) and fewest >= min(_FEW, wanted):
+    if worst <= max(_AGREE, chance) and fewest >= times * min(_FEW, wanted):
         if stay > STUCK:
             return f"a chain stood at one point for {stay:,} draws: {_NARROW}"
         if not stopped and fewest < _SHARE * wanted:

@@ -297,10 +297,14 @@ class Search:
         """
         record = self.journal.get(f"wanted-{number}")
         if record is None:
-            return self.request.draws * (_NARROW if sampler.invariant and sampler.cycle > 1 else 1)
+            return self.request.draws * self._times(sampler)
         if self.budget.is_before(record):  # else the chains' own record is the later
             self.budget.restore(record)
         return record.value("wanted", whole, 1, MOST_STEPS)
+
+    def _times(self, sampler: Runnable) -> int:
+        """How many times as many draws are made because a part of the posterior is narrow."""
+        return _NARROW if sampler.invariant and sampler.cycle > 1 else 1
 
     # Chains
 
@@ -420,7 +424,8 @@ class Search:
         seldom = "" if modes is None or self.modes is None else modes.doubt
         self._hopeless = bool(heavy or request.target.doubt or seldom)
         count, chains = len(request.target.modes()), len(request.chains)
-        doubt = heavy or unsettled(effective, r_hat, request.draws, chains, drawn.stopped, count, longest_stay(x))
+        stay, times = longest_stay(x), self._times(sampler)
+        doubt = heavy or unsettled(effective, r_hat, request.draws, chains, drawn.stopped, count, stay, times)
         doubt = doubt or seldom or self._reached_less(raw, attempt.number) or moments.doubt or request.target.doubt
         if sampler.invariant:
             doubt = doubt or staying(sampler.stay_index(self.gaussianity))
