@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 
@@ -274,7 +274,7 @@ class GaussianBlock:
         self._pull = scaled @ (np.sqrt(omega) * z) + mean / np.sqrt(variance)
         self._factor = cholesky(A, lower=True, overwrite_a=True, check_finite=False)
 
-    def draw(self, rng: Any) -> Array:
+    def draw(self, rng: np.random.Generator) -> Array:
         """One of these coefficients, all at once."""
         from scipy.linalg import cho_solve, solve_triangular
 

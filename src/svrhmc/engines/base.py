@@ -303,7 +303,7 @@ class Engine(ABC):
     block: ClassVar[int | None] = None
 
     @abstractmethod
-    def supports(self, sampler: Any, density: object) -> str | None:
+    def supports(self, sampler: object, density: object) -> str | None:
         """None where the engine runs such a sampler (`SamplerData`) on such a target, else the reason why not."""
 
     def lacks(self, sampler: SamplerData, density: object, reasons: dict[str, Reasons]) -> str | None:

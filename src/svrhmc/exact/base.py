@@ -131,7 +131,7 @@ class ExactSampler(ABC):
         """
         return None
 
-    def stay_index(self, shape: Any) -> float:
+    def stay_index(self, shape: object) -> float:
         """The Pareto index of how long a chain may stay in a tail of a posterior of this
         `svrhmc.sampling.gaussianity.Gaussianity`; 0 where proposals follow the density.
         """

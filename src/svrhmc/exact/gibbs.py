@@ -44,9 +44,9 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import requirement
@@ -82,7 +82,7 @@ class ShrinkageGibbs(ExactSampler):
         """The steps of every chain by itself."""
         return GibbsKernel(setup.target, setup)
 
-    def require(self, target: Any) -> None:
+    def require(self, target: object) -> None:
         """Refuse whatever is given to it directly."""
         why = "it samples regressions under a prior such as Horseshoe(…); take another method"
         raise requirement("target", "a model with prior=Horseshoe(…), given to svrhmc.sample", repr(target), why)
@@ -246,7 +246,7 @@ def _shared_scales(model: ShrunkModel, beta: Array, shared: Array, scales: Scale
     return scales
 
 
-def _stretched(scales: Scales, by: float, held: Any = True) -> Scales:
+def _stretched(scales: Scales, by: float, held: npt.ArrayLike = True) -> Scales:
     """log τ further by a number, with the own scales of what is held that much less."""
     return Scales(np.where(held, scales.local - by, scales.local), np.append(scales.shared[0] + by, scales.shared[1:]))
 

@@ -62,7 +62,7 @@ class MarginalMH(ExactSampler):
         """All chains by blocks of steps."""
         return MarginalKernel(setup.target, self, setup)
 
-    def require(self, target: Any) -> None:
+    def require(self, target: object) -> None:
         """Refuse what is not a Gaussian model with groups."""
         why = "it samples the standard deviations of groups in a Gaussian model; take another method"
         raise requirement("target", "a model with groups, given to svrhmc.sample", repr(target), why)
@@ -170,7 +170,7 @@ class MarginalKernel(Kernel):
                 yield Place(x, state.v, _memory_of(now), None, np.array([accepted[k] for _, accepted, _ in blocks]))
             step = stop
 
-    def _blocks_of(self, chains: Indices, now: list[_Chain], begin: int, end: int) -> Callable[[int], Any]:
+    def _blocks_of(self, chains: Indices, now: list[_Chain], begin: int, end: int) -> Callable[[int], object]:
         return lambda c: self._block(int(chains[c]), now[c], begin, end)
 
     def _shared(self, work: Any, places: list[int]) -> list[Any]:

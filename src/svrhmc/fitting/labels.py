@@ -160,7 +160,7 @@ def _unused(name: str, column: Column) -> tuple[str, ...]:
     return (f"{name} has levels that are in no row ({listed}): the model has no class for them, nor have predictions",)
 
 
-def _one_spelling(name: str, levels: Sequence[Any]) -> str:
+def _one_spelling(name: str, levels: Sequence[object]) -> str:
     """What to do about yes and no in several spellings; "" where a response is something else.
 
     >>> _one_spelling("churn", ["Y", "no", "yes"])

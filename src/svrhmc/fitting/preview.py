@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -94,7 +94,7 @@ def design(
         raise requirement("table", "one in memory, to be looked at before a fit", kind, "give a part of it")
     if isinstance(prior, Posterior):
         raise requirement("prior", "one of svrhmc.targets.priors, or a dictionary of them", "a posterior")
-    special: dict[str, Any] = {"weights": weights, "offset": offset, "exposure": exposure, "trials": trials}
+    special: dict[str, object] = {"weights": weights, "offset": offset, "exposure": exposure, "trials": trials}
     model = {"prior": prior, "noise_variance": noise_variance}
     prepared = prepare(formulas_of(formula), table, family, special, model, missing == "drop", transforms)
     (regression,) = modelled(prepared).models

@@ -53,7 +53,7 @@ from svrhmc.results.posterior import build_posterior
 from svrhmc.results.predict import even_rows
 from svrhmc.results.prior import Influence
 from svrhmc.rows.coding import Coding, coding_of
-from svrhmc.rows.csr import checked_csr
+from svrhmc.rows.csr import MatrixLike, checked_csr
 from svrhmc.rows.reading import Partitions
 from svrhmc.rows.sparse import is_sparse
 from svrhmc.sampling.coordinates import Units
@@ -141,7 +141,7 @@ def fit(
     """
     one_of("missing", missing, ("refuse", "drop"))
     require_settings(fit, settings)
-    special: dict[str, Any] = {"weights": weights, "offset": offset, "exposure": exposure, "trials": trials}
+    special: dict[str, object] = {"weights": weights, "offset": offset, "exposure": exposure, "trials": trials}
     model = {"prior": prior, "noise_variance": noise_variance}
     formulas = formulas_of(formula)
     if isinstance(prior, Posterior):
@@ -165,7 +165,7 @@ class Prepared(NamedTuple):
     averaged over. tables: how many imputed ones the rows are those of, one after the other.
     """
 
-    X: Any
+    X: object
     y: Array | None
     design: Design
     response: Response
@@ -178,7 +178,7 @@ def prepare(
     formulas: Formulas,
     table: object,
     family: str | Loss | None,
-    special: dict[str, Any],
+    special: dict[str, object],
     model: Mapping[str, Any],
     drop: bool,
     transforms: Mapping[str, Callable[..., object]] | None,
@@ -328,7 +328,7 @@ def _fit_partitions(
     table: Partitions,
     family: str | Loss | None,
     special: dict[str, Any],
-    model: Mapping[str, Any],
+    model: Mapping[str, object],
     drop: bool,
     transforms: Mapping[str, Callable[..., object]] | None,
     settings: Mapping[str, Any],
@@ -371,7 +371,7 @@ def _some_rows(opened: Opened, design: Design, special: Mapping[str, str | None]
 
 
 def regress(
-    X: Any,
+    X: object,
     y: npt.ArrayLike | None = None,
     family: str | Loss = "gaussian",
     *,
@@ -425,7 +425,7 @@ def regress(
         return posterior_of(model, **settings)
 
 
-def _columns(X: Any, names: Sequence[str] | None, intercept: bool) -> list[str]:
+def _columns(X: MatrixLike, names: Sequence[str] | None, intercept: bool) -> list[str]:
     """Those of the target, by name."""
     given = X.reader.names if isinstance(X, Partitions) else names
     columns = [f"x{j}" for j in range(np.shape(X)[-1])] if given is None and np.ndim(X) == 2 else list(given or ())
@@ -448,7 +448,7 @@ def posterior_of(
     advice: Advice = ARRAYS,
     design: Design | None = None,
     table_rows: FittedRows | None = None,
-    **settings: Any,
+    **settings: object,
 ) -> Posterior:
     """Sample it, with the settings of `svrhmc.sample` (`require_settings`); warning: of a verdict that is open; advice:
     in the words of the door. design, table_rows: of a table.
@@ -629,9 +629,14 @@ def _regression(
 
 
 def _of_partitions(
-    data: Partitions, family: str | Loss, given: Mapping[str, Any], intercept: bool, prior: Priors, noise: float | None,
+    data: Partitions,
+    family: str | Loss,
+    given: Mapping[str, object],
+    intercept: bool,
+    prior: Priors,
+    noise: float | None,
     classes: Classes | None,
-) -> Regression:  # fmt: skip
+) -> Regression:
     """The same for rows in partitions, which have labels, offsets and weights themselves."""
     for name, value in given.items():
         if value is not None:
@@ -664,7 +669,7 @@ def _numbered(loss: Loss, classes: int) -> Coding:
     return Coding(coded.loss, numbers, coded.loss.observed(coded.y, classes).y)
 
 
-def _require_varied(X: Any, names: Sequence[str], intercept: bool, scales: Scales) -> None:
+def _require_varied(X: MatrixLike, names: Sequence[str], intercept: bool, scales: Scales) -> None:
     """Refuse columns that say nothing: constant ones beside an intercept, and those that repeat another."""
     if intercept and scales.constant.any():
         j = int(np.argmax(scales.constant))

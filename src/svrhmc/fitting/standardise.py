@@ -15,6 +15,7 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.errors import DataError
 from svrhmc.families.base import Loss
 from svrhmc.rows.coding import Coding
+from svrhmc.rows.csr import MatrixLike
 from svrhmc.rows.partitions import total_of
 from svrhmc.rows.reading import Block, Partitions, Reader, require_finite
 from svrhmc.sampling.coordinates import Units
@@ -42,7 +43,7 @@ class Scales(NamedTuple):
         return Scales(*some)
 
 
-def require_size(X: Any, names: Sequence[str], what: str = "column") -> None:
+def require_size(X: MatrixLike, names: Sequence[str], what: str = "column") -> None:
     """Refuse columns whose numbers are so large, or differ by so little, that squares of coefficients would overflow:
     with sizes from 10⁻⁷⁰ to 10⁷⁰ a coefficient is at most 10¹⁴⁰, and its square 10²⁸⁰.
     """
@@ -62,15 +63,15 @@ def require_size(X: Any, names: Sequence[str], what: str = "column") -> None:
         )
 
 
-def scales_by_piece(X: Any, weights: Array | None, pieces: Sequence[tuple[slice, bool]]) -> Scales:
+def scales_by_piece(X: MatrixLike, weights: Array | None, pieces: Sequence[tuple[slice, bool]]) -> Scales:
     """Of columns in pieces, each with whether its columns are centred."""
     if len(pieces) == 1:
         return scales_of(X, weights, pieces[0][1])
-    parts: list[Any] = [scales_of(X[:, columns], weights, centred) for columns, centred in pieces]
+    parts = [scales_of(X[:, columns], weights, centred) for columns, centred in pieces]
     return Scales(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
 
-def scales_of(X: Any, weights: Array | None, centred: bool) -> Scales:
+def scales_of(X: MatrixLike, weights: Array | None, centred: bool) -> Scales:
     """Of dense or CSR rows; without `centred` (no intercept takes the centres up) they are only scaled, by √mean square
     about the mean as well."""
     sparse = hasattr(X, "format")
@@ -103,7 +104,7 @@ def no_column(name: str, low: float, high: float) -> DataError:
     return DataError(f"column {name!r} is constant, and cannot be told from the intercept: leave it out.")
 
 
-def _differences(X: Any, sparse: bool) -> Array:
+def _differences(X: MatrixLike, sparse: bool) -> Array:
     """The difference of the two values of each column that has two; nan of the others.
 
     A sparse column of one value v beside zeros has Σx² = vΣx.
@@ -123,7 +124,7 @@ def _differences(X: Any, sparse: bool) -> Array:
     return differences
 
 
-def _moments(X: Any, weights: Array | None, sparse: bool) -> tuple[Array, Array, Array]:
+def _moments(X: MatrixLike, weights: Array | None, sparse: bool) -> tuple[Array, Array, Array]:
     """A first value, the mean of what lies beyond it, and the variance: sums about a value of the column's own, so that
     a large offset takes no digits away.
     """

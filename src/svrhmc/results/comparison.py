@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -145,7 +145,7 @@ class ModelComparison:
         return frame.astype({"bad_k": np.int64})
 
 
-def compare(*models: Any, by: str | None = None, draws: int | None = None) -> ModelComparison:
+def compare(*models: object, by: str | None = None, draws: int | None = None) -> ModelComparison:
     """Compare models of the same observations by how well they predict what they have not seen: leave-one-out
     cross-validation of each, differences to the best with their standard errors, and weights of stacking
     (`svrhmc.results.comparison`). Print it, or take `to_frame()`.
@@ -202,7 +202,7 @@ def stacking_weights(log_density: Array) -> Array:
     return np.asarray(w / w.sum())
 
 
-def _named(models: tuple[Any, ...]) -> dict[str, Any]:
+def _named(models: tuple[object, ...]) -> dict[str, object]:
     """The models by name: as a dictionary has them, or numbered."""
     if len(models) == 1 and isinstance(models[0], Mapping):
         named = {str(name): model for name, model in models[0].items()}
@@ -213,14 +213,14 @@ def _named(models: tuple[Any, ...]) -> dict[str, Any]:
     return named
 
 
-def _row_groups(named: Mapping[str, Any], by: str) -> RowGroups | None:
+def _row_groups(named: Mapping[str, object], by: str) -> RowGroups | None:
     """The groups of the rows, from the first model that has effects of them; None where none is a posterior."""
     posteriors = [model for model in named.values() if isinstance(model, Posterior)]
     having = [model for model in posteriors if model.group_effects is not None and by in model.group_effects.factors]
     return RowGroups.of(having[0] if having else posteriors[0], by) if posteriors else None
 
 
-def _cross_validated(name: str, model: Any, by: str | None, draws: int | None, groups: RowGroups | None) -> Loo:
+def _cross_validated(name: str, model: object, by: str | None, draws: int | None, groups: RowGroups | None) -> Loo:
     """That of a posterior, or one that is given."""
     if isinstance(model, Posterior):
         return loo_of(model, by, draws, groups)
@@ -233,7 +233,7 @@ def _cross_validated(name: str, model: Any, by: str | None, draws: int | None, g
     return model
 
 
-def _formula(model: Any) -> str:
+def _formula(model: object) -> str:
     """What a posterior is of, in words, where it has a formula."""
     if not isinstance(model, Posterior) or model.design is None:
         return ""

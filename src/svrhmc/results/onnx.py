@@ -75,7 +75,7 @@ class _Graph:
             self.nodes.append(helper.make_node(operation, list(inputs), [output], domain=domain, **attributes))
         return self._memory[key]
 
-    def constant(self, value: Any, kind: type = np.float64) -> str:
+    def constant(self, value: object, kind: type = np.float64) -> str:
         """An array of the graph."""
         from onnx import numpy_helper
 
@@ -173,7 +173,7 @@ class _Graph:
             out = self.apply("Add", self._picked(coefficients[:, power], piece), self.apply("Mul", s, out))
         return out
 
-    def _picked(self, table: Any, index: str) -> str:
+    def _picked(self, table: object, index: str) -> str:
         """Rows of a table by their numbers."""
         return self.apply("Gather", self.constant(table), index, axis=0)
 
@@ -349,7 +349,7 @@ def _levels_by_column(document: Document) -> dict[str, list[Level]]:
     """The values of each column that rows are told apart by: of categories, of groups, and in expressions."""
     levels: dict[str, list[Level]] = {}
 
-    def add(name: str, values: list[Any]) -> None:
+    def add(name: str, values: list[object]) -> None:
         levels[name] = list(dict.fromkeys([*levels.get(name, []), *map(_level, values)]))
 
     def look(e: Portable) -> None:

@@ -14,20 +14,19 @@ R² of `svrhmc.results.groups` are on the scale of the linear predictor, with th
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from svrhmc.core.arrays import ratio
 from svrhmc.core.errors import requirement, whole
 from svrhmc.core.summaries import level_ends
+from svrhmc.results.base import Fitted
 from svrhmc.results.groups import Quantities
 from svrhmc.results.predict import Predictions, even_rows
 
 _ROWS = 10_000  # of which it is found
 
 
-def r2_of(posterior: Any, level: float, draws: int) -> Quantities:
+def r2_of(posterior: Fitted, level: float, draws: int) -> Quantities:
     """That of a `Posterior`."""
     draws = whole("draws", draws, 2)
     level_ends(level)

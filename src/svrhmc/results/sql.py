@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any
 
 from svrhmc.core.errors import DataError, one_of
 from svrhmc.core.summaries import level_ends
@@ -240,7 +239,7 @@ def _response(document: Document, low: float, high: float) -> str:
     t, sd, link = "predicted_linear", "predicted_linear_sd", document["inverse_link"]
     ends = [f"{t} + {number(NormalDist().inv_cdf(p))} * {sd}" for p in (low, high)]
     if link == "":
-        shown: list[Any] = ["NULL", "NULL", "NULL"]
+        shown: list[object] = ["NULL", "NULL", "NULL"]
     elif link == "identity":
         shown = [t, *ends]
     else:

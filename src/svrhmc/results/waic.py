@@ -18,6 +18,7 @@ import numpy as np
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import missing, whole
 from svrhmc.core.summaries import Summary
+from svrhmc.results.base import Fitted
 from svrhmc.results.loo import PointwiseDensity, require_at_hand
 from svrhmc.results.predict import pointwise_log_likelihoods
 
@@ -72,7 +73,7 @@ class Waic(PointwiseDensity):
         return pandas.DataFrame({"elpd": self.pointwise, "p_waic": self.p}, index=index)
 
 
-def waic_of(posterior: Any, draws: int | None) -> Waic:
+def waic_of(posterior: Fitted, draws: int | None) -> Waic:
     """That of a `Posterior`."""
     total = posterior.trace.draws.shape[0] * posterior.trace.draws.shape[1]
     most = total if draws is None else whole("draws", draws, 20)

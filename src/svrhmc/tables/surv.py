@@ -36,14 +36,14 @@ _TYPES = {
 _SPELLED = {"counting": {"time": "start", "time2": "stop"}, "interval2": {"time": "lower", "time2": "upper"}}  # R's
 
 
-def labels(name: str, rows: int, alone: bool, *arguments: Any, **keywords: Any) -> Array:
+def labels(name: str, rows: int, alone: bool, *arguments: object, **keywords: object) -> Array:
     """The labels of some rows, for one of `RESPONSES`; alone: whether it stands in none of the others."""
     if name == SURV:
         return _surv(rows, alone, *arguments, **keywords)
     return _limits(name, rows, *arguments, **keywords)
 
 
-def _surv(rows: int, alone: bool, *arguments: Any, **keywords: Any) -> Array:
+def _surv(rows: int, alone: bool, *arguments: object, **keywords: object) -> Array:
     """Those of `Surv(…)`."""
     kind = keywords.pop("type", "counting" if len(arguments) > 2 or "stop" in keywords else "right")
     if kind not in _TYPES:
@@ -118,7 +118,7 @@ def _limits(name: str, rows: int, *arguments: Any, **keywords: Any) -> Array:
         raise DataError(f"{name}({', '.join(words)}) cannot be used: {error}") from None
 
 
-def _numbers(word: str, value: Any, gaps: bool, name: str = SURV) -> Array:
+def _numbers(word: str, value: object, gaps: bool, name: str = SURV) -> Array:
     """A column of numbers, of which some may be missing."""
     array = np.asarray(value)
     if array.ndim != 1 or array.dtype.kind not in "iuf":
@@ -130,7 +130,7 @@ def _numbers(word: str, value: Any, gaps: bool, name: str = SURV) -> Array:
     return array
 
 
-def _event(event: Any, codes: tuple[int, ...]) -> Array:
+def _event(event: object, codes: tuple[int, ...]) -> Array:
     """A column of codes."""
     array = np.asarray(event)
     if array.ndim != 1 or array.dtype.kind not in "biuf":

@@ -815,7 +815,7 @@ def _lacks_for_quadratics(sampler: Any, form: QuadraticForm) -> str | None:
 
 
 def _grid_reasons(engine: Compiled) -> Reasons:
-    def of_rows(sampler: Any, form: RowsForm) -> str | None:
+    def of_rows(sampler: object, form: RowsForm) -> str | None:
         return engine.lacks_compiled(form) or engine.lacks_order(sampler, form)
 
     return {"rows": of_rows, "quadratic": _lacks_for_quadratics}

@@ -35,7 +35,7 @@ class OnJax(Engine):
         }  # fmt: skip
         return self.lacks(sampler, density, reasons)
 
-    def _of_rows(self, sampler: Any, form: RowsForm) -> str | None:
+    def _of_rows(self, sampler: object, form: RowsForm) -> str | None:
         return self.lacks_rows(form, _STORED, _MAPS) or _lacks_prior(form) or self.lacks_order(sampler, form)
 
     def check(self, setup: Setup) -> None:
