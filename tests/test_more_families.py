@@ -539,7 +539,11 @@ REFERENCES = {
 }  # fmt: skip
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("name", REFERENCES)
+@pytest.mark.ordinary(
+    lambda name: name not in ("beta-binomial", "zero-inflated-poisson", "zero-inflated-negative-binomial")
+)
 def test_means_and_deviations_are_those_of_a_long_run_of_nuts(name):
     """On real tables; a twin with every row counted 1.3 times is found out."""
     X, y, more = REFERENCE_DATA[name]()

@@ -74,7 +74,7 @@ def test_gradients_and_hessians_are_those_of_the_log_density(family):
     assert target.rows.squared_norms() == pytest.approx(np.linalg.norm(J, 2, axis=(1, 2)) ** 2)
 
 
-@pytest.mark.parametrize("storage", ["dense", "sparse"])
+@pytest.mark.parametrize("storage", ["dense", pytest.param("sparse", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "family", ["gaussian", pytest.param("zero-inflated-negative-binomial", marks=pytest.mark.slow)]
 )

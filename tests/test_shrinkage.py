@@ -394,6 +394,7 @@ def test_a_fit_has_a_local_verdict_and_says_what_was_shrunk(posterior):
     assert "Horseshoe(expected=2" in posterior.prior.said
 
 
+@pytest.mark.untraced
 def test_draws_follow_the_seed_and_neither_threads_nor_a_checkpoint(posterior, tmp_path):
     settings = {"prior": Horseshoe(expected=2), "draws": 100, "seed": 1}
     again = svrhmc.fit("y ~ .", table(), **settings, threads=1, checkpoint=tmp_path / "run")
@@ -402,6 +403,7 @@ def test_draws_follow_the_seed_and_neither_threads_nor_a_checkpoint(posterior, t
     assert np.array_equal(resumed.trace.draws, posterior.trace.draws)
 
 
+@pytest.mark.untraced
 def test_units_of_columns_do_not_matter(posterior):
     data = table()
     other = {**data, "x3": data["x3"] / 1000, "y": 7 * data["y"]}
@@ -419,6 +421,7 @@ def test_a_file_keeps_it_and_results_come_of_it(posterior, tmp_path):
     assert "log_prior" not in posterior.to_arviz().groups()
 
 
+@pytest.mark.untraced
 def test_an_estimator_and_trials_take_it():
     data = table()
     X = np.stack([data[f"x{j}"] for j in range(4)], axis=1)
@@ -436,6 +439,7 @@ def twins(seed=2):
     return X, x + 0.3 * rng.standard_normal(100)
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("prior", [Horseshoe(expected=1), SpikeAndSlab(expected=1)])
 def test_twin_columns_share_their_effect(prior):
     twin = regress(*twins(), prior=prior, draws=200)
@@ -444,6 +448,7 @@ def test_twin_columns_share_their_effect(prior):
     assert abs(twin.mean[1:3].sum() - 1) < 0.1
 
 
+@pytest.mark.untraced
 def test_three_columns_or_the_three_that_have_the_same_sum_are_undecided():
     rng = np.random.default_rng(2)
     first, second = rng.standard_normal((100, 3)), rng.standard_normal((100, 2))
@@ -475,6 +480,7 @@ def test_a_coefficient_that_is_always_0_has_no_error():
     str(posterior.summary())
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("family", ["gaussian", "bernoulli"])
 def test_r2d2_says_what_share_is_explained(family):
     data = table()
