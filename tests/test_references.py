@@ -19,6 +19,13 @@ from svrhmc.targets import families
 STORED = json.loads((Path(__file__).parent / "stored" / "references.json").read_text(encoding="utf-8"))
 MEAN, SD = 0.03, 0.02
 IN_ONE_RUN = list(FAMILIES)[:10]  # families with errors below these by default
+BOUNDED = (
+    "gaussian, censored", "gaussian, truncated", "log-logistic, intervals", "student-t, censored", "weibull, late entry",
+)  # fmt: skip
+WITHOUT = {f"{family}/{kind}" for family in BOUNDED for kind in ("real", "simulated")} | {
+    "hurdle-negative-binomial/real",  # no moments of these are known to 0.008 sd
+    "zero-inflated-negative-binomial/simulated",
+}
 
 
 def far_off(posterior, known):
@@ -41,8 +48,7 @@ def known_problem(family, kind):
 
 
 def test_references_are_known_well():
-    first = {f"{family}/{kind}" for family in IN_ONE_RUN for kind in ("real", "simulated")}
-    assert first <= set(STORED) <= {f"{family}/{kind}" for family, kind in PAIRS}
+    assert set(STORED) == {f"{family}/{kind}" for family, kind in PAIRS} - WITHOUT
     for known in STORED.values():
         assert (np.array(known["mean_error"]) < 0.008 * np.array(known["sd"])).all()
         assert (np.array(known["sd_error"]) < 0.008 * np.array(known["sd"])).all()

@@ -104,8 +104,8 @@ class DensityOfScales(Approach):
         began = time.perf_counter()
         density.given(_with_noise(self.model, density, self.first_theta())[None])
         evaluation, chains = time.perf_counter() - began, len(self.request.chains)
-        found = sum(_ROUNDS) + _SEARCHED * density.dim
-        return evaluation * (found + self.expected_draws * chains) / min(chains, self.request.threads)
+        pilot = sum(_ROUNDS) + _SEARCHED * density.dim
+        return evaluation * (pilot + self.expected_draws * chains) / min(chains, self.request.threads)
 
 
 class Scales(NamedTuple):
