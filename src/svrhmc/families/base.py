@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -41,7 +41,8 @@ class Formulas(NamedTuple):
     slope, curvature, value: of (record, t, y), where `arguments` is 1: t is a number, or all of a row's (last axis).
         Where it is m, of (record, t₀, …, t_{m−1}, y); then a slope has m parts, and a curvature those of the upper
         triangle, row by row: (∂₀₀, ∂₀₁, ∂₁₁) of two.
-    both: value and slope at once, where they share most of their work; then value may be left out.
+    both: value and slope at once, where they share most of their work; then value may be left out, and serves NumPy
+        alone.
     remainder: of (record, t, y, u), ℓ(t + u) − ℓ(t) − ℓ′(t)u − ½ℓ″(t)u² in float64, for subsampled Metropolis.
     energies: the compiled body for many rows of several predictors, of (record, count, t, y, s, valued): a line of t
         and s for each predictor, values left in line m of t, of which two more lines are room. Of one predictor, of
@@ -455,8 +456,12 @@ class Family(Loss):
         """With e^t = ∞ where it overflows, from which formulas make the right limit."""
         with np.errstate(over="ignore"):
             if arguments == 1:
-                return function(self.record(), t, y)
-            return function(self.record(), *(t[..., j] for j in range(arguments)), y)
+                return function(self._float64_record, t, y)
+            return function(self._float64_record, *(t[..., j] for j in range(arguments)), y)
+
+    @cached_property
+    def _float64_record(self) -> Fields:
+        return self.record()
 
 
 class SharedFamily(Family):

@@ -51,12 +51,16 @@ class Logistic(NamedTuple):
         def slope(loss: Fields, t: Value, y: Value) -> Value:
             return -y / (one + exp(y * t))
 
+        def value(loss: Fields, t: Value, y: Value) -> Value:
+            s = y * t
+            return maximum(-s, zero) + log1p_unit(exp(-abs(s)))
+
         def both(loss: Fields, t: Value, y: Value) -> Value:
             s = y * t
             e = exp(-abs(s))
             return maximum(-s, zero) + log1p_unit(e), -y * where(s > zero, e, one) / (one + e)
 
-        return Formulas(slope, logistic_curvature, both=both, remainder=logistic_remainder, elementary=True)
+        return Formulas(slope, logistic_curvature, value, both, logistic_remainder, elementary=True)
 
 
 def logistic_curvature(loss: Fields, t: Value, y: Value) -> Value:
