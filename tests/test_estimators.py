@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine, make_classification
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
@@ -337,6 +338,27 @@ def test_probabilities_have_deviations_and_intervals_over_the_draws(classes):
     by_draw = np.exp(t) / np.exp(t).sum(axis=1, keepdims=True)
     np.testing.assert_allclose(sd[0], by_draw.std(axis=0, ddof=1), rtol=1e-6)
     np.testing.assert_allclose(ends[0], np.quantile(by_draw, [0.1, 0.9], axis=0).T, rtol=1e-6)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_decisions_are_logarithms_of_the_averaged_probabilities_and_finite_far_out(classes):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(60, 1))
+    model = svrhmc.BayesianLogisticRegression(draws=50).fit(X, np.digitize(X[:, 0], [0.0, 0.7][: classes - 1]))
+    p, decision = model.predict_proba(X), model.decision_function(X)
+    expected = np.log(p[:, 1] / p[:, 0]) if classes == 2 else np.log(p)
+    np.testing.assert_allclose(decision, expected, rtol=1e-6)
+    if classes == 2:
+        far = model.decision_function(np.array([[-1e4], [-2e4]]))
+        assert far[1] < far[0] < -1000  # where p itself is 0
+
+
+def test_calibration_takes_decisions():
+    X, y = load_breast_cancer(return_X_y=True)
+    model = make_pipeline(StandardScaler(), svrhmc.BayesianLogisticRegression(draws=50))
+    calibrated = CalibratedClassifierCV(model, cv=2).fit(X[:, :3], y)
+    assert np.isfinite(model.fit(X[:, :3], y).decision_function(X[:, :3])).all()
+    assert calibrated.score(X[:, :3], y) > 0.85
 
 
 PARAMETERS = {

@@ -3,6 +3,7 @@
 import csv
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -171,11 +172,26 @@ def test_yes_and_no_in_several_spellings_are_refused_with_what_to_do(table):
         csv.writer(file).writerows([["left", "age"], *([answers[k % 6], k] for k in range(60))])
     one_line(
         invoke("fit", "b.csv", "--target", "left"), 2, "the response 'left' spells yes and no in 6 ways",
-        "table['left'].str.strip().str.lower().isin(['y', 'yes'])", "name the family 'categorical'",
+        "write {left in ['Y', 'Yes', 'yes']} before the '~' of the formula", "name the family 'categorical'",
     )  # fmt: skip
     bernoulli = invoke("fit", "b.csv", "--target", "left", "--family", "bernoulli")
-    one_line(bernoulli, 2, "takes two: write yes and no in one way each")
+    one_line(bernoulli, 2, "takes two: write {")
     assert invoke("fit", "b.csv", "--target", "left", "--family", "categorical", "--draws", "50").exit_code == 0
+
+
+def test_an_ordinal_target_of_texts_is_given_its_order(table):
+    with open("b.csv", "w", newline="") as file:
+        csv.writer(file).writerows([["sat", "age"], *([["bad", "fair", "very good"][k % 3], k] for k in range(60))])
+    told = invoke("fit", "b.csv", "--target", "sat", "--levels", "bad, fair, very good", "--draws", "50", "--json")
+    names = [one["name"] for one in json.loads(told.stdout)["coefficients"]]
+    assert names == ["age", "threshold bad|fair", "threshold fair|very good"]
+    page = Path("b-fit/report.html").read_text()
+    assert "--levels &#x27;bad, fair, very good&#x27;" in page
+    assert "ordinal(levels=[&#x27;bad&#x27;, &#x27;fair&#x27;, &#x27;very good&#x27;])" in page
+    untold = invoke("fit", "b.csv", "--target", "sat", "--family", "ordinal")
+    one_line(untold, 2, "in the shell --levels 'low, medium, high'")
+    odd = invoke("fit", "b.csv", "--target", "sat", "--family", "poisson", "--levels", "bad, fair")
+    one_line(odd, 2, "--levels must be given with --family ordinal, or without a family; got --family poisson")
 
 
 def test_predictions_are_printed_and_take_an_exposure(table):

@@ -173,6 +173,17 @@ def test_what_is_advised_mends_it(name):
     assert found(X, y, family) == ((), len(y))
 
 
+def test_a_law_that_is_too_narrow_is_no_pattern_along_a_column():
+    """Counts that vary too much have mean residuals below 0 everywhere: a straight effect is not called bent for it."""
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(20_000, 2))
+    sentences = found(X, draw("negative-binomial", 0.5 + X[:, 0] / 2, rng, 0.7), "poisson")[0]
+    assert any(one.startswith("Dispersion") for one in sentences)
+    assert not [one for one in sentences if one.startswith("Pattern")]
+    bent = found(X, draw("negative-binomial", 0.5 + X[:, 0] ** 2 / 3, rng, 0.7), "poisson")[0]
+    assert [one for one in bent if one.startswith("Pattern: along x0")]  # a bend is still seen
+
+
 def test_a_row_of_weight_w_counts_as_w_rows():
     rng = np.random.default_rng(3)
     X = np.repeat(np.linspace(-1, 1, 5), 2)[:, None]

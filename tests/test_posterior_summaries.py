@@ -42,6 +42,16 @@ def fitted():
     )
 
 
+def test_a_summary_has_columns_rows_and_a_sentence_for_anything_else(fitted):
+    summary = fitted.summary()
+    assert summary[:2].names == summary.names[:2]
+    assert len(str(summary[:2]).splitlines()) == len(str(summary).splitlines()) - 2
+    np.testing.assert_array_equal(summary["mean"], fitted.mean)
+    with pytest.raises(KeyError) as error:
+        summary["age"]
+    assert str(error.value).startswith("what stands in brackets behind a summary must be a column (mean, sd, 5%")
+
+
 def test_quantiles_of_a_gaussian_are_exact(known):
     law = gaussian().closed_form
     sd = np.sqrt(np.diag(law.covariance))

@@ -433,6 +433,12 @@ def _of_both(second: Array, total: float = 1.0) -> Array:
     return np.column_stack([np.abs(total - second), second])
 
 
+def _log_mean(logarithms: Array) -> Array:
+    """log of the mean over draws, the first axis, of numbers that are known by their logarithms."""
+    mean: Array = np.logaddexp.reduce(logarithms, axis=0) - np.log(len(logarithms))
+    return mean
+
+
 def _intercepts(name: str, columns: Columns, groups: GroupColumns) -> GroupDesign:
     """The levels of one column, by which the intercept varies."""
 
@@ -510,6 +516,18 @@ class BayesianLogisticRegression(ClassifierMixin, _Estimator):  # type: ignore[m
         if ends.ndim == 2:
             ends = np.stack([1 - ends[::-1], ends], axis=2)
         return np.ascontiguousarray(np.moveaxis(ends, 0, 2))
+
+    def decision_function(self, X: Input) -> Array:
+        """How far each row leans to a class, as scikit-learn's tools rank rows by it: of two classes the log odds of
+        the second (rows,), log E[1/(1 + e⁻ᵗ)] − log E[1/(1 + eᵗ)] over the draws of its linear predictor t; of more
+        `predict_log_proba`. Probabilities are those of `predict_proba`, here without rounding near 0 and 1.
+        """
+        X = self._checked(X)
+        if len(self.classes_) > 2:
+            return self.predict_log_proba(X)
+        predictions = self._predictions(X, _DRAWS)
+        sides = [[_log_mean(-np.logaddexp(0.0, -side)) for side in (t, -t)] for _, t, _ in predictions.predictors()]
+        return np.concatenate([second - first for second, first in sides])
 
     def predict_log_proba(self, X: Input) -> Array:
         """The logarithms of `predict_proba`."""

@@ -67,6 +67,16 @@ def is_number(word: str) -> bool:
         return False
 
 
+def in_thousands(word: str, sign: str, decimal: str) -> bool:
+    """Whether a number has a sign between its groups of three digits.
+
+    >>> in_thousands("-1,234,567.5", ",", "."), in_thousands("1,23", ",", "."), in_thousands("123", ",", ".")
+    (True, False, False)
+    """
+    part, point = re.escape(sign), re.escape(decimal)
+    return re.fullmatch(rf"[+-]?[0-9]{{1,3}}({part}[0-9]{{3}})+({point}[0-9]*)?", word.strip()) is not None
+
+
 def binary(path: Path) -> DataError:
     """The error where a text holds what no text does."""
     return DataError(f"{path} is a binary file, not a text. Save it as CSV.")

@@ -6,9 +6,9 @@ import html
 import math
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -27,9 +27,10 @@ _SHOWN, _ARRAYS = 60, 5  # rows that are printed (a data frame has all), and arr
 class Summary:
     """Numbers of each coordinate by column, with names; print it, or take `to_frame()`.
 
-    A column is also an attribute: `summary.mean`, `summary.ess`. title: a sentence before the table. notes: sentences
-    after it. The effective draws and R-hat in it measure how well the draws represent the law that the sampler has, not
-    how far that law is from π: no effective sample size sees a bias. R-hat needs two chains, and is nan for one.
+    A column is also an attribute: `summary.mean`, `summary.ess`. `summary[:10]` has the first ten rows. title: a
+    sentence before the table. notes: sentences after it. The effective draws and R-hat in it measure how well the draws
+    represent the law that the sampler has, not how far that law is from π: no effective sample size sees a bias. R-hat
+    needs two chains, and is nan for one.
 
     >>> import numpy as np
     >>> print(Summary(("age", "dose"), {"mean": np.array([0.5, 12.25]), "ess": np.array([990.6, 1000.0])}, "Two."))
@@ -50,8 +51,21 @@ class Summary:
         except KeyError:
             raise AttributeError(f"a summary has no {name!r}") from None
 
-    def __getitem__(self, name: str) -> Array:
-        return self.columns[name]
+    @overload
+    def __getitem__(self, key: str) -> Array: ...
+
+    @overload
+    def __getitem__(self, key: slice) -> Summary: ...
+
+    def __getitem__(self, key: str | slice) -> Array | Summary:
+        """A column by its name, or, by a slice such as [:10], some of the rows."""
+        if isinstance(key, slice):
+            return replace(self, names=self.names[key], columns={name: v[key] for name, v in self.columns.items()})
+        if key not in self.columns:
+            allowed = f"a column ({', '.join(self.columns)}), or a slice of rows such as [:10]"
+            why = "str(summary) is its text, and to_frame() has rows by the names of coefficients"
+            raise _NoColumnError(str(requirement("what stands in brackets behind a summary", allowed, repr(key), why)))
+        return self.columns[key]
 
     def __str__(self) -> str:
         places, left_out = shown_rows(self.names, _SHOWN)
@@ -93,6 +107,13 @@ class Summary:
         except ModuleNotFoundError:
             raise missing("pandas", "formula", "a data frame") from None
         return pandas.DataFrame(self.columns, index=pandas.Index(self.names, name="name"))
+
+
+class _NoColumnError(KeyError):
+    """A summary has no such column; printed as the sentence that it is, not in quotes as other key errors are."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 def array_name(name: str) -> str:

@@ -42,7 +42,7 @@ from svrhmc.families.recession import Faces, sides
 
 _HOW = (
     "number the classes from the lowest on, give a pandas.Categorical(…, categories=[…], ordered=True), or say the "
-    "order: svrhmc.targets.families.ordinal(levels=[…])"
+    "order: svrhmc.targets.families.ordinal(levels=[…]), in the shell --levels 'low, medium, high'"
 )
 
 

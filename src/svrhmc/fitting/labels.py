@@ -14,6 +14,7 @@ from svrhmc.families import FAMILIES, family_of
 from svrhmc.families.base import Loss
 from svrhmc.families.labels import require_shared_classes
 from svrhmc.tables.columns import CATEGORY, NUMBER, TRUTH, Column
+from svrhmc.tables.formula import quoted
 from svrhmc.tables.surv import SURV
 
 _EVENTS = ([0.0, 1.0], [-1.0, 1.0])  # numbers that stand for no and yes
@@ -164,13 +165,13 @@ def _one_spelling(name: str, levels: Sequence[object]) -> str:
     """What to do about yes and no in several spellings; "" where a response is something else.
 
     >>> _one_spelling("churn", ["Y", "no", "yes"])
-    "write yes and no in one way each, in pandas: table['churn'].str.strip().str.lower().isin(['y', 'yes'])"
+    "write {churn in ['Y', 'yes']} before the '~' of the formula"
     """
-    plainly = {str(level).strip().casefold() for level in levels}
-    yes = sorted(plainly & _YES)
-    if len(levels) <= 2 or not plainly <= _YES | _NO or not yes or not plainly & _NO:
+    plainly = {level: str(level).strip().casefold() for level in levels}
+    yes = [level for level, word in plainly.items() if word in _YES]
+    if len(levels) <= 2 or not set(plainly.values()) <= _YES | _NO or not 0 < len(yes) < len(levels):
         return ""
-    return f"write yes and no in one way each, in pandas: table[{name!r}].str.strip().str.lower().isin({yes!r})"
+    return f"write {{{quoted(name)} in {yes!r}}} before the '~' of the formula"
 
 
 def _guess(name: str, column: Column, ends: Ends | None) -> tuple[str, str]:

@@ -10,7 +10,8 @@ which are r and r² where y is a number. Under the model E r̄ = 0 and E q = 1; 
 
     pattern      rows in G ≤ 10 groups by fitted values, or by a column: S_g = Σ wr̄/√V_g, and Σ S_g² is compared with χ²
                  of G degrees of freedom. V_g is Σ wr̄² in the group, or what the mean of r̄² over all rows would make of
-                 it, if that is more: so no group has less than its variance where events are rare.
+                 it, if that is more: so no group has less than its variance where events are rare. Where dispersion is
+                 too large (y − μ)/√μ stands for r̄
     dispersion   Σ w(q − 1)/√Σ w(q − 1)², where y counts and the family has no spread of its own to adapt
     zeros        Σ w(1{y = 0} − p₀)/√Σ wp₀(1 − p₀) with p₀ = P(Y = 0)
     outlier      W times the least of 2 min(P(Y ≤ y), P(Y ≥ y))
@@ -134,14 +135,16 @@ def _residuals(some: RowsForm, t: Array, weights: Array) -> _Residuals | None:
 
 def _of_law(some: RowsForm, residuals: _Residuals, columns: _Columns, advice: Advice) -> list[str]:
     """What single rows say, their spread, and residuals against fitted values and against columns of numbers."""
-    loss, sentences = some.loss, []
+    loss, sentences, dispersion = some.loss, [], ""
     if loss.outcome == "counts":
         sentences.append(_zeros(some, residuals))
     trials = loss.trials_of(some.y, some.weights)
     if loss.outcome == "counts" or (trials is not None and bool((trials > 1).any())):
-        sentences.append(_dispersion(some, residuals))
+        dispersion = _dispersion(some, residuals)
+        sentences.append(dispersion)
     sentences.append(_outliers(some, residuals))
-    pattern = _pattern(residuals.t, residuals.mean, residuals.weights)
+    about_mean = _about_mean(some, residuals, trials) if dispersion else residuals.mean
+    pattern = _pattern(residuals.t, about_mean, residuals.weights)
     if pattern is not None and pattern.p < _CHANCE and pattern.largest > _MATTERS:
         if loss.outcome == "events":
             sentences.append(_calibration(some, residuals, pattern, advice))
@@ -150,7 +153,16 @@ def _of_law(some: RowsForm, residuals: _Residuals, columns: _Columns, advice: Ad
                 f"Pattern: along the fitted values residuals go {pattern.course}: the mean of y has another form. "
                 f"Try: {advice.curves}."
             )
-    return [*sentences, columns.clearest([residuals.mean])]
+    return [*sentences, columns.clearest([about_mean])]
+
+
+def _about_mean(some: RowsForm, residuals: _Residuals, trials: Array | None) -> Array:
+    """(y − μ)/√μ, with a mean square of 1: 0 on average wherever μ is right, however y varies about it. Of a law that
+    is too narrow E r̄ is not 0, and depends on μ.
+    """
+    mean = some.loss.mean(residuals.predictors)
+    away = (_shares(some.loss, some.y, trials) - mean) / np.sqrt(np.maximum(mean, 1e-300))
+    return np.asarray(away / np.sqrt(np.average(away**2, weights=residuals.weights)), np.float64)
 
 
 def _zeros(some: RowsForm, residuals: _Residuals) -> str:

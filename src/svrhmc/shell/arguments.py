@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from svrhmc.core.errors import DataError, missing, nearest, requirement
+from svrhmc.families.base import Loss
 from svrhmc.families.labels import names_rows
+from svrhmc.families.ordinal import ordinal
 from svrhmc.posterior import usual_settings
 from svrhmc.tables.csv import Reading
 from svrhmc.tables.files import Read, wanted
@@ -32,6 +34,7 @@ class FitArguments:
     offset: str
     exposure: str
     trials: str
+    levels: tuple[str, ...]  # of an ordinal target
     missing: str
     out: Path
     draws: int
@@ -47,6 +50,11 @@ class FitArguments:
             "--weights": self.weights, "--offset": self.offset, "--exposure": self.exposure, "--trials": self.trials,
         }  # fmt: skip
         return {option: name for option, name in given.items() if name}
+
+    @property
+    def loss(self) -> str | Loss | None:
+        """The family, as `fit` takes it."""
+        return ordinal(levels=self.levels) if self.levels else self.family or None
 
     def of_rows(self) -> dict[str, Any]:
         """What `fit` is told of the rows: columns by their names, and what becomes of missing values."""
@@ -64,7 +72,8 @@ class FitArguments:
         words = ["svrhmc", "fit", *([] if self.file is None else [str(self.file)])]
         options: dict[str, Any] = {
             "--target": self.target if self.file is not None else "", "--formula": self.formula,
-            "--family": self.family, **(self.columns if self.file is not None else {}),
+            "--family": self.family, "--levels": ", ".join(self.levels),
+            **(self.columns if self.file is not None else {}),
             "--missing": self.missing if self.missing != DEFAULTS["missing"] else "",
             "--draws": self.draws if self.draws != DEFAULTS["draws"] else "",
             "--tolerance": self.tolerance if self.tolerance != DEFAULTS["tolerance"] else "",
@@ -85,7 +94,8 @@ class FitArguments:
     def python(self, formula: str) -> str:
         """The same in Python, for a table that is at hand."""
         formulas = repr([formula, *self.further] if self.further else formula)
-        words = [formulas, "table", *([repr(self.family)] if self.family else [])]
+        family = f"svrhmc.targets.families.ordinal(levels={list(self.levels)!r})" if self.levels else repr(self.family)
+        words = [formulas, "table", *([family] if self.loss else [])]
         words += [f"{option.removeprefix('--')}={name!r}" for option, name in self.columns.items()]
         words += [f"missing={self.missing!r}"] if self.missing != DEFAULTS["missing"] else []
         defaults = {name: value for name, value in usual_settings().items() if name != "seed"}

@@ -20,6 +20,7 @@ from svrhmc.checkpoint import remove_checkpoint
 from svrhmc.core import processes
 from svrhmc.core.errors import CheckpointError, CheckpointInUseError, DataError, VerdictWarning, one_of, requirement
 from svrhmc.core.progress import Progress, stage
+from svrhmc.families.base import Loss
 from svrhmc.fitting.labels import Response, response_of
 from svrhmc.fitting.preview import design as design_of
 from svrhmc.fitting.regression import fit, posterior_of, regression, require_settings
@@ -77,6 +78,10 @@ def fit_command(
         str, typer.Option(help="A column: for how long, or among how many, each row was counted.")
     ] = "",
     trials: Annotated[str, typer.Option(help="A column: of how many trials the target counts the successes.")] = "",
+    levels: Annotated[
+        str,
+        typer.Option(help="An ordinal target's texts, the lowest first: 'bad, fair, good'.", show_default=False),
+    ] = "",
     missing: Annotated[str, typer.Option(help="Rows with missing values: drop or refuse.")] = "refuse",
     out: Annotated[Path | None, typer.Option(help="Folder for the files; FILE-fit if not set.")] = None,
     draws: Annotated[int, typer.Option(help="How many independent draws the draws are worth.", min=10)] = DEFAULTS[
@@ -127,7 +132,7 @@ def fit_command(
     folder = out if out is not None else Path(f"{_stem(Path(_EXAMPLE) if file is None else file)}-fit")
     arguments = FitArguments(
         file, target, *_formulas(formula or []), family, weights, offset, exposure, trials,
-        missing, folder, draws, tolerance, seed, budget, reading,
+        _levels(levels, family), missing, folder, draws, tolerance, seed, budget, reading,
     )  # fmt: skip
     shown: Progress = True if progress else False if as_json or quiet else None
     if file is None:
@@ -136,6 +141,14 @@ def fit_command(
             _fit(arguments, example, loo, shown, as_json, quiet, design)
     else:
         _fit(arguments, file, loo, shown, as_json, quiet, design)
+
+
+def _levels(given: str, family: str) -> tuple[str, ...]:
+    """The classes of an ordinal target, in their order."""
+    levels = tuple(word for word in map(str.strip, given.split(",")) if word)
+    if levels and family not in ("", "ordinal"):
+        raise requirement("--levels", "given with --family ordinal, or without a family", f"--family {family}")
+    return levels
 
 
 def _formulas(given: list[str]) -> tuple[str, tuple[str, ...]]:
@@ -205,7 +218,7 @@ def _preview(arguments: FitArguments, data: Read, file: Path, formula: str, note
     if data.X is not None or file.is_dir():
         raise requirement("--design", "for a table in memory", "sparse rows" if data.X is not None else "a folder")
     try:
-        preview = design_of([formula, *arguments.further], data.table, arguments.family or None, **arguments.of_rows())
+        preview = design_of([formula, *arguments.further], data.table, arguments.loss, **arguments.of_rows())
     except DataError as error:
         raise DataError(f"{file}: {error}") from error
     for note in notes:
@@ -216,7 +229,7 @@ def _preview(arguments: FitArguments, data: Read, file: Path, formula: str, note
 def _model(arguments: FitArguments, data: Read, file: Path) -> tuple[str, tuple[str, ...]]:
     """The formula, empty for sparse rows, and what is to be said of the data."""
     if data.X is not None:
-        if arguments.family:
+        if arguments.loss:
             return "", data.notes
         response = _labels(data, None)[1]
         return "", (*data.notes, f"the family is {response.loss.name}, as {response.guessed}")
@@ -243,7 +256,7 @@ def _posterior(arguments: FitArguments, data: Read, file: Path, formula: str, pr
 
 
 def _fitted(arguments: FitArguments, data: Read, formula: str, settings: dict[str, Any]) -> Posterior:
-    family = arguments.family or None
+    family = arguments.loss
     if data.X is not None:
         if arguments.columns or arguments.formula:
             raise DataError("sparse rows have no columns for a formula, weights, offset, exposure or trials.")
@@ -282,7 +295,7 @@ def _read_folder(folder: Path, arguments: FitArguments) -> Read:
     return Read(data, tuple(data.source.kinds), int(sizes.sum()), "", (note,))
 
 
-def _labels(data: Read, family: str | None) -> tuple[Column, Response]:
+def _labels(data: Read, family: str | Loss | None) -> tuple[Column, Response]:
     """The labels of sparse rows, and how they are coded."""
     column = columns_of({data.response: data.y}, [data.response])[data.response]
     return column, response_of(data.response, column, family)

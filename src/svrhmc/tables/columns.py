@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from types import ModuleType
@@ -109,7 +109,7 @@ class Column:
         """Some rows, none of which is missing; levels that are in no other row are gone with them."""
         values = self.values[rows]
         levels = _present(values, np.zeros(len(values), bool), self.levels) if len(self.levels) else ()
-        unused = tuple(level for level in (*self.levels, *self.unused) if level not in levels)
+        unused = _without((*self.levels, *self.unused), levels)
         return Column(self.kind, values, None, levels, self.ordered, unused)
 
 
@@ -415,8 +415,13 @@ def dates(name: str) -> DataError:
 def _category(values: Values, gaps: npt.NDArray[np.bool_], levels: tuple[Level, ...], ordered: bool) -> Column:
     """With the levels that occur, and those that do not."""
     present = _present(values, gaps, levels)
-    unused = tuple(level for level in levels if level not in present)
-    return Column(CATEGORY, values, _some(gaps), present, ordered, unused)
+    return Column(CATEGORY, values, _some(gaps), present, ordered, _without(levels, present))
+
+
+def _without(levels: Iterable[Level], present: Iterable[Level]) -> tuple[Level, ...]:
+    """The levels that are not among those present, in their order."""
+    some = frozenset(present)
+    return tuple(level for level in levels if level not in some)
 
 
 def _present(values: Values, gaps: npt.NDArray[np.bool_], levels: tuple[Level, ...]) -> tuple[Level, ...]:

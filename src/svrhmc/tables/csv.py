@@ -11,7 +11,6 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +23,7 @@ from types import ModuleType
 
 import numpy as np
 
-from svrhmc.core.cells import MOST_LINE, binary, is_number, too_long, unguarded
+from svrhmc.core.cells import MOST_LINE, binary, in_thousands, is_number, too_long, unguarded
 from svrhmc.core.errors import DataError, first_line, missing
 from svrhmc.core.machine import free_memory
 from svrhmc.core.storage import open_file
@@ -401,14 +400,14 @@ def require_one_kind(path: Path, header: Layout, name: str, some: list[str], rea
         return
     usual = "," if reading.decimal == "." else "."
     odd = [word for word in some if not is_number(word.replace(reading.decimal, "."))]
-    if odd and all(_grouped(word, usual, reading.decimal) for word in odd):
+    if odd and all(in_thousands(word, usual, reading.decimal) for word in odd):
         both = f", or --decimal '{usual}' if it stands before decimals" if reading.decimal == "." else ""
         raise DataError(
             f"{path}: column {name!r} has numbers such as {odd[0]!r}: say --thousands '{usual}' if that sign parts "
             f"thousands{both}; --text {name!r} if the whole column holds names of categories."
         )
-    points = [word for word in odd if _grouped(word, ".", ",")] if reading.decimal == "." else []
-    if points and all(_grouped(word, ".", ",") or _with_comma(word) for word in odd):
+    points = [word for word in odd if in_thousands(word, ".", ",")] if reading.decimal == "." else []
+    if points and all(in_thousands(word, ".", ",") or _with_comma(word) for word in odd):
         raise DataError(
             f"{path}: column {name!r} has numbers such as {points[0]!r}: say --thousands '.' --decimal ','."
         )
@@ -489,16 +488,6 @@ def _split(line: str, sign: str) -> list[str]:
         return []
 
 
-def _grouped(word: str, sign: str, decimal: str) -> bool:
-    """Whether a number has a sign between its groups of three digits.
-
-    >>> _grouped("-1,234,567.5", ",", "."), _grouped("1,23", ",", "."), _grouped("123", ",", ".")
-    (True, False, False)
-    """
-    part, point = re.escape(sign), re.escape(decimal)
-    return re.fullmatch(rf"[+-]?[0-9]{{1,3}}({part}[0-9]{{3}})+({point}[0-9]*)?", word.strip()) is not None
-
-
 def _in_groups(words: Sequence[str | None], reading: Reading) -> dict[str, float] | None:
     """The numbers that the words of a column stand for, where they have a sign between thousands; else None."""
     if not reading.thousands:
@@ -507,7 +496,7 @@ def _in_groups(words: Sequence[str | None], reading: Reading) -> dict[str, float
     for word in words:
         if word is None:
             continue
-        if _grouped(word, reading.thousands, reading.decimal):
+        if in_thousands(word, reading.thousands, reading.decimal):
             plain = word.replace(reading.thousands, "").replace(reading.decimal, ".")
         else:
             plain = word.replace(reading.decimal, ".")

@@ -559,7 +559,7 @@ def _terms(terms: Sequence[grammar.Term], columns: Columns, intercept: bool, enc
         if one is None:
             continue
         if one.kind == "category":
-            require_few(f"column {one.variable!r}", len(one.levels), columns.n)
+            require_few(f"column {one.variable!r}", len(one.levels), columns.n, some=one.levels)
             if len(one.levels) < 2 and not full:
                 only = one.levels[0]
                 raise DataError(f"column {one.variable!r} has one level only, {only!r}: leave it out of the formula.")

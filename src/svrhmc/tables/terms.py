@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Reals, Values
+from svrhmc.core.cells import in_thousands
 from svrhmc.core.errors import DataError, missing, requirement
 from svrhmc.core.machine import free_memory
 from svrhmc.families.labels import names_rows
@@ -506,14 +507,23 @@ def shown(level: Level) -> str:
     return str(level)
 
 
-def require_few(name: str, levels: int, rows: int, what: str = "levels") -> None:
-    """Refuse a category that has fewer than two rows for a level: it names rows, and tells nothing about others."""
-    if names_rows(levels, rows):
+def require_few(name: str, levels: int, rows: int, what: str = "levels", some: Sequence[Level] = ()) -> None:
+    """Refuse a category that has fewer than two rows for a level: it names rows, and tells nothing about others.
+
+    some: of its levels, which may be numbers that were read as texts.
+    """
+    if not names_rows(levels, rows):
+        return
+    has = f"{name} has {levels:,} different {what} in {rows:,} rows"
+    if grouped := next((level for level in some if isinstance(level, str) and in_thousands(level, ",", ".")), ""):
         raise DataError(
-            f"{name} has {levels:,} different {what} in {rows:,} rows, and would have a coefficient for each of them: "
-            "leave it out of the formula where it names rows, put rare levels together where it is a category, or take "
-            "it as a number."
+            f"{has}, texts such as {grouped!r}: make numbers of them, in pandas by read_csv(…, thousands=',') or "
+            "column.str.replace(',', '').astype(float)."
         )
+    raise DataError(
+        f"{has}, and would have a coefficient for each of them: leave it out of the formula where it names rows, put "
+        "rare levels together where it is a category, or take it as a number."
+    )
 
 
 def require_memory(columns: int, rows: int, more: float = 0.0) -> None:
