@@ -8,7 +8,7 @@ from scipy.special import logsumexp
 import svrhmc
 from conftest import LIMIT
 from svrhmc.fitting import regress
-from svrhmc.results import integrated, loo
+from svrhmc.results import integrated, loo, moment_matching
 from svrhmc.results.integrated import GroupedRows
 from svrhmc.results.psis import fit_pareto, leave_out
 from svrhmc.targets import Group, glm
@@ -32,13 +32,13 @@ def gaussian_posterior():
     return svrhmc.sample(target, draws=2500, seed=1)
 
 
-def log_evidence(rows):
+def log_evidence(rows, y=Y):
     """log ∫ N(y; 0, β's part + τ²ZZᵀ + σ²I) p(τ) dτ of some rows, by the trapezoid rule."""
     tau = np.linspace(1e-4, 6 * SCALE, 400)
     prior = stats.halfnorm(scale=SCALE).logpdf(tau)
     A, same = X[rows], INDEX[rows][:, None] == INDEX[rows]
     values = [
-        stats.multivariate_normal(cov=BETA_SD**2 * A @ A.T + t**2 * same + NOISE**2 * np.eye(len(A))).logpdf(Y[rows])
+        stats.multivariate_normal(cov=BETA_SD**2 * A @ A.T + t**2 * same + NOISE**2 * np.eye(len(A))).logpdf(y[rows])
         for t in tau
     ]
     return logsumexp(np.array(values) + prior) + np.log(tau[1] - tau[0])
@@ -63,6 +63,58 @@ def test_rows_of_a_gaussian_model_have_their_exact_densities(gaussian_posterior)
     assert result.p_loo == pytest.approx((lpd - result.pointwise).sum())
     faulty = (lpd[some] - exact) / standard_errors(gaussian_posterior, log_likelihood)[some]  # nothing left out
     assert np.abs(faulty).max() > LIMIT
+
+
+def outlier(seed):
+    """40 rows of which the first lies far out, with a response far off; the log density of each given the others."""
+    rng = np.random.default_rng(3)
+    x = np.concatenate([[6.0], rng.normal(size=39)])
+    y = 1 + x + rng.normal(size=40)
+    y[0] = -6.0
+    A = np.column_stack([np.ones(40), x])
+
+    def evidence(rows):
+        return stats.multivariate_normal(cov=100 * A[rows] @ A[rows].T + np.eye(len(rows))).logpdf(y[rows])
+
+    posterior = svrhmc.sample(svrhmc.targets.linear(A, y, prior_precision=0.01), draws=4000, seed=seed)
+    return posterior, evidence(np.arange(40)) - evidence(np.arange(1, 40))
+
+
+def test_a_row_that_decides_much_has_its_density_by_moved_draws(monkeypatch):
+    """Off by more than 5 without them, by less than 0.3 in each of five runs with them; with a wrong map by more."""
+    for seed in range(5):
+        posterior, exact = outlier(seed)
+        raw, matched = posterior.loo(), posterior.loo(moment_match=True)
+        assert raw.bad.tolist() == matched.matched.tolist() == [0]
+        assert raw.pointwise[0] - exact > 5
+        assert matched.pointwise[0] == pytest.approx(exact, abs=0.3)
+        assert matched.k[0] < min(0.8, raw.k[0] - 0.5)
+        assert (matched.pointwise[1:] == raw.pointwise[1:]).all()
+        assert matched.p_loo - raw.p_loo == pytest.approx(raw.elpd - matched.elpd)
+    assert "For 1 row of large Pareto k, draws were moved" in str(matched)
+    assert "try loo(moment_match=True)" in str(raw)
+    monkeypatch.setattr(moment_matching.Affine, "forward", lambda self, x: x * 1.0 if self.A.ndim == 2 else x * self.A)
+    assert abs(posterior.loo(moment_match=True).pointwise[0] - exact) > 1  # a map that forgets its shift
+
+
+def test_draws_of_a_mixed_model_are_moved_too():
+    """A response far off in one of six rows of a group, beside the exact integral over the scale."""
+    y = Y.copy()
+    y[0] -= 6.0
+    target = glm(
+        X, y, gaussian(NOISE**2), prior=Normal(BETA_SD**-2), groups=[Group(INDEX, prior=HalfNormal(SCALE), name="g")]
+    )  # fmt: skip
+    posterior, every = svrhmc.sample(target, draws=2500, seed=1), np.arange(len(Y))
+    exact = log_evidence(every, y) - log_evidence(every[1:], y)
+    raw, matched = posterior.loo(), posterior.loo(moment_match=True)
+    assert raw.k[0] > raw.good_k > matched.k[0]
+    assert abs(raw.pointwise[0] - exact) > 0.5
+    assert matched.pointwise[0] == pytest.approx(exact, abs=0.3)
+
+
+def test_groups_are_not_left_out_by_moved_draws(gaussian_posterior):
+    with pytest.raises(ValueError, match="moment_match must be False where groups are left out"):
+        gaussian_posterior.loo(by="g", moment_match=True)
 
 
 def test_groups_of_a_gaussian_model_have_their_exact_densities(gaussian_posterior):

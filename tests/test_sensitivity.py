@@ -85,7 +85,7 @@ def test_parts_are_what_they_are_said_to_be():
     assert distance(np.zeros(400), np.ones(400)) == 0.0
     moved = np.exp(draws)
     assert 0.1 < distance(draws, moved) < 1
-    weights = smoothed_log_weights(5 * draws)
+    weights = smoothed_log_weights(5 * draws).log_weights
     assert weights.max() <= 1e-12
     assert (np.argsort(weights, kind="stable")[:300] == np.argsort(draws, kind="stable")[:300]).all()
 

@@ -156,12 +156,21 @@ def _log_density(posterior: Fitted, inner: Array, draws: Array, wanted: bool | N
         return {}
     if wanted is None and count * target.n > _UNASKED:
         return {}
-    x, size = inner.reshape(count, -1), max(1, _HELD // target.n)
-    if target.theta_dim:
-        stated = draws[..., -target.theta_dim :].reshape(count, -1)
-        x = np.concatenate([x, cast(MixedModel, target).coordinates_of(stated)], axis=1)
-    potentials = [target.potentials(x[begin : begin + size]) for begin in range(0, count, size)]
-    return {"lp": -np.concatenate(potentials).reshape(inner.shape[:2])}
+    x = in_coordinates(target, inner.reshape(count, -1), draws.reshape(count, -1))
+    return {"lp": log_densities(target, x).reshape(inner.shape[:2])}
+
+
+def in_coordinates(target: FiniteSum, inner: Array, draws: Array) -> Array:
+    """Draws in the variables of a target, (draws, dim): those of its rows, then the covariances of group effects."""
+    if not target.theta_dim:
+        return inner
+    return np.concatenate([inner, cast(MixedModel, target).coordinates_of(draws[:, -target.theta_dim :])], axis=1)
+
+
+def log_densities(target: FiniteSum, x: Array) -> Array:
+    """log π of every draw, up to a constant, for some draws at a time."""
+    size = max(1, _HELD // target.n)
+    return -np.concatenate([target.potentials(x[begin : begin + size]) for begin in range(0, len(x), size)])
 
 
 def _of_rows(form: RowsForm, inner: Array, wanted: Wanted, seed: int) -> dict[str, Values]:

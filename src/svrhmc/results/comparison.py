@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.errors import requirement
+from svrhmc.core.errors import requirement, truth
 from svrhmc.core.summaries import Summary
 from svrhmc.results.loo import Loo, RowGroups, loo_of
 from svrhmc.results.posterior import Posterior
@@ -145,7 +145,9 @@ class ModelComparison:
         return frame.astype({"bad_k": np.int64})
 
 
-def compare(*models: object, by: str | None = None, draws: int | None = None) -> ModelComparison:
+def compare(
+    *models: object, by: str | None = None, draws: int | None = None, moment_match: bool = False
+) -> ModelComparison:
     """Compare models of the same observations by how well they predict what they have not seen: leave-one-out
     cross-validation of each, differences to the best with their standard errors, and weights of stacking
     (`svrhmc.results.comparison`). Print it, or take `to_frame()`.
@@ -154,6 +156,7 @@ def compare(*models: object, by: str | None = None, draws: int | None = None) ->
     by: a grouping factor, such as "school", whose groups are left out whole, as for `Posterior.loo`. One of the models
         must have effects of it; the others, whether they have or not, are asked for the same groups.
     draws: use at most so many of each.
+    moment_match: as for `Posterior.loo`, where single rows decide much.
 
     Samplers are compared by `svrhmc.compare_samplers`.
 
@@ -167,7 +170,7 @@ def compare(*models: object, by: str | None = None, draws: int | None = None) ->
     """
     named = _named(models)
     groups = None if by is None else _row_groups(named, by)
-    loo = {name: _cross_validated(name, model, by, draws, groups) for name, model in named.items()}
+    loo = {name: _cross_validated(name, model, by, draws, groups, moment_match) for name, model in named.items()}
     first, *others = loo
     for other in others:
         _require_same(first, loo[first], other, loo[other])
@@ -220,10 +223,12 @@ def _row_groups(named: Mapping[str, object], by: str) -> RowGroups | None:
     return RowGroups.of(having[0] if having else posteriors[0], by) if posteriors else None
 
 
-def _cross_validated(name: str, model: object, by: str | None, draws: int | None, groups: RowGroups | None) -> Loo:
+def _cross_validated(
+    name: str, model: object, by: str | None, draws: int | None, groups: RowGroups | None, moment_match: bool
+) -> Loo:
     """That of a posterior, or one that is given."""
     if isinstance(model, Posterior):
-        return loo_of(model, by, draws, groups)
+        return loo_of(model, by, draws, groups, truth("moment_match", moment_match))
     if not isinstance(model, Loo):
         why = "samplers are compared by svrhmc.compare_samplers(target, samplers, …)"
         raise requirement(name, "a posterior, as fit and sample give it, or its loo()", type(model).__name__, why)

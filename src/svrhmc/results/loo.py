@@ -21,7 +21,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,13 +30,17 @@ import numpy as np
 
 from svrhmc.core import serialise
 from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.deadline import looked
 from svrhmc.core.errors import DataError, StorageError, missing, requirement, whole
+from svrhmc.core.progress import stage
 from svrhmc.core.summaries import Summary
 from svrhmc.density.base import FiniteSum
+from svrhmc.results.arviz import in_coordinates, log_densities
 from svrhmc.results.base import Fitted
 from svrhmc.results.groups import effects_kept, factor_named
 from svrhmc.results.integrated import GroupedRows, Integral
-from svrhmc.results.predict import covariance_factors, pointwise_log_likelihoods
+from svrhmc.results.moment_matching import Density, match
+from svrhmc.results.predict import covariance_factors, pointwise_log_likelihoods, thinned
 from svrhmc.results.psis import LeftOut, good_shape, leave_out
 from svrhmc.rows.forms import RowsForm
 from svrhmc.sampling.effects import GroupEffects
@@ -135,7 +140,7 @@ class Loo(PointwiseDensity):
     pointwise: log p(yᵢ | y₋ᵢ). p: p_loo of each. k: the shape of the tail of its weights, above `good_k` unreliable.
     rows: how many rows each is. draws: of the posterior, that were used. observations: what was predicted. error: the
     relative standard error of pointwise densities where an integral over effects was estimated from draws; 0 where it
-    was not.
+    was not. matched: the numbers of rows to whose posterior draws were moved (`svrhmc.results.moment_matching`).
     """
 
     by: str
@@ -147,6 +152,7 @@ class Loo(PointwiseDensity):
     draws: int
     observations: Observations
     error: float = 0.0
+    matched: Indices = field(default_factory=lambda: np.zeros(0, np.int64))
 
     @property
     def p_loo(self) -> float:
@@ -175,6 +181,9 @@ class Loo(PointwiseDensity):
 
     def _notes(self) -> Iterator[str]:
         bad, unit = self.bad, f"groups of {self.by}" if self.by else "rows"
+        if len(self.matched):
+            of_them = "1 row" if len(self.matched) == 1 else f"{len(self.matched):,} rows"
+            yield f"For {of_them} of large Pareto k, draws were moved to the posterior without it (moment matching)."
         if not len(bad):
             yield f"Every Pareto k is at most {self.good_k:.2g}: the estimate is reliable."
         else:
@@ -193,15 +202,15 @@ class Loo(PointwiseDensity):
             )
 
     def _advice(self, many: bool) -> str:
+        again = "fit again without each of them, and take the log density of what was left out."
         if many:
-            return (
-                "To have these terms, fit again without a tenth of them at a time, and add up the log densities of "
-                "what was left out."
-            )
-        return (
-            "Look at them first: they may be mistakes, or a family with heavier tails may suit them. To have these "
-            "terms, fit again without each of them, and take the log density of what was left out."
-        )
+            again = "fit again without a tenth of them at a time, and add up the log densities of what was left out."
+        ways = f"To have these terms, {again}"
+        if not self.by and not len(self.matched):
+            ways = f"To have these terms, try loo(moment_match=True), or {again}"
+        if many:
+            return ways
+        return f"Look at them first: they may be mistakes, or a family with heavier tails may suit them. {ways}"
 
     def _name(self, j: int) -> str:
         return self.names[j] if self.names else str(j)
@@ -277,7 +286,9 @@ class RowGroups:
         return np.bincount(self.index, minlength=len(self.names))
 
 
-def loo_of(posterior: Fitted, by: str | None, draws: int | None, groups: RowGroups | None = None) -> Loo:
+def loo_of(
+    posterior: Fitted, by: str | None, draws: int | None, groups: RowGroups | None = None, moment_match: bool = False
+) -> Loo:
     """That of a `Posterior`, by rows (by=None) or by a grouping factor: its own, or the `groups` of another model of
     the same rows.
     """
@@ -290,7 +301,10 @@ def loo_of(posterior: Fitted, by: str | None, draws: int | None, groups: RowGrou
         parts = [leave_out(log_likelihood, efficiency_of(posterior, count)) for _, log_likelihood in blocks]
         left = LeftOut(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
         ones, observations = np.ones(len(left.k), np.int64), Observations.of(posterior)
-        return Loo("", (), left.elpd, left.lpd - left.elpd, left.k, ones, count, observations)
+        result = Loo("", (), left.elpd, left.lpd - left.elpd, left.k, ones, count, observations)
+        return _with_moved_draws(posterior, result, most) if moment_match else result
+    if moment_match:
+        raise requirement("moment_match", "False where groups are left out", moment_match, "it is for single rows")
     form, x = posterior.fitted(), posterior.inner(most)
     efficiency, observations = efficiency_of(posterior, len(x)), Observations.of(posterior)
     if len(groups.index) != form.rows.n:
@@ -304,6 +318,36 @@ def loo_of(posterior: Fitted, by: str | None, draws: int | None, groups: RowGrou
     names = tuple(groups.names[level] for level in np.flatnonzero(counts))
     p, rows = left.lpd - left.elpd, counts[counts > 0]
     return Loo(groups.factor, names, left.elpd, p, left.k, rows, len(x), observations, error)
+
+
+def _with_moved_draws(posterior: Fitted, loo: Loo, most: int) -> Loo:
+    """With the terms of rows of large k from draws that are moved to the posterior without them."""
+    target, every = _target_of(posterior), 1 if posterior.group_effects is None else posterior.group_effects.every
+    if not target.has_potential or posterior.shrinkage is not None:
+        why = "the log density is not known at draws that are moved"
+        raise requirement("moment_match", "False for this posterior", True, why)
+    x = in_coordinates(target, posterior.inner(most), thinned(posterior.trace.draws[:, ::every], most))
+    pointwise, k, matched = loo.pointwise.copy(), loo.k.copy(), []
+    with stage("moving draws to the posterior without some rows", None):
+        for row in looked(loo.bad):
+            one = match(x, Density(partial(log_densities, target), partial(_log_density_of, posterior, int(row))))
+            if one.k < k[row]:
+                pointwise[row], k[row] = one.elpd, one.k
+                matched.append(row)
+    p = loo.p + loo.pointwise - pointwise
+    return replace(loo, pointwise=pointwise, p=p, k=k, matched=np.array(matched, np.int64))
+
+
+def _log_density_of(posterior: Fitted, row: int, x: Array) -> Array:
+    """log p(yᵢ | x) of one row, at states of the target."""
+    form, target = posterior.form, _target_of(posterior)
+    if form is None:
+        blocks = target.row_log_likelihoods(x)
+        assert blocks is not None  # of a model of one's own
+        return np.concatenate([block for _, block in blocks], axis=1)[:, row]
+    one = form.chosen(np.array([row]))
+    t = one.predictors(np.ascontiguousarray(x[:, : x.shape[1] - target.theta_dim]))
+    return np.asarray(-one.values(t) - one.constants())[:, 0]
 
 
 def efficiency_of(posterior: Fitted, draws: int) -> float:

@@ -456,19 +456,22 @@ class Posterior(Fitted):
         total = self.trace.draws.shape[0] * self.trace.draws.shape[1]
         return pointwise_log_likelihoods(self, total if draws is None else whole("draws", draws, 1))[1]
 
-    def loo(self, by: str | None = None, *, draws: int | None = None) -> Loo:
+    def loo(self, by: str | None = None, *, draws: int | None = None, moment_match: bool = False) -> Loo:
         """How well the model predicts rows that it has not seen, by leave-one-out cross-validation from this one fit
         (`svrhmc.results.loo`). Print it, or take `to_frame()`.
 
         by: a grouping factor, such as "school", whose groups are left out whole: their effects are integrated, as those
             of a school that was never seen. None: each row is left out, and groups keep the effects that they have.
         draws: use at most this many draws, taken evenly from every chain; None for all of them.
+        moment_match: whether draws are moved to the posterior without a row where the row decides so much that its
+            term is not reliable (`svrhmc.results.moment_matching`). Each such row takes some ten passes over all rows
+            for every draw.
 
         >>> from svrhmc import sample, targets
         >>> sample(targets.linear([[1.0], [2.0], [1.5]], [1.0, 3.0, 2.0]), draws=4000).loo().elpd  # doctest: +ELLIPSIS
         -3...
         """
-        return loo_of(self, by, draws)
+        return loo_of(self, by, draws, moment_match=truth("moment_match", moment_match))
 
     def loo_subsample(self, rows: int = 2000, *, draws: int | None = None, seed: int = 0) -> SubsampledLoo:
         """The same as `loo()` of many rows, from some of them, with the error that their choice leaves

@@ -43,6 +43,13 @@ class LeftOut(NamedTuple):
     lpd: Array
 
 
+class Smoothed(NamedTuple):
+    """Log weights of draws, and the shape k of their tail."""
+
+    log_weights: Array
+    k: float
+
+
 def good_shape(draws: int) -> float:
     """The shape k up to which a result of so many draws is reliable.
 
@@ -77,9 +84,9 @@ def leave_out(log_likelihood: Array, efficiency: float = 1.0) -> LeftOut:
     return LeftOut(np.log(density) - np.log(weights) - largest, k, lpd)
 
 
-def smoothed_log_weights(log_weights: Array) -> Array:
-    """Log weights of draws, of which the largest are smoothed, up to a constant."""
-    x = log_weights - log_weights.max()
+def smoothed_log_weights(log_weights: Array) -> Smoothed:
+    """Log weights of draws, of which the largest are smoothed, up to a constant; and the shape of their tail."""
+    x, k = log_weights - log_weights.max(), math.inf
     draws = len(x)
     size = min(math.ceil(min(draws / 5, 3 * math.sqrt(draws))), draws - 1)
     order = np.argsort(x, kind="stable")
@@ -87,8 +94,9 @@ def smoothed_log_weights(log_weights: Array) -> Array:
     tail = order[draws - size :]
     tail = tail[x[tail] > cut]
     if len(tail) >= _FEWEST:
-        x[tail] = _smoothed(x[tail][None], np.array([cut]))[0][0]
-    return np.asarray(x)
+        smooth, shapes = _smoothed(x[tail][None], np.array([cut]))
+        x[tail], k = smooth[0], float(shapes[0])
+    return Smoothed(np.asarray(x), k if x.any() else 0.0)
 
 
 def _smoothed(tail: Array, cut: Array) -> tuple[Array, Array]:

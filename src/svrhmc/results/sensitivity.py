@@ -93,7 +93,7 @@ def _sensitivities(x: Array, log_density: Array) -> Array:
     """Of every column of draws (draws, dim), to the power of a density whose logarithm each draw has."""
     total = np.zeros(x.shape[1])
     for power in (1 / (1 + _STEP), 1 + _STEP):
-        log_weights = smoothed_log_weights((power - 1) * log_density)
+        log_weights = smoothed_log_weights((power - 1) * log_density).log_weights
         weights = np.exp(log_weights - log_weights.max())
         total += np.array([max(distance(sign * column, weights) for sign in (1.0, -1.0)) for column in x.T])
     return np.asarray(total / (2 * np.log2(1 + _STEP)))
