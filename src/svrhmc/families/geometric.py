@@ -11,14 +11,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.serialise import part
-from svrhmc.families.base import Family, Formulas, Loss, family, log_rate
-from svrhmc.families.labels import counts
+from svrhmc.families.base import Family, Formulas, Loss, family
+from svrhmc.families.counts import CountLoss
 from svrhmc.families.primitives import NUMPY, Fields, Primitives, Value
-from svrhmc.families.recession import Faces, sides
 
 
 @family
@@ -53,33 +51,22 @@ class Geometric(NamedTuple):
 
 @part
 @dataclass(frozen=True)
-class GeometricLoss(Family):
+class GeometricLoss(CountLoss, Family):
     """ℓ(t, y) = sp(t) + y sp(−t): counts of mean eᵗ whose probabilities fall by one factor."""
 
-    inverse_link = "exp"
     name = "geometric"
-    ratio = "ratio of means"
-    modelled = "the logarithm of the mean of {response}"
     overdispersed = "family='negative-binomial', whose variance has a parameter of its own"
-    outcome = "counts"
     convex = True
     nanoseconds = 1.0
     kernel = Geometric
-
-    def labels(self, y: npt.ArrayLike, n: int) -> Array:
-        return counts("y", y, (n,))
 
     def start(self, y: Array) -> Array:
         """log(y + ½)."""
         return np.asarray(np.log(y + 0.5), np.float64)
 
-    def overall(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
-        """The log of the rate of all rows together."""
-        return log_rate(y, weights, offset), 1.0
-
-    def faces(self, y: Array) -> Faces:
-        """sp(t) grows upwards always, and y sp(−t) downwards where there was an event."""
-        return sides(True, y > 0)
+    def constant(self, y: Array, trials: Array | None = None) -> Array:
+        """ℓ has all of it."""
+        return np.zeros(np.shape(y))
 
     def link_variance(self, mean: Array, shared: Array) -> Array:
         """log(2 + 1/μ): that of log y, were y log-normal with its mean and variance."""
@@ -89,10 +76,6 @@ class GeometricLoss(Family):
         """μ + μ²."""
         mean = self.mean(t)
         return mean + mean**2
-
-    def mean(self, t: Array) -> Array:
-        """eᵗ."""
-        return np.exp(t)
 
     def draw(self, t: Array, u: Array, trials: Array | None = None) -> Array:
         """The first y with 1 − p^{y + 1} ≥ u."""

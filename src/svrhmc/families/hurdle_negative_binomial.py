@@ -20,7 +20,8 @@ import numpy as np
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.serialise import part
-from svrhmc.families.base import Formulas, Loss, Parameter, family
+from svrhmc.families.base import Formulas, Loss, family
+from svrhmc.families.counts import SHAPE, with_shape_and_zeros
 from svrhmc.families.hurdle_poisson import ZERO, ZERO_PART, HurdleLoss, truncation
 from svrhmc.families.negative_binomial import NegativeBinomial, NegativeBinomialLoss, parts_of_counts
 from svrhmc.families.primitives import NUMPY, Fields, Primitives, Value
@@ -50,8 +51,8 @@ class HurdleNegativeBinomial(NamedTuple):
         (1 − u)ρ and (1 − u)(1 − ρ), and curvatures (1 − u)(g_xy/g − (1 + g − u) g_x g_y/g²), g_aa/g = ρ(1 − p),
         g_ab/g = ρp, g_bb/g = 1 − ρ − ρp.
         """
-        exp, log, log1p, where, maximum = op.exp, op.log, op.log1p, op.where, op.maximum
-        soft, sigmoid, softplus, rising = op.soft, op.sigmoid, op.softplus, op.rising
+        log, log1p, where, maximum = op.log, op.log1p, op.where, op.maximum
+        soft, sigmoid, softplus = op.soft, op.sigmoid, op.softplus
         lacking, (energy, slopes) = truncation(op), parts_of_counts(op)
 
         @op.function
@@ -70,14 +71,6 @@ class HurdleNegativeBinomial(NamedTuple):
                 where(some, sigmoid(zeta), -sigmoid(-zeta)),
             )
 
-        def value(loss: Fields, a: Value, b: Value, zeta: Value, y: Value) -> Value:
-            phi = op.exp(b)
-            return parts(a, b, zeta, y, phi, op.log_rising(phi, y), 0.0)[0]
-
-        def slope(loss: Fields, a: Value, b: Value, zeta: Value, y: Value) -> Value:
-            phi = op.exp(b)
-            return parts(a, b, zeta, y, phi, 0.0, op.rising_rate(phi, y))[1:]
-
         def curvature(loss: Fields, a: Value, b: Value, zeta: Value, y: Value) -> Value:
             v, phi = a - b, op.exp(b)
             soft_v, p, rest = soft(v)
@@ -91,16 +84,7 @@ class HurdleNegativeBinomial(NamedTuple):
             none, some = 0.0 * own, y > 0
             return where(some, aa, 0.0), where(some, ab, 0.0), none, where(some, bb, 0.0), none, own
 
-        def energies(loss: Fields, count: Value, t: Value, y: Value, s: Value, valued: Value) -> None:
-            """φ is the same for all rows."""
-            phi = 0.0
-            for i in range(count):
-                if i == 0 or t[1, i] != t[1, i - 1]:
-                    phi = exp(t[1, i])
-                log_rising, rate = rising(phi, y[i])
-                t[3, i], s[0, i], s[1, i], s[2, i] = parts(t[0, i], t[1, i], t[2, i], y[i], phi, log_rising, rate)
-
-        return Formulas(slope, curvature, value, energies=energies, arguments=3)
+        return with_shape_and_zeros(op, parts, curvature)
 
 
 @part
@@ -112,7 +96,7 @@ class HurdleNegativeBinomialLoss(HurdleLoss):
     aliases = ("hurdle-negativebinomial", "hurdle-negbinomial", "hurdlenegativebinomial")
     mistaken = ("hurdle-nb", "hurdle-negbin", "truncated-negative-binomial", "truncated-nbinom2")
     shared_names = ("log shape", ZERO)
-    parameters = (Parameter("shape", ("alpha",)), ZERO_PART)
+    parameters = (SHAPE, ZERO_PART)
     shared_prior = ((0.25, 0.04), (0.0, 0.0))
     nanoseconds = 60.0
     kernel = HurdleNegativeBinomial

@@ -20,13 +20,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.errors import requirement
 from svrhmc.core.serialise import part
-from svrhmc.families.base import Formulas, Loss, Parameter, SharedFamily, family
-from svrhmc.families.labels import counts, without_zeros
+from svrhmc.families.base import Formulas, Loss, Parameter, family
+from svrhmc.families.counts import CountWithZeros, with_zeros
 from svrhmc.families.primitives import NUMPY, Fields, Primitives, Value
 from svrhmc.families.recession import Faces, sides
 
@@ -77,45 +75,21 @@ class HurdlePoisson(NamedTuple):
             value = softplus(where(some, zeta, -zeta)) + where(some, mean - log1p(extra) - more * eta, 0.0)
             return value, where(some, extra - more, 0.0), where(some, sigmoid(zeta), -sigmoid(-zeta))
 
-        def value(loss: Fields, eta: Value, zeta: Value, y: Value) -> Value:
-            return parts(eta, zeta, y)[0]
-
-        def slope(loss: Fields, eta: Value, zeta: Value, y: Value) -> Value:
-            return parts(eta, zeta, y)[1:]
-
         def curvature(loss: Fields, eta: Value, zeta: Value, y: Value) -> Value:
             mean = exp(eta)
             u, at_zero = lacking(mean), sigmoid(zeta) * sigmoid(-zeta) * np.ones(np.shape(y))
             return where(y > 0.0, (1.0 + mean - u) * u, 0.0), 0.0 * at_zero, at_zero
 
-        def energies(loss: Fields, count: Value, t: Value, y: Value, s: Value, valued: Value) -> None:
-            for i in range(count):
-                t[2, i], s[0, i], s[1, i] = parts(t[0, i], t[1, i], y[i])
-
-        return Formulas(slope, curvature, value, energies=energies, arguments=2)
+        return with_zeros(parts, curvature)
 
 
-class HurdleLoss(SharedFamily):
-    """What counts behind a hurdle have in common: ζ is the last of t, and `_count` says g, e^{−g} = P(0) without it."""
+class HurdleLoss(CountWithZeros):
+    """What counts behind a hurdle have in common: `_log_none` is g, e^{−g} the probability of 0 without the hurdle."""
 
-    ratio = "ratio of means"
+    zeros = ZERO
+    only_zeros = "no row tells of the counts above 0; take 'bernoulli' for whether y is 0"
     reading = "Ratios of means are those of the law before its zeros are left out."
     modelled = "the logarithm of the mean of {response}, had its counts above 0 not lost their zeros"
-    outcome = "counts"
-
-    def labels(self, y: npt.ArrayLike, n: int) -> Array:
-        """Counts, not all of them 0."""
-        array = counts("y", y, (n,))
-        if n and not array.any():
-            why = "no row tells of the counts above 0; take 'bernoulli' for whether y is 0"
-            raise requirement(
-                "y", f"counts of which some are above 0 for the family {self.name!r}", "0 everywhere", why
-            )
-        return array
-
-    def remark(self, least: float) -> str:
-        """Zeros that never occur."""
-        return without_zeros(least, ZERO)
 
     def overall(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
         """The log of the rate of the rows above 0."""
@@ -142,12 +116,6 @@ class HurdleLoss(SharedFamily):
 
     def link_variance(self, mean: Array, shared: Array) -> Array | None:
         return None
-
-    def constant(self, y: Array, trials: Array | None = None) -> Array:
-        """log y!."""
-        from scipy.special import gammaln
-
-        return np.asarray(gammaln(y + 1), np.float64)
 
     def mean(self, t: Array) -> Array:
         """P(y > 0)μ/(1 − e^{−g})."""

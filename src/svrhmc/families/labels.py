@@ -30,13 +30,6 @@ def counts(name: str, value: npt.ArrayLike, shape: tuple[int | str, ...]) -> Arr
     return array
 
 
-def without_zeros(least: float, parameter: str) -> str:
-    """What is to be known of counts without a zero, where zeros have a parameter of their own."""
-    if least <= 0:
-        return ""
-    return f"no row is 0, so that rows say of the {parameter} only that they are low, and the prior says how low"
-
-
 def logarithms(y: npt.ArrayLike, n: int, family: str) -> Array:
     """log y of n positive numbers; others are refused, and the first of them is named."""
     array = np.asarray(real_array("y", y, (n,)), np.float64)

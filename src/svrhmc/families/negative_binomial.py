@@ -12,14 +12,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.serialise import part
-from svrhmc.families.base import Formulas, Loss, Parameter, SharedFamily, family, log_rate
-from svrhmc.families.labels import counts
+from svrhmc.families.base import Formulas, Loss, SharedFamily, family
+from svrhmc.families.counts import SHAPE, CountLoss
 from svrhmc.families.primitives import NUMPY, Fields, Primitives, Value
-from svrhmc.families.recession import Faces, sides
 
 
 @family
@@ -94,32 +92,17 @@ class NegativeBinomial(NamedTuple):
 
 @part
 @dataclass(frozen=True)
-class NegativeBinomialLoss(SharedFamily):
+class NegativeBinomialLoss(CountLoss, SharedFamily):
     """Counts of mean μ and variance μ + μ²/φ, t = (log μ, log φ)."""
 
-    inverse_link = "exp"
     name = "negative-binomial"
     aliases = ("negativebinomial", "negbinomial", "nbinom2", "nbinom")
     mistaken = ("negbin", "nb")
-    ratio = "ratio of means"
-    modelled = "the logarithm of the mean of {response}"
-    outcome = "counts"
     shared_names = ("log shape",)
-    parameters = (Parameter("shape", ("alpha",)),)
+    parameters = (SHAPE,)
     convex_given_shared = True
     nanoseconds = 28.0
     kernel = NegativeBinomial
-
-    def labels(self, y: npt.ArrayLike, n: int) -> Array:
-        return counts("y", y, (n,))
-
-    def overall(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
-        """The log of the rate of all rows together."""
-        return log_rate(y, weights, offset), 1.0
-
-    def faces(self, y: Array) -> Faces:
-        """At a given φ, φ sp(v) grows upwards always, and y sp(−v) downwards where there was an event."""
-        return sides(True, y > 0)
 
     def unsettled(
         self, weight: float, free: int, exact: bool, flat: Sequence[bool] = (), y: Array | None = None
@@ -135,16 +118,6 @@ class NegativeBinomialLoss(SharedFamily):
         """μ + μ²/φ."""
         mean = self.mean(t)
         return mean + mean**2 * np.exp(-t[..., 1])
-
-    def mean(self, t: Array) -> Array:
-        """μ."""
-        return np.exp(t[..., 0])
-
-    def constant(self, y: Array, trials: Array | None = None) -> Array:
-        """log y!."""
-        from scipy.special import gammaln
-
-        return np.asarray(gammaln(y + 1), np.float64)
 
     def draw(self, t: Array, u: Array, trials: Array | None = None) -> Array:
         from scipy.stats import nbinom

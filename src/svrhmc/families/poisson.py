@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.serialise import part
-from svrhmc.families.base import Family, Formulas, Loss, family, log_rate
-from svrhmc.families.labels import counts
+from svrhmc.families.base import Family, Formulas, Loss, family
+from svrhmc.families.counts import CountLoss
 from svrhmc.families.names import require_link
 from svrhmc.families.primitives import Fields, Primitives, Value
-from svrhmc.families.recession import Faces, sides
 
 _SMALL = 0.25  # |u| below which a remainder is summed as a series
 _SERIES = tuple(1 / math.factorial(k + 3) for k in range(13))
@@ -77,16 +75,12 @@ class Poisson(NamedTuple):
 
 @part
 @dataclass(frozen=True)
-class PoissonLoss(Family):
+class PoissonLoss(CountLoss, Family):
     """ℓ(t, y) = eᵗ − yt: counts y whose mean is eᵗ. The curvature eᵗ has no bound, but has one up to any t."""
 
-    inverse_link = "exp"
     name = "poisson"
-    ratio = "ratio of means"
-    modelled = "the logarithm of the mean of {response}"
     overdispersed = "family='negative-binomial', whose variance is larger than its mean"
     other_zeros = "family='hurdle-poisson'"
-    outcome = "counts"
     convex = True
     kernel = Poisson
 
@@ -95,20 +89,9 @@ class PoissonLoss(Family):
         with np.errstate(over="ignore"):
             return np.asarray(np.exp(high), np.float64)
 
-    def labels(self, y: npt.ArrayLike, n: int) -> Array:
-        return counts("y", y, (n,))
-
     def start(self, y: Array) -> Array:
         """log(y + ½)."""
         return np.asarray(np.log(y + 0.5), np.float64)
-
-    def overall(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
-        """The log of the rate of all rows together."""
-        return log_rate(y, weights, offset), 1.0
-
-    def faces(self, y: Array) -> Faces:
-        """eᵗ − yt grows upwards always, and downwards where there was an event."""
-        return sides(True, y > 0)
 
     def link_variance(self, mean: Array, shared: Array) -> Array:
         """log(1 + 1/λ): that of log y, were y log-normal with its mean and variance."""
@@ -117,16 +100,6 @@ class PoissonLoss(Family):
     def variance(self, t: Array) -> Array:
         """eᵗ, as the mean."""
         return np.exp(t)
-
-    def mean(self, t: Array) -> Array:
-        """eᵗ."""
-        return np.exp(t)
-
-    def constant(self, y: Array, trials: Array | None = None) -> Array:
-        """log y!."""
-        from scipy.special import gammaln
-
-        return np.asarray(gammaln(y + 1), np.float64)
 
     def draw(self, t: Array, u: Array, trials: Array | None = None) -> Array:
         from scipy.stats import poisson as law

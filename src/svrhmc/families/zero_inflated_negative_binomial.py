@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.serialise import part
-from svrhmc.families.base import Formulas, Loss, Parameter, family
+from svrhmc.families.base import Formulas, Loss, family
+from svrhmc.families.counts import SHAPE, with_shape_and_zeros
 from svrhmc.families.negative_binomial import NegativeBinomial, NegativeBinomialLoss, parts_of_counts
 from svrhmc.families.primitives import Fields, Primitives, Value
 from svrhmc.families.zero_inflated_poisson import EXTRA_ZERO, EXTRA_ZERO_PART, ZeroInflatedLoss, mixed_zero
@@ -42,7 +43,7 @@ class ZeroInflatedNegativeBinomial(NamedTuple):
         kg_xy − cg_xg_y, −cg_x and σ(ζ)σ(−ζ) − c, where g_aa = φp(1 − p), g_ab = φp² and
         g_bb = φ(sp(v) − 2p + p(1 − p)).
         """
-        exp, where, soft, sigmoid, softplus, rising = op.exp, op.where, op.soft, op.sigmoid, op.softplus, op.rising
+        where, soft, sigmoid, softplus = op.where, op.soft, op.sigmoid, op.softplus
         zero, (energy, slopes) = mixed_zero(op), parts_of_counts(op)
 
         @op.function
@@ -57,14 +58,6 @@ class ZeroInflatedNegativeBinomial(NamedTuple):
                 where(some, by_b, by_g * phi * (soft_v - p)),
                 where(some, sigmoid(zeta), by_zeta),
             )
-
-        def value(loss: Fields, a: Value, b: Value, zeta: Value, y: Value) -> Value:
-            phi = op.exp(b)
-            return parts(a, b, zeta, y, phi, op.log_rising(phi, y), 0.0)[0]
-
-        def slope(loss: Fields, a: Value, b: Value, zeta: Value, y: Value) -> Value:
-            phi = op.exp(b)
-            return parts(a, b, zeta, y, phi, 0.0, op.rising_rate(phi, y))[1:]
 
         def curvature(loss: Fields, a: Value, b: Value, zeta: Value, y: Value) -> Value:
             some, phi = y > 0, op.exp(b)
@@ -81,16 +74,7 @@ class ZeroInflatedNegativeBinomial(NamedTuple):
                 where(some, own, own - c),
             )
 
-        def energies(loss: Fields, count: Value, t: Value, y: Value, s: Value, valued: Value) -> None:
-            """φ is the same for all rows."""
-            phi = 0.0
-            for i in range(count):
-                if i == 0 or t[1, i] != t[1, i - 1]:
-                    phi = exp(t[1, i])
-                log_rising, rate = rising(phi, y[i])
-                t[3, i], s[0, i], s[1, i], s[2, i] = parts(t[0, i], t[1, i], t[2, i], y[i], phi, log_rising, rate)
-
-        return Formulas(slope, curvature, value, energies=energies, arguments=3)
+        return with_shape_and_zeros(op, parts, curvature)
 
 
 @part
@@ -102,7 +86,7 @@ class ZeroInflatedNegativeBinomialLoss(ZeroInflatedLoss):
     aliases = ("zinb", "zero-inflated-negativebinomial", "zero-inflated-negbinomial", "zeroinflatednegativebinomial")
     mistaken = ("zero-inflated-negbin", "zero-inflated-nb", "zinb2")
     shared_names = ("log shape", EXTRA_ZERO)
-    parameters = (Parameter("shape", ("alpha",)), EXTRA_ZERO_PART)
+    parameters = (SHAPE, EXTRA_ZERO_PART)
     shared_prior = (0.25, 0.0)
     nanoseconds = 60.0
     kernel = ZeroInflatedNegativeBinomial

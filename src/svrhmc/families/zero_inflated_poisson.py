@@ -21,13 +21,11 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.errors import requirement
 from svrhmc.core.serialise import part
-from svrhmc.families.base import Formulas, Loss, Parameter, SharedFamily, family, log_rate
-from svrhmc.families.labels import counts, without_zeros
+from svrhmc.families.base import Formulas, Loss, Parameter, family, log_rate
+from svrhmc.families.counts import CountWithZeros, with_zeros
 from svrhmc.families.poisson import PoissonLoss
 from svrhmc.families.primitives import NUMPY, Fields, Primitives, Value
 from svrhmc.families.recession import Faces, sides
@@ -87,12 +85,6 @@ class ZeroInflatedPoisson(NamedTuple):
                 where(some, sigmoid(zeta), by_zeta),
             )
 
-        def value(loss: Fields, eta: Value, zeta: Value, y: Value) -> Value:
-            return parts(eta, zeta, y)[0]
-
-        def slope(loss: Fields, eta: Value, zeta: Value, y: Value) -> Value:
-            return parts(eta, zeta, y)[1:]
-
         def curvature(loss: Fields, eta: Value, zeta: Value, y: Value) -> Value:
             some, mean = y > 0, np.minimum(exp(eta), 1e300)
             near, far, own = sigmoid(mean + zeta), sigmoid(-mean - zeta), sigmoid(zeta) * sigmoid(-zeta)
@@ -102,34 +94,16 @@ class ZeroInflatedPoisson(NamedTuple):
                 where(some, own, own - near * far),
             )
 
-        def energies(loss: Fields, count: Value, t: Value, y: Value, s: Value, valued: Value) -> None:
-            for i in range(count):
-                t[2, i], s[0, i], s[1, i] = parts(t[0, i], t[1, i], y[i])
-
-        return Formulas(slope, curvature, value, energies=energies, arguments=2)
+        return with_zeros(parts, curvature)
 
 
-class ZeroInflatedLoss(SharedFamily):
-    """What counts with extra zeros have in common: ζ is the last of t, and `counted` the law of the others."""
+class ZeroInflatedLoss(CountWithZeros):
+    """What counts with extra zeros have in common: `counted` is the law of the others."""
 
     counted: ClassVar[Loss]
-    ratio = "ratio of means"
+    zeros = EXTRA_ZERO
+    only_zeros = "nothing tells extra zeros from the others"
     modelled = "the logarithm of the mean of {response} where it is no extra zero"
-    outcome = "counts"
-
-    def labels(self, y: npt.ArrayLike, n: int) -> Array:
-        """Counts, not all of them 0."""
-        array = counts("y", y, (n,))
-        if n and not array.any():
-            why = "nothing tells extra zeros from the others"
-            raise requirement(
-                "y", f"counts of which some are above 0 for the family {self.name!r}", "0 everywhere", why
-            )
-        return array
-
-    def remark(self, least: float) -> str:
-        """Zeros that never occur."""
-        return without_zeros(least, EXTRA_ZERO)
 
     def overall(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
         """The log of the rate of all rows together."""
@@ -149,10 +123,6 @@ class ZeroInflatedLoss(SharedFamily):
     ) -> str | None:
         """As ζ → −∞ there are no extra zeros, and the likelihood is above 0."""
         return "as the log odds of an extra zero fall the likelihood tends to that of plain counts and never to 0"
-
-    def constant(self, y: Array, trials: Array | None = None) -> Array:
-        """log y!."""
-        return self.counted.constant(y)
 
     def variance(self, t: Array) -> Array:
         """(1 − π)(v + μ²) − (E y)², with the mean μ and the variance v of the other counts."""

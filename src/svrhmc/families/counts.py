@@ -1,0 +1,127 @@
+"""What families of counts y = 0, 1, 2, … have in common: all of them, and those whose zeros have a parameter ζ.
+
+Where zeros have log odds ζ of their own, ζ is the last of t. `parts` is then one function of a row, the value and its
+slopes, of (log μ, ζ, y), or of (log μ, log φ, ζ, y, φ, log Γ(y + φ)/Γ(φ), ψ(y + φ) − ψ(φ)) where the counts have a
+shape φ: whoever needs the value alone leaves out ψ, and whoever needs slopes log Γ.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from svrhmc.core.arrays import Array
+from svrhmc.core.errors import requirement
+from svrhmc.families.base import Formulas, Loss, Parameter, SharedFamily, log_rate
+from svrhmc.families.labels import counts
+from svrhmc.families.primitives import Fields, Primitives, Value
+from svrhmc.families.recession import Faces, sides
+
+SHAPE = Parameter("shape", ("alpha",))
+
+
+class CountLoss(Loss):
+    """Counts with E y = eᵗ, t being the first predictor."""
+
+    inverse_link = "exp"
+    ratio = "ratio of means"
+    modelled = "the logarithm of the mean of {response}"
+    outcome = "counts"
+
+    def labels(self, y: npt.ArrayLike, n: int) -> Array:
+        return counts("y", y, (n,))
+
+    def overall(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
+        """The log of the rate of all rows together."""
+        return log_rate(y, weights, offset), 1.0
+
+    def faces(self, y: Array) -> Faces:
+        """At given shared parameters ℓ grows upwards always, and downwards where there was an event."""
+        return sides(True, y > 0)
+
+    def mean(self, t: Array) -> Array:
+        """eᵗ."""
+        return np.exp(self.predictor(t))
+
+    def constant(self, y: Array, trials: Array | None = None) -> Array:
+        """log y!."""
+        return log_factorial(y)
+
+
+class CountWithZeros(SharedFamily):
+    """Counts whose zeros have log odds ζ of their own, the last of t.
+
+    zeros: what ζ is called. only_zeros: why zeros alone tell nothing.
+    """
+
+    ratio = "ratio of means"
+    outcome = "counts"
+    zeros: ClassVar[str]
+    only_zeros: ClassVar[str]
+
+    def labels(self, y: npt.ArrayLike, n: int) -> Array:
+        """Counts, not all of them 0."""
+        array = counts("y", y, (n,))
+        if n and not array.any():
+            allowed = f"counts of which some are above 0 for the family {self.name!r}"
+            raise requirement("y", allowed, "0 everywhere", self.only_zeros)
+        return array
+
+    def remark(self, least: float) -> str:
+        """Zeros that never occur."""
+        if least <= 0:
+            return ""
+        return f"no row is 0, so that rows say of the {self.zeros} only that they are low, and the prior says how low"
+
+    def constant(self, y: Array, trials: Array | None = None) -> Array:
+        """log y!."""
+        return log_factorial(y)
+
+
+def log_factorial(y: Array) -> Array:
+    """log y!."""
+    from scipy.special import gammaln
+
+    return np.asarray(gammaln(y + 1), np.float64)
+
+
+def with_zeros(parts: Value, curvature: Value) -> Formulas:
+    """Of t = (log μ, ζ)."""
+
+    def value(loss: Fields, eta: Value, zeta: Value, y: Value) -> Value:
+        return parts(eta, zeta, y)[0]
+
+    def slope(loss: Fields, eta: Value, zeta: Value, y: Value) -> Value:
+        return parts(eta, zeta, y)[1:]
+
+    def energies(loss: Fields, count: Value, t: Value, y: Value, s: Value, valued: Value) -> None:
+        for i in range(count):
+            t[2, i], s[0, i], s[1, i] = parts(t[0, i], t[1, i], y[i])
+
+    return Formulas(slope, curvature, value, energies=energies, arguments=2)
+
+
+def with_shape_and_zeros(op: Primitives, parts: Value, curvature: Value) -> Formulas:
+    """Of t = (log μ, log φ, ζ)."""
+    exp, rising = op.exp, op.rising
+
+    def value(loss: Fields, a: Value, b: Value, zeta: Value, y: Value) -> Value:
+        phi = op.exp(b)
+        return parts(a, b, zeta, y, phi, op.log_rising(phi, y), 0.0)[0]
+
+    def slope(loss: Fields, a: Value, b: Value, zeta: Value, y: Value) -> Value:
+        phi = op.exp(b)
+        return parts(a, b, zeta, y, phi, 0.0, op.rising_rate(phi, y))[1:]
+
+    def energies(loss: Fields, count: Value, t: Value, y: Value, s: Value, valued: Value) -> None:
+        """φ is the same for all rows."""
+        phi = 0.0
+        for i in range(count):
+            if i == 0 or t[1, i] != t[1, i - 1]:
+                phi = exp(t[1, i])
+            log_rising, rate = rising(phi, y[i])
+            t[3, i], s[0, i], s[1, i], s[2, i] = parts(t[0, i], t[1, i], t[2, i], y[i], phi, log_rising, rate)
+
+    return Formulas(slope, curvature, value, energies=energies, arguments=3)
