@@ -83,9 +83,11 @@ def test_predictions_are_those_of_the_posterior(table):
     assert [row[1] for row in rows] == pytest.approx(expected.mean.tolist(), rel=1e-6)
     assert [row[3:5] for row in rows] == [pytest.approx(each, rel=1e-6) for each in expected.quantiles.T.tolist()]
     (table / "new.csv").write_text("age;plan\n30;basic\n50;gold\n")
-    one_line(invoke("predict", "a-fit", "new.csv", "--out", "p.csv"), 2, "new.csv", "'plan' has 'gold' in row 1")
+    one_line(invoke("predict", "a-fit", "new.csv", "--out", "p.csv"), 2, "new.csv", "'plan' has 'gold' in row 2 (the first")
     (table / "odd.csv").write_text("id;age;plan\n7;30;basic\n8;;pro\n9;50;gold\n")
     one_line(invoke("predict", "a-fit", "odd.csv", "--out", "p.csv"), 2, "--missing nan and --missing drop")
+    dropped = invoke("predict", "a-fit", "odd.csv", "--out", "p.csv", "--missing", "drop")
+    one_line(dropped, 2, "'plan' has 'gold' in row 3 (the first is row 1)", "--new-levels nan and --new-levels average")
     odd = ["predict", "a-fit", "odd.csv", "--out", "odd-out.csv", "--keep", "--missing", "drop", "--new-levels", "nan"]
     assert "2 predictions: odd-out.csv (1 row left out)" in invoke(*odd).output
     with open("odd-out.csv") as file:
@@ -93,6 +95,8 @@ def test_predictions_are_those_of_the_posterior(table):
     assert [first["row"], first["id"], last["row"], last["id"]] == ["1", "7", "3", "9"]
     assert [first["plan"], last["plan"], last["mean"]] == ["basic", "gold", "nan"]
     assert float(first["mean"]) == pytest.approx(expected.mean[0], rel=1e-6)
+    average = invoke("predict", "a-fit", "new.csv", "--out", "p.csv", "--new-groups", "average")
+    one_line(average, 2, "--new-groups must be", "new levels of 'plan' follow --new-levels")
     one_line(invoke(*odd[:-1], "draw"), 2, "--new-levels must be")
     (table / "new.csv").write_text("plan;x\nbasic;1\npro;2\n")
     one_line(invoke("predict", "a-fit", "new.csv", "--out", "p.csv"), 2, "no column 'age'")
