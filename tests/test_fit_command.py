@@ -83,7 +83,9 @@ def test_predictions_are_those_of_the_posterior(table):
     assert [row[1] for row in rows] == pytest.approx(expected.mean.tolist(), rel=1e-6)
     assert [row[3:5] for row in rows] == [pytest.approx(each, rel=1e-6) for each in expected.quantiles.T.tolist()]
     (table / "new.csv").write_text("age;plan\n30;basic\n50;gold\n")
-    one_line(invoke("predict", "a-fit", "new.csv", "--out", "p.csv"), 2, "new.csv", "'plan' has 'gold' in row 2 (the first")
+    one_line(
+        invoke("predict", "a-fit", "new.csv", "--out", "p.csv"), 2, "new.csv", "'plan' has 'gold' in row 2 (the first"
+    )
     (table / "odd.csv").write_text("id;age;plan\n7;30;basic\n8;;pro\n9;50;gold\n")
     one_line(invoke("predict", "a-fit", "odd.csv", "--out", "p.csv"), 2, "--missing nan and --missing drop")
     dropped = invoke("predict", "a-fit", "odd.csv", "--out", "p.csv", "--missing", "drop")

@@ -31,7 +31,7 @@ from svrhmc.core.errors import DataError, missing, requirement
 from svrhmc.core.machine import free_memory
 from svrhmc.families.labels import names_rows
 from svrhmc.tables import formula
-from svrhmc.tables.columns import CATEGORY, KINDS, Column, Columns, Level, Series
+from svrhmc.tables.columns import CATEGORY, KINDS, Column, Columns, Level
 from svrhmc.tables.expressions import Rows, State, Value, require_state, unwrapped
 from svrhmc.tables.formula import Factor
 from svrhmc.tables.portable import Portable, column, level, portable, product, total
