@@ -16,6 +16,7 @@ from svrhmc.shell import app as cli
 from svrhmc.shell import fit as command
 from svrhmc.shell import outputs, predict
 from svrhmc.shell.arguments import quoted
+from svrhmc.tables import csv as csv_files
 
 RNG = np.random.default_rng(0)
 AGE, PLAN = RNG.uniform(20, 70, 60), RNG.choice(["basic", "pro"], 60)
@@ -153,6 +154,24 @@ def test_what_a_category_of_very_many_texts_or_a_repeated_column_holds_is_left_o
     flat = " ".join(result.output.split())
     assert "column 'years' is left out: it repeats column 'age'" in flat
     assert "column 'note' is left out: it has 1,100 different texts" in flat
+
+
+@pytest.mark.parametrize("by", ["pyarrow", "pandas"])
+def test_columns_that_no_formula_uses_may_hold_anything_and_names_are_looked_at_first(table, by, monkeypatch):
+    if by == "pandas":
+        monkeypatch.setattr(csv_files, "pyarrow_or_none", lambda: None)
+    with open("b.csv", "w", newline="") as file:
+        rows = zip(PRICE.round(3), AGE.round(1), PLAN, ["unknown"] + ["12.5"] * 59, strict=True)
+        csv.writer(file).writerows([["price", "age", "plan", "income"], *rows])
+    fitted = invoke("fit", "b.csv", "--formula", "price ~ plan", "--draws", "50", "--no-loo", "--quiet")
+    assert fitted.exit_code == 0, fitted.output
+    assert invoke("predict", "b-fit", "b.csv", "--quiet", "--keep").exit_code == 0
+    one_line(invoke("fit", "b.csv", "--target", "pricee"), 2, "no column 'pricee' for --target: did you mean 'price'?")
+    one_line(invoke("fit", "b.csv", "--formula", "price ~ agee"), 2, "b.csv: the table has no column 'agee'", "'age'?")
+    one_line(invoke("fit", "b.csv", "--target", "price", "--weights", "w"), 2, "no column 'w' for --weights")
+    one_line(invoke("fit", "b.csv", "--formula", "plan"), 2, "--target must be given")
+    for options in (("--target", "price"), ("--formula", "price ~ income"), ("--formula", "price ~ .")):
+        one_line(invoke("fit", "b.csv", *options), 2, "b.csv, line 2: column 'income' holds numbers", "'unknown'")
 
 
 def test_no_column_of_the_table_is_cut_on_a_narrow_screen(table):

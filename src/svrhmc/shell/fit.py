@@ -30,7 +30,7 @@ from svrhmc.results.posterior import Posterior
 from svrhmc.results.report import misfit, scale, verdict
 from svrhmc.results.summary import entangled, number, ratio_name, scale_notes, unit_notes
 from svrhmc.shell import outputs
-from svrhmc.shell.arguments import DEFAULTS, FitArguments, formula_of, require_columns
+from svrhmc.shell.arguments import DEFAULTS, FitArguments, columns_used, formula_of, require_columns
 from svrhmc.shell.errors import interrupted, say, show
 from svrhmc.tables.columns import Column, columns_of
 from svrhmc.tables.csv import Reading
@@ -173,8 +173,12 @@ def _fit(
     began = time.perf_counter()
     unfinished = arguments.out / outputs.UNFINISHED
     require_settings(fit, {**arguments.sampling(), "checkpoint": unfinished})
+
+    def used(names: tuple[str, ...]) -> tuple[str, ...]:
+        return columns_used(names, file, arguments)
+
     with stage(f"reading {file.name}", progress):
-        data = _read_folder(file, arguments) if file.is_dir() else read(file, arguments.reading)
+        data = _read_folder(file, arguments) if file.is_dir() else read(file, arguments.reading, used)
     formula, notes = _model(arguments, data, file)
     if design:
         _preview(arguments, data, file, formula, notes)
@@ -236,7 +240,7 @@ def _model(arguments: FitArguments, data: Read, file: Path) -> tuple[str, tuple[
         response = _labels(data, None)[1]
         return "", (*data.notes, f"the family is {response.loss.name}, as {response.guessed}")
     target = arguments.target or data.response
-    require_columns(data, file, arguments, "" if "~" in arguments.formula else target)
+    require_columns(data.names, file, arguments, "" if "~" in arguments.formula else target)
     formula, notes = formula_of(data, arguments, target)
     return formula, (*data.notes, *((_SOURCE,) if arguments.file is None else ()), *notes)
 

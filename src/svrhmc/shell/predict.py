@@ -77,7 +77,9 @@ def predict_command(
     posterior = model_in(fitted)
     with stage(f"reading {file.name}", progress):
         how_read = Reading(delimiter, encoding, tuple(na or ()), decimal, tuple(text or ()), True, thousands)
-        data = read(file, how_read)
+        design = posterior.design
+        named = set() if design is None else {*design.variables, design.offset, design.exposure, design.trials}
+        data = read(file, how_read, None if design is None else lambda names: named)
     with stage("predicting", progress):
         try:
             how = {
@@ -113,7 +115,7 @@ def _in_shell_words(message: str) -> str:
         "new_groups": "--new-groups",
     }  # fmt: skip
     for python, shell in words.items():
-        message = re.sub(rf"(?<!-){re.escape(python)}", lambda _, shell=shell: shell, message)
+        message = re.sub(rf"(?<!-){re.escape(python)}", shell, message)
     return re.sub(r"\bin row (\d+)\b", lambda found: f"in row {int(found[1]) + 1} (the first is row 1)", message)
 
 
