@@ -157,6 +157,24 @@ def test_what_is_not_of_the_same_observations_is_refused(models):
         svrhmc.compare(counts.loo(), other.loo(), by="g")
 
 
+def test_what_cannot_be_compared_is_refused_before_it_is_cross_validated(models, monkeypatch):
+    def never(*arguments):
+        raise AssertionError(arguments)
+
+    monkeypatch.setattr(comparison, "loo_of", never)
+    other = svrhmc.fit("w ~ x", TABLE)
+    for one in (other, models["x"].loo(draws=100)):
+        with pytest.raises(ValueError, match="must be models of"):
+            svrhmc.compare(svrhmc.fit("count ~ x", TABLE), one)
+
+
+def test_a_list_of_models_is_compared(models):
+    both = [models["x"], models["other"]]
+    assert svrhmc.compare(both).elpd.tolist() == svrhmc.compare(*both).elpd.tolist()
+    with pytest.raises(ValueError, match="two posteriors or more, or a list or dictionary of them; got 1"):
+        svrhmc.compare(both[:1])
+
+
 def test_links_of_one_family_and_single_trials_are_compared():
     y, X = TABLE["event"], np.column_stack([np.ones(N), x])
     logit, probit, binomial = (
@@ -187,7 +205,7 @@ def test_whole_groups_are_compared_in_whatever_order_they_come():
     without = svrhmc.sample(glm(X, y, "gaussian"), draws=400)
     assert svrhmc.compare({"without": without, "two": two}, by="g").names == ("two", "without")
     short = svrhmc.sample(glm(X[:40], y[:40], "gaussian"), draws=200)
-    with pytest.raises(ValueError, match="of the 48 rows whose g is known; got one of 40 rows"):
+    with pytest.raises(ValueError, match="fitted to the same rows; got 48 rows and 40"):
         svrhmc.compare(two, short, by="g")
     a, b = one.loo("g"), two.loo("g")
     turned = comparison._ordered(b, b.names[::-1])
@@ -259,8 +277,14 @@ def test_the_shell_compares_fits(tmp_path, monkeypatch):
     assert refused.exit_code == 2
     assert "u has no cross-validation to compare (model.loo)" in refused.output
     monkeypatch.setattr(fitting, "_QUICK", 0)
-    assert invoke("fit", "a.csv", "--formula", "y ~ u", "--out", "u", "--quiet").exit_code == 0
+    monkeypatch.setattr(fitting, "_SECONDS", 1e-9)
+    said = invoke("fit", "a.csv", "--formula", "y ~ u", "--out", "u")
+    assert "model.loo, for svrhmc compare, is not written: cross-validation of so many rows" in said.output
+    assert "With --loo it is." in said.output
     assert not (tmp_path / "u" / "model.loo").exists()
+    monkeypatch.setattr(fitting, "_SECONDS", 1.0)
+    assert invoke("fit", "a.csv", "--formula", "y ~ u", "--out", "u", "--quiet").exit_code == 0
+    assert (tmp_path / "u" / "model.loo").exists()
     assert invoke("fit", "a.csv", "--formula", "y ~ u", "--out", "u", "--quiet", "--loo").exit_code == 0
     assert invoke("compare", "u", "x").exit_code == 0
     assert "a.csv is no folder of a fit" in invoke("compare", "x", "a.csv").output

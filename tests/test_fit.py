@@ -402,7 +402,7 @@ def test_bad_input_is_refused_at_the_door(name):
 def test_a_level_that_was_never_seen_is_refused():
     table = next(tables())[1]
     posterior = svrhmc.fit("y ~ plan", table, draws=100)
-    with pytest.raises(DataError, match=r"'d' in row 1.*nothing is known of it"):
+    with pytest.raises(DataError, match=r"'d' in row 1.*nothing is known about it"):
         posterior.predict({"plan": ["a", "d"]})
     with pytest.raises(DataError, match=r"missing values in 'plan' \(1 missing\)"):
         posterior.predict({"plan": ["a", None]})

@@ -16,6 +16,7 @@ from svrhmc.shell import app as cli
 from svrhmc.shell import fit as command
 from svrhmc.shell import outputs, predict
 from svrhmc.shell.arguments import quoted
+from svrhmc.tables import csv as csv_files
 
 RNG = np.random.default_rng(0)
 AGE, PLAN = RNG.uniform(20, 70, 60), RNG.choice(["basic", "pro"], 60)
@@ -83,9 +84,13 @@ def test_predictions_are_those_of_the_posterior(table):
     assert [row[1] for row in rows] == pytest.approx(expected.mean.tolist(), rel=1e-6)
     assert [row[3:5] for row in rows] == [pytest.approx(each, rel=1e-6) for each in expected.quantiles.T.tolist()]
     (table / "new.csv").write_text("age;plan\n30;basic\n50;gold\n")
-    one_line(invoke("predict", "a-fit", "new.csv", "--out", "p.csv"), 2, "new.csv", "'plan' has 'gold' in row 1")
+    one_line(
+        invoke("predict", "a-fit", "new.csv", "--out", "p.csv"), 2, "new.csv", "'plan' has 'gold' in row 2 (the first"
+    )
     (table / "odd.csv").write_text("id;age;plan\n7;30;basic\n8;;pro\n9;50;gold\n")
     one_line(invoke("predict", "a-fit", "odd.csv", "--out", "p.csv"), 2, "--missing nan and --missing drop")
+    dropped = invoke("predict", "a-fit", "odd.csv", "--out", "p.csv", "--missing", "drop")
+    one_line(dropped, 2, "'plan' has 'gold' in row 3 (the first is row 1)", "--new-levels nan and --new-levels average")
     odd = ["predict", "a-fit", "odd.csv", "--out", "odd-out.csv", "--keep", "--missing", "drop", "--new-levels", "nan"]
     assert "2 predictions: odd-out.csv (1 row left out)" in invoke(*odd).output
     with open("odd-out.csv") as file:
@@ -93,6 +98,8 @@ def test_predictions_are_those_of_the_posterior(table):
     assert [first["row"], first["id"], last["row"], last["id"]] == ["1", "7", "3", "9"]
     assert [first["plan"], last["plan"], last["mean"]] == ["basic", "gold", "nan"]
     assert float(first["mean"]) == pytest.approx(expected.mean[0], rel=1e-6)
+    average = invoke("predict", "a-fit", "new.csv", "--out", "p.csv", "--new-groups", "average")
+    one_line(average, 2, "--new-groups must be", "new levels of 'plan' follow --new-levels")
     one_line(invoke(*odd[:-1], "draw"), 2, "--new-levels must be")
     (table / "new.csv").write_text("plan;x\nbasic;1\npro;2\n")
     one_line(invoke("predict", "a-fit", "new.csv", "--out", "p.csv"), 2, "no column 'age'")
@@ -147,6 +154,24 @@ def test_what_a_category_of_very_many_texts_or_a_repeated_column_holds_is_left_o
     flat = " ".join(result.output.split())
     assert "column 'years' is left out: it repeats column 'age'" in flat
     assert "column 'note' is left out: it has 1,100 different texts" in flat
+
+
+@pytest.mark.parametrize("by", ["pyarrow", "pandas"])
+def test_columns_that_no_formula_uses_may_hold_anything_and_names_are_looked_at_first(table, by, monkeypatch):
+    if by == "pandas":
+        monkeypatch.setattr(csv_files, "pyarrow_or_none", lambda: None)
+    with open("b.csv", "w", newline="") as file:
+        rows = zip(PRICE.round(3), AGE.round(1), PLAN, ["unknown"] + ["12.5"] * 59, strict=True)
+        csv.writer(file).writerows([["price", "age", "plan", "income"], *rows])
+    fitted = invoke("fit", "b.csv", "--formula", "price ~ plan", "--draws", "50", "--no-loo", "--quiet")
+    assert fitted.exit_code == 0, fitted.output
+    assert invoke("predict", "b-fit", "b.csv", "--quiet", "--keep").exit_code == 0
+    one_line(invoke("fit", "b.csv", "--target", "pricee"), 2, "no column 'pricee' for --target: did you mean 'price'?")
+    one_line(invoke("fit", "b.csv", "--formula", "price ~ agee"), 2, "b.csv: the table has no column 'agee'", "'age'?")
+    one_line(invoke("fit", "b.csv", "--target", "price", "--weights", "w"), 2, "no column 'w' for --weights")
+    one_line(invoke("fit", "b.csv", "--formula", "plan"), 2, "--target must be given")
+    for options in (("--target", "price"), ("--formula", "price ~ income"), ("--formula", "price ~ .")):
+        one_line(invoke("fit", "b.csv", *options), 2, "b.csv, line 2: column 'income' holds numbers", "'unknown'")
 
 
 def test_no_column_of_the_table_is_cut_on_a_narrow_screen(table):

@@ -7,11 +7,16 @@ fits: the number of such fits is compared with that rate, with a chance of 10⁻
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.sparse import csr_matrix
 
 import svrhmc
 from svrhmc.fitting.regression import regression
+from svrhmc.results import checks
 from svrhmc.results.advice import Advice
 from svrhmc.results.checks import misfits
+from svrhmc.rows.base import DenseRows
+from svrhmc.rows.columns import ColumnRows
+from svrhmc.rows.sparse import SparseRows
 from svrhmc.targets import families
 
 
@@ -182,6 +187,44 @@ def test_a_law_that_is_too_narrow_is_no_pattern_along_a_column():
     assert not [one for one in sentences if one.startswith("Pattern")]
     bent = found(X, draw("negative-binomial", 0.5 + X[:, 0] ** 2 / 3, rng, 0.7), "poisson")[0]
     assert [one for one in bent if one.startswith("Pattern: along x0")]  # a bend is still seen
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse", "a formula"])
+def test_a_bend_is_seen_behind_any_number_of_categories(kind):
+    """Columns of two values cannot bend, and take no places."""
+    rng = np.random.default_rng(4)
+    n, levels = 3000, 60
+    x, region = rng.normal(size=n), rng.integers(0, levels, n)
+    y = 0.5 * x**2 + rng.normal(size=n)
+    if kind == "a formula":
+        table = {"y": y, "region": np.array([f"r{k:02d}" for k in region]), "x": x}
+        sentences = svrhmc.fit("y ~ region + x", table, draws=20, certificate=False).misfits
+        assert any("Pattern: along x residuals" in one for one in sentences)
+        return
+    X = np.column_stack([region[:, None] == np.arange(1, levels), x]).astype(float)
+    sentences = found(csr_matrix(X) if kind == "sparse" else X, y, "gaussian")[0]
+    assert any(f"Pattern: along x{levels - 1} residuals" in one for one in sentences)
+    straight = found(X, x + rng.normal(size=n), "gaussian")[0]
+    assert straight == ()
+
+
+def test_of_very_many_columns_the_most_promising_are_looked_at(monkeypatch):
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(4000, 40))
+    y = X[:, 33] ** 2 / 2 + rng.normal(size=4000)
+    monkeypatch.setattr(checks, "_VALUES", 4000 * 3)
+    monkeypatch.setattr(checks, "_SCREENED", 1000)
+    assert any("Pattern: along x33 residuals" in one for one in found(X, y, "gaussian")[0])
+    assert found(X, X[:, 33] + rng.normal(size=4000), "gaussian")[0] == ()
+
+
+def test_rows_of_every_kind_give_columns():
+    X = np.random.default_rng(6).normal(size=(7, 4)) * (np.arange(4) % 2)
+    kinds = [DenseRows(X), SparseRows(csr_matrix(X)), ColumnRows(np.asfortranarray(X))]
+    for one in kinds:
+        assert np.array_equal(one.column_values(np.array([3, 0])), X[:, [3, 0]])
+    weights = np.arange(7.0)
+    assert [list(one.stored_weights(weights)) for one in kinds] == [[21.0] * 4, [0.0, 21.0, 0.0, 21.0], [21.0] * 4]
 
 
 def test_a_row_of_weight_w_counts_as_w_rows():

@@ -272,6 +272,24 @@ def test_rows_that_miss_values_or_have_new_levels_are_refused_dropped_or_nan(chu
         churn.predict({"age": [None], "region": ["a"]}, missing="drop")
 
 
+def test_an_unknown_level_is_refused_by_the_number_of_its_row_in_the_table(churn):
+    new = {"age": [None, None, 30.0, 50.0], "region": ["a", "a", "b", "elsewhere"]}
+    for missing in ("drop", "nan"):
+        with pytest.raises(svrhmc.DataError, match=r"'region' has 'elsewhere' in row 3, which"):
+            churn.predict(new, missing=missing)
+
+
+def test_an_option_for_the_other_kind_of_new_levels_is_refused(churn):
+    with pytest.raises(svrhmc.DataError, match=r"got 'average': new levels of 'region' follow new_levels"):
+        churn.predict({"age": [30.0], "region": ["a"]}, new_groups="average")
+    groups = svrhmc.fit("left ~ age + (1 | region)", CUSTOMERS, draws=100, certificate=False)
+    for word in ("nan", "average"):
+        with pytest.raises(svrhmc.DataError, match=r"got '\w+': new levels of 'region' follow new_groups"):
+            groups.predict({"age": [30.0], "region": ["elsewhere"]}, new_levels=word)
+    line = svrhmc.fit("left ~ age", CUSTOMERS, draws=100, certificate=False)
+    assert len(line.predict({"age": [30.0]}, new_levels="nan", new_groups="average").mean) == 1  # nothing can be new
+
+
 def test_a_new_level_is_the_mean_of_the_linear_predictors_of_the_others(churn):
     from scipy.special import expit, logit
 

@@ -226,6 +226,21 @@ def test_axes_have_some_round_numbers_within_them(low, high):
     assert all(-1e-6 <= axis(tick) <= 100 + 1e-6 for tick in ticks)
 
 
+def test_a_report_has_a_title_and_goes_to_a_file_of_html_in_a_folder_that_is_there(posterior, tmp_path):
+    for name in ("boss.pdf", "boss.docx"):
+        with pytest.raises(
+            ValueError, match=r"path must be the name of a file that ends in \.html or \.htm; got '.*boss"
+        ):
+            posterior.report(tmp_path / name)
+    with pytest.raises(ValueError, match=r"in a folder that exists; got '.*nowhere.a\.html': there is no folder"):
+        posterior.report(tmp_path / "nowhere" / "a.html")
+    with pytest.raises(ValueError, match="it is a folder"):
+        posterior.report(tmp_path)
+    assert not list(tmp_path.iterdir())
+    page = posterior.report(tmp_path / "a.HTM", title="Who leaves & why").read_text()
+    assert page.count("Who leaves &amp; why") == 2
+
+
 def test_a_report_of_many_coefficients_shows_some_of_them():
     rng = np.random.default_rng(3)
     X = rng.normal(size=(300, 40)) * np.geomspace(1, 1e4, 40)

@@ -32,7 +32,7 @@ import numpy as np
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import requirement, truth
 from svrhmc.core.summaries import Summary
-from svrhmc.results.loo import Loo, RowGroups, loo_of
+from svrhmc.results.loo import Loo, Observations, RowGroups, loo_of, require_at_hand
 from svrhmc.results.posterior import Posterior
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def compare(
     cross-validation of each, differences to the best with their standard errors, and weights of stacking
     (`svrhmc.results.comparison`). Print it, or take `to_frame()`.
 
-    models: posteriors of `fit` or `sample`, or what their `loo()` gave; or one dictionary of these by name.
+    models: posteriors of `fit` or `sample`, or what their `loo()` gave; or one list of these, or dictionary by name.
     by: a grouping factor, such as "school", whose groups are left out whole, as for `Posterior.loo`. One of the models
         must have effects of it; the others, whether they have or not, are asked for the same groups.
     draws: use at most so many of each.
@@ -169,11 +169,14 @@ def compare(
     (('line', 'constant'), (False, True))
     """
     named = _named(models)
+    _require_comparable(named, by)
     groups = None if by is None else _row_groups(named, by)
     loo = {name: _cross_validated(name, model, by, draws, groups, moment_match) for name, model in named.items()}
     first, *others = loo
     for other in others:
-        _require_same(first, loo[first], other, loo[other])
+        if set(loo[first].names) != set(loo[other].names):
+            allowed = f"models with the same groups of {loo[first].by}"
+            raise requirement(f"{first} and {other}", allowed, "other groups")
     aligned = {name: _ordered(one, loo[first].names) for name, one in loo.items()}
     names = sorted(named, key=lambda name: -aligned[name].elpd)
     about = tuple(_formula(named[name]) for name in names)
@@ -209,10 +212,12 @@ def _named(models: tuple[object, ...]) -> dict[str, object]:
     """The models by name: as a dictionary has them, or numbered."""
     if len(models) == 1 and isinstance(models[0], Mapping):
         named = {str(name): model for name, model in models[0].items()}
+    elif len(models) == 1 and isinstance(models[0], list | tuple):
+        return _named(tuple(models[0]))
     else:
         named = {f"model {k + 1}": model for k, model in enumerate(models)}
     if len(named) < 2:
-        raise requirement("models", "two posteriors or more, or a dictionary of them by name", f"{len(named)}")
+        raise requirement("models", "two posteriors or more, or a list or dictionary of them", f"{len(named)}")
     return named
 
 
@@ -223,15 +228,34 @@ def _row_groups(named: Mapping[str, object], by: str) -> RowGroups | None:
     return RowGroups.of(having[0] if having else posteriors[0], by) if posteriors else None
 
 
+def _require_comparable(named: Mapping[str, object], by: str | None) -> None:
+    """Refuse models that do not predict the same observations, before they are cross-validated, which takes long."""
+    left_out, observations = dict[str, str](), dict[str, Observations]()
+    for name, model in named.items():
+        if isinstance(model, Posterior):
+            require_at_hand(model)
+            left_out[name], observations[name] = by or "", Observations.of(model)
+        elif isinstance(model, Loo):
+            left_out[name], observations[name] = model.by, model.observations
+        else:
+            why = "samplers are compared by svrhmc.compare_samplers(target, samplers, …)"
+            raise requirement(name, "a posterior, as fit and sample give it, or its loo()", type(model).__name__, why)
+    first, *others = named
+    for other in others:
+        both = f"{first} and {other}"
+        if by is None and left_out[first] != left_out[other]:
+            units = [f"groups of {unit}" if unit else "single rows" for unit in (left_out[first], left_out[other])]
+            raise requirement(both, "cross-validated alike", " and ".join(units))
+        _require_same(both, observations[first], observations[other])
+
+
 def _cross_validated(
     name: str, model: object, by: str | None, draws: int | None, groups: RowGroups | None, moment_match: bool
 ) -> Loo:
     """That of a posterior, or one that is given."""
     if isinstance(model, Posterior):
         return loo_of(model, by, draws, groups, truth("moment_match", moment_match))
-    if not isinstance(model, Loo):
-        why = "samplers are compared by svrhmc.compare_samplers(target, samplers, …)"
-        raise requirement(name, "a posterior, as fit and sample give it, or its loo()", type(model).__name__, why)
+    assert isinstance(model, Loo)
     if by is not None and by != model.by:
         left = f"groups of {model.by}" if model.by else "single rows"
         raise requirement(name, f"a cross-validation by {by!r}", f"one that leaves out {left}")
@@ -245,12 +269,8 @@ def _formula(model: object) -> str:
     return f"{model.design.formula} ({model.family})"
 
 
-def _require_same(first: str, a: Loo, second: str, b: Loo) -> None:
-    """Refuse two that do not predict the same observations."""
-    one, two, both = a.observations, b.observations, f"{first} and {second}"
-    if a.by != b.by:
-        units = [f"groups of {loo.by}" if loo.by else "single rows" for loo in (a, b)]
-        raise requirement(both, "cross-validated alike", " and ".join(units))
+def _require_same(both: str, one: Observations, two: Observations) -> None:
+    """Refuse two that are not of the same observations; both: the names of the two."""
     if one.rows != two.rows:
         dropped = [f" ({data.dropped:,} left out for missing values)" if data.dropped else "" for data in (one, two)]
         sizes = f"{one.rows:,} rows{dropped[0]} and {two.rows:,}{dropped[1]}"
@@ -267,8 +287,6 @@ def _require_same(first: str, a: Loo, second: str, b: Loo) -> None:
         raise requirement(both, "models of the same responses", "other values of y", why)
     if not (one.weights.matches(two.weights) and one.trials.matches(two.trials)):
         raise requirement(both, "fitted with the same weights or trials of rows", "other weights or trials")
-    if set(a.names) != set(b.names):
-        raise requirement(both, f"models with the same groups of {a.by}", "other groups")
 
 
 def _ordered(loo: Loo, names: tuple[str, ...]) -> Loo:

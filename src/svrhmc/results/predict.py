@@ -42,7 +42,7 @@ from svrhmc.sampling.coordinates import Units
 from svrhmc.sampling.effects import GroupEffects
 from svrhmc.tables.columns import columns_of, plain_columns
 from svrhmc.tables.design import Design, is_table, log_exposure
-from svrhmc.tables.new_rows import Handling, NewRows
+from svrhmc.tables.new_rows import Handling, NewRows, require_applicable
 
 if TYPE_CHECKING:
     import pandas
@@ -407,6 +407,7 @@ def prediction_of(
             raise requirement("missing and new_levels", allowed, f"{handling.missing!r} and {handling.new_levels!r}")
         classes = () if design is None else design.classes
         return predictions_at(posterior, X, offset, trials, draws, seed, grouping).summed(levels, classes)
+    require_applicable(design, handling.new_levels, one_of("new_groups", grouping.new, NEW_GROUPS))
     rows = NewRows.of(design, X, handling, truth("include_groups", grouping.include))
     if rows.kept.any():
         offset, trials = (_of_rows(value, rows.kept) for value in (offset, trials))

@@ -50,6 +50,7 @@ def report(
     posterior: Fitted,
     path: str | Path,
     *,
+    title: str = "",
     source: str = "",
     command: str = "",
     python: str = "",
@@ -57,6 +58,7 @@ def report(
 ) -> Path:
     """Write a report on a posterior: one HTML file, whole or not at all.
 
+    path: of the file, which ends in .html or .htm. title: of the page; "": the question that it answers.
     source: where the data come from. command, python: what makes the same posterior again. notes: on how the data
     were read. The part on how well the model fits needs the rows that were fitted, which a posterior from a file does
     not have.
@@ -72,8 +74,22 @@ def report(
         raise requirement("posterior", "one that `svrhmc.fit` returns", repr(posterior)[:60])
     if not posterior.names:
         raise requirement("the posterior", "one of `fit`, whose coefficients have names", "one without names")
-    write_text(Path(path), page(posterior, source, command, python, notes))
-    return Path(path)
+    file = _place(path)
+    write_text(file, page(posterior, source, command, python, notes, title))
+    return file
+
+
+def _place(path: str | Path) -> Path:
+    """Refuse a name of another kind of file, and a folder that is not there, before the page is made."""
+    file = Path(path)
+    if file.suffix and file.suffix.lower() not in (".html", ".htm"):
+        why = "the report is a page of HTML, which a browser can print to PDF"
+        raise requirement("path", "the name of a file that ends in .html or .htm", repr(str(path)), why)
+    if file.is_dir():
+        raise requirement("path", "the name of a file", repr(str(path)), "it is a folder")
+    if not file.absolute().parent.is_dir():
+        raise requirement("path", "in a folder that exists", repr(str(path)), f"there is no folder {file.parent}")
+    return file
 
 
 # In words
@@ -140,10 +156,17 @@ def misfit(posterior: Fitted) -> str:
 # The page
 
 
-def page(posterior: Fitted, source: str = "", command: str = "", python: str = "", notes: Sequence[str] = ()) -> str:
+def page(
+    posterior: Fitted,
+    source: str = "",
+    command: str = "",
+    python: str = "",
+    notes: Sequence[str] = (),
+    title: str = "",
+) -> str:
     """The text of the page."""
     rows = coefficients(posterior, _LEVEL)
-    question = f"What is associated with {response_of(posterior)}?"
+    question = title or f"What is associated with {response_of(posterior)}?"
     style = files("svrhmc.results").joinpath("style.css").read_text("utf-8")
     own = rows[: len(rows) - posterior.group_scales]
     effects = _effects_of(posterior)

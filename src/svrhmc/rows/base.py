@@ -162,6 +162,16 @@ class Rows(ABC):
         """The n × columns matrix itself, whatever the number of linear predictors."""
         return self
 
+    def column_values(self, columns: Indices) -> Array:
+        """Some columns of the matrix, (n, len(columns)), in float64."""
+        units = np.zeros((len(columns), self.dim))
+        units[np.arange(len(columns)), columns] = 1.0
+        return np.ascontiguousarray(self.predict(units).T)
+
+    def stored_weights(self, weights: Array) -> Array:
+        """Of each column, Σᵢ wᵢ over the rows whose entry is stored: all of them where rows are dense."""
+        return np.full(self.dim, weights.sum())
+
     def columns_of(self, coordinates: Indices) -> Indices:
         """The columns that some coordinates of x multiply."""
         return coordinates
@@ -269,6 +279,9 @@ class DenseRows(Rows):
 
     def taken(self, indices: Indices) -> Array:
         return self._gather(indices)
+
+    def column_values(self, columns: Indices) -> Array:
+        return np.asarray(self.X[:, columns], np.float64)
 
     def combine(self, weights: Array) -> Array:
         """Block by block of rows, in their order."""

@@ -43,6 +43,11 @@ class SparseRows(Rows):
 
         return sparse_rows(self.X)
 
+    @cached_property
+    def _by_columns(self) -> CsrMatrix:
+        """The same with the entries of a column side by side."""
+        return self.X.tocsc()
+
     def predict(self, x: Array) -> Array:
         return np.ascontiguousarray(np.asarray(self.X @ x.T).T, np.float64)
 
@@ -54,6 +59,13 @@ class SparseRows(Rows):
 
     def taken(self, indices: Indices) -> Array:
         return np.asarray(self.X[indices].toarray(), np.float64)
+
+    def column_values(self, columns: Indices) -> Array:
+        return np.asarray(self._by_columns[:, columns].toarray(), np.float64)
+
+    def stored_weights(self, weights: Array) -> Array:
+        stored = np.repeat(weights, np.diff(self.X.indptr))
+        return tally(self.X.indices.astype(np.int64, copy=False), stored, self.dim)
 
     def combine(self, weights: Array) -> Array:
         """A sparse product with the transpose."""

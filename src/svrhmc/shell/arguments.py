@@ -13,9 +13,12 @@ from svrhmc.families.base import Loss
 from svrhmc.families.labels import names_rows
 from svrhmc.families.ordinal import ordinal
 from svrhmc.posterior import usual_settings
+from svrhmc.tables.columns import no_column
 from svrhmc.tables.csv import Reading
+from svrhmc.tables.design import parsed_further
+from svrhmc.tables.design import wanted as columns_of_formulas
 from svrhmc.tables.files import Read, wanted
-from svrhmc.tables.formula import quoted
+from svrhmc.tables.formula import formulas_of, parsed, quoted
 from svrhmc.tables.partitions import TableInPartitions
 
 _MOST_LEVELS = 1000  # of a category that is used without being named
@@ -108,24 +111,48 @@ DEFAULTS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def require_columns(data: Read, file: Path, arguments: FitArguments, target: str) -> None:
+def require_columns(names: Sequence[str], file: Path, arguments: FitArguments, target: str) -> None:
     """Refuse columns that are not in the file, with the nearest name that is."""
     for option, name in {**({"--target": target} if target else {}), **arguments.columns}.items():
-        if name not in data.names:
-            hint = nearest(name, data.names) or f"it has {wanted(data.names)}."
+        if name not in names:
+            hint = nearest(name, names) or f"it has {wanted(names)}."
             raise DataError(f"{file} has no column {name!r} for {option}: {hint}")
+
+
+def columns_used(names: Sequence[str], file: Path, arguments: FitArguments) -> tuple[str, ...]:
+    """The columns of a text that the fit needs. Asked before the values are read, so that a name that is not there is
+    the first to be refused.
+    """
+    require_columns(names, file, arguments, "" if "~" in arguments.formula else arguments.target)
+    formula = _given_formula(names, arguments, arguments.target)
+    if not formula:
+        return tuple(names)
+    try:
+        formulas = formulas_of([formula, *arguments.further])
+        main = parsed(formulas.main, names)
+        used = columns_of_formulas(main, parsed_further(formulas.further, main, names).values())
+        if absent := [name for name in used if name not in names]:
+            raise no_column("the table", absent[0], names)
+    except DataError as error:
+        raise DataError(f"{file}: {error}") from error
+    return (*used, *arguments.columns.values())
+
+
+def _given_formula(names: Sequence[str], arguments: FitArguments, target: str) -> str:
+    """The formula with its response; "" where all other columns are to explain the target."""
+    if "~" in arguments.formula:
+        return arguments.formula
+    if not target and arguments.formula:
+        raise requirement("--target", "given", "nothing", "--formula has no response before '~'")
+    if not target:
+        raise requirement("--target", "the name of a column", "nothing", f"the file has {wanted(names)}")
+    return f"{quoted(target)} ~ {arguments.formula}" if arguments.formula else ""
 
 
 def formula_of(data: Read, arguments: FitArguments, target: str) -> tuple[str, tuple[str, ...]]:
     """The target by all other columns that can be used, and what is to be said of those that cannot."""
-    if arguments.formula:
-        if "~" in arguments.formula:
-            return arguments.formula, ()
-        if not target:
-            raise requirement("--target", "given", "nothing", "--formula has no response before '~'")
-        return f"{quoted(target)} ~ {arguments.formula}", ()
-    if not target:
-        raise requirement("--target", "the name of a column", "nothing", f"the file has {wanted(data.names)}")
+    if formula := _given_formula(data.names, arguments, target):
+        return formula, ()
     others = [name for name in data.names if name != target and name not in arguments.columns.values()]
     unusable = _unusable(data, others)
     predictors = [name for name in others if name not in unusable]

@@ -30,13 +30,15 @@ from svrhmc.results.posterior import Posterior
 from svrhmc.results.report import misfit, scale, verdict
 from svrhmc.results.summary import entangled, number, ratio_name, scale_notes, unit_notes
 from svrhmc.shell import outputs
-from svrhmc.shell.arguments import DEFAULTS, FitArguments, formula_of, require_columns
+from svrhmc.shell.arguments import DEFAULTS, FitArguments, columns_used, formula_of, require_columns
 from svrhmc.shell.errors import interrupted, say, show
 from svrhmc.tables.columns import Column, columns_of
 from svrhmc.tables.csv import Reading
 from svrhmc.tables.files import Read, read
 
-_QUICK = 1 << 26  # rows times draws up to which a cross-validation takes seconds
+_QUICK = 1 << 26  # rows times draws that are always cross-validated
+_SECONDS = 5.0  # that a cross-validation of more may take on a core
+_OF_ROW, _OF_FAMILY = 35e-9, 4.0  # seconds of a row under a draw, and of NumPy for each of the family's compiled ones
 _SHOWN = 60  # coefficients of the table on the screen
 _NAME = 24  # signs of a name that a table has room for
 _UNBOUNDED = 1000  # signs that a table might take, whatever the screen has
@@ -171,8 +173,12 @@ def _fit(
     began = time.perf_counter()
     unfinished = arguments.out / outputs.UNFINISHED
     require_settings(fit, {**arguments.sampling(), "checkpoint": unfinished})
+
+    def used(names: tuple[str, ...]) -> tuple[str, ...]:
+        return columns_used(names, file, arguments)
+
     with stage(f"reading {file.name}", progress):
-        data = _read_folder(file, arguments) if file.is_dir() else read(file, arguments.reading)
+        data = _read_folder(file, arguments) if file.is_dir() else read(file, arguments.reading, used)
     formula, notes = _model(arguments, data, file)
     if design:
         _preview(arguments, data, file, formula, notes)
@@ -186,13 +192,13 @@ def _fit(
             if not (as_json or quiet):
                 _show(arguments, data, posterior, rows, notes, time.perf_counter() - began)
             with stage("cross-validation", progress):
-                left_out = _cross_validated(posterior, loo)
+                left_out, why_none = _cross_validated(posterior, loo)
             with stage("report", progress):
                 about = {
                     "source": str(arguments.file or _EXAMPLE), "command": arguments.command(),
                     "python": arguments.python(formula) if formula else "", "notes": notes,
                 }  # fmt: skip
-                written = outputs.write_all(arguments.out, posterior, left_out, rows, about)
+                written = outputs.write_all(arguments.out, posterior, left_out, rows, about, why_none)
         except KeyboardInterrupt:
             if unfinished.exists():
                 raise interrupted(interruption) from None
@@ -234,7 +240,7 @@ def _model(arguments: FitArguments, data: Read, file: Path) -> tuple[str, tuple[
         response = _labels(data, None)[1]
         return "", (*data.notes, f"the family is {response.loss.name}, as {response.guessed}")
     target = arguments.target or data.response
-    require_columns(data, file, arguments, "" if "~" in arguments.formula else target)
+    require_columns(data.names, file, arguments, "" if "~" in arguments.formula else target)
     formula, notes = formula_of(data, arguments, target)
     return formula, (*data.notes, *((_SOURCE,) if arguments.file is None else ()), *notes)
 
@@ -273,12 +279,22 @@ def _fitted(arguments: FitArguments, data: Read, formula: str, settings: dict[st
     )
 
 
-def _cross_validated(posterior: Posterior, wanted: bool | None) -> Loo | None:
-    """Leave-one-out cross-validation, by default where rows are in memory and it takes seconds."""
+def _cross_validated(posterior: Posterior, wanted: bool | None) -> tuple[Loo | None, str]:
+    """Leave-one-out cross-validation, by default where rows are in memory and it takes seconds; else None, and what to
+    say of it.
+    """
+    if wanted is not None:
+        return (posterior.loo() if wanted else None), ""
+    if posterior._target is None or posterior._target.at_hand < posterior.rows:
+        return None, f"{outputs.LOO} is not written: rows in partitions are not left out one by one."
     chains, draws, _ = posterior.trace.draws.shape
-    in_memory = posterior._target is not None and posterior._target.at_hand == posterior.rows
-    quick = in_memory and posterior.rows * chains * draws <= _QUICK
-    return posterior.loo() if wanted or (wanted is None and quick) else None
+    numbers = posterior.rows * chains * draws
+    own = 0.0 if posterior.model is None else posterior.model.loss.nanoseconds * 1e-9
+    seconds = numbers * (_OF_ROW + _OF_FAMILY * own)
+    if numbers <= _QUICK or seconds <= _SECONDS:
+        return posterior.loo(), ""
+    why = f"cross-validation of so many rows would take about {seconds:,.0f} s"
+    return None, f"{outputs.LOO}, for svrhmc compare, is not written: {why}. With --loo it is."
 
 
 def _read_folder(folder: Path, arguments: FitArguments) -> Read:

@@ -47,9 +47,17 @@ class Outputs:
 
 
 def write_all(
-    out: Path, posterior: Posterior, loo: Loo | None, rows: tuple[Coefficient, ...], about: dict[str, Any]
+    out: Path,
+    posterior: Posterior,
+    loo: Loo | None,
+    rows: tuple[Coefficient, ...],
+    about: dict[str, Any],
+    without_loo: str = "",
 ) -> Outputs:
-    """Write all files, each whatever became of the others; a cross-validation of an earlier fit is removed."""
+    """Write all files, each whatever became of the others; a cross-validation of an earlier fit is removed.
+
+    without_loo: what to say where there is none.
+    """
     writers: dict[str, tuple[str, Callable[[Path], object]]] = {
         "model": (MODEL, posterior.save),
         "coefficients": (TABLE, lambda path: write_text(path, coefficients_csv(rows))),
@@ -60,7 +68,7 @@ def write_all(
         (out / LOO).unlink(missing_ok=True)
     else:
         writers["loo"] = (LOO, loo.save)
-    files, notes, errors = dict[str, str](), list[str](), list[str]()
+    files, notes, errors = dict[str, str](), [without_loo] if without_loo else [], list[str]()
     for what, (name, write) in writers.items():
         try:
             write(out / name)
@@ -102,6 +110,6 @@ def loo_in(place: Path) -> Loo:
     if not (folder / MODEL).exists():
         raise DataError(f"{place} is no folder of a fit: it has no {MODEL}, with {LOO} beside it.")
     if not (folder / LOO).exists():
-        why = "the fit is large, or by an earlier svrhmc: run svrhmc fit again, with --loo"
+        why = "it would have taken long, or --no-loo left it out: run svrhmc fit again, with --loo"
         raise DataError(f"{place} has no cross-validation to compare ({LOO}): {why}.")
     return Loo.load(folder / LOO)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -76,7 +77,9 @@ def predict_command(
     posterior = model_in(fitted)
     with stage(f"reading {file.name}", progress):
         how_read = Reading(delimiter, encoding, tuple(na or ()), decimal, tuple(text or ()), True, thousands)
-        data = read(file, how_read)
+        design = posterior.design
+        named = set() if design is None else {*design.variables, design.offset, design.exposure, design.trials}
+        data = read(file, how_read, None if design is None else lambda names: named)
     with stage("predicting", progress):
         try:
             how = {
@@ -101,16 +104,19 @@ def predict_command(
 
 
 def _in_shell_words(message: str) -> str:
-    """A message with the options of the shell in the place of Python's words."""
+    """A message with the options of the shell in the place of Python's words, and rows counted from 1 as in the file
+    of predictions.
+    """
     words = {
         "new_groups='draw'": "--new-groups draw", "predict() has missing='nan' and missing='drop'":
         "there are --missing nan and --missing drop", "predict() has new_levels='nan' and 'average'":
         "there are --new-levels nan and --new-levels average", "'average'": "average", "trials=…": "--trials",
-        "exposure=…": "--exposure", "exposure=1": "--exposure 1",
+        "exposure=…": "--exposure", "exposure=1": "--exposure 1", "new_levels": "--new-levels",
+        "new_groups": "--new-groups",
     }  # fmt: skip
     for python, shell in words.items():
-        message = message.replace(python, shell)
-    return message
+        message = re.sub(rf"(?<!-){re.escape(python)}", shell, message)
+    return re.sub(r"\bin row (\d+)\b", lambda found: f"in row {int(found[1]) + 1} (the first is row 1)", message)
 
 
 def _predicted(posterior: Posterior, data: Read, level: float, draws: int, how: dict[str, Any]) -> Prediction:

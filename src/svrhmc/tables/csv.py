@@ -13,7 +13,7 @@ import gzip
 import io
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -96,10 +96,18 @@ class Layout:
     notes: tuple[str, ...] = ()
 
 
-def read_csv(path: Path, head: Head, reading: Reading) -> tuple[Series, list[str]]:
-    """A table of pyarrow or pandas, and what is to be said about it."""
+Used = Callable[[tuple[str, ...]], Collection[str]]  # of the names of all columns, those that will be used
+
+
+def read_csv(path: Path, head: Head, reading: Reading, used: Used | None = None) -> tuple[Series, list[str]]:
+    """A table of pyarrow or pandas, and what is to be said about it.
+
+    used: asked before the file is read; what stands in other columns is not looked at.
+    """
     require_memory(path, float(head.columns * COLUMN))  # before a list is made of that many names
     header = layout(path, head, reading.delimiter, reading.single)
+    named = tuple(name for name in header.names if name != NUMBERS_OF_ROWS)
+    checked = set(named if used is None else used(named)) - set(reading.as_text)
     columns = len(header.names)
     grows = 1.0 + 8.0 * COPIES * columns / max(1.0, head.width)
     surveyed = survey(path, reading.encoding, free_memory() / grows)
@@ -110,9 +118,9 @@ def read_csv(path: Path, head: Head, reading: Reading) -> tuple[Series, list[str
         if name not in header.names:
             raise DataError(f"{path} has no column {name!r} to be read as text.")
     if pyarrow_or_none() is None:
-        table = _by_pandas(path, header, reading)
+        table = _by_pandas(path, header, reading, checked)
     else:
-        table = _by_pyarrow(path, header, reading, head.width, surveyed.newlines)
+        table = _by_pyarrow(path, header, reading, checked, head.width, surveyed.newlines)
     if not len(table):
         require_rows(path, header, reading.encoding)
     table, notes = without_empty(path, table)
@@ -157,7 +165,10 @@ def without_empty(path: Path, table: Series) -> tuple[Series, list[str]]:
     return (table.drop(columns=left_out) if names is None else table.drop_columns(left_out)), notes
 
 
-def _by_pyarrow(path: Path, header: Layout, reading: Reading, width: float, newlines: bool) -> Series:
+def _by_pyarrow(
+    path: Path, header: Layout, reading: Reading, checked: Collection[str], width: float, newlines: bool
+) -> Series:
+    """checked: the columns that have to be of one kind."""
     import pyarrow
 
     types = dict.fromkeys(reading.as_text, pyarrow.string())
@@ -190,7 +201,8 @@ def _by_pyarrow(path: Path, header: Layout, reading: Reading, width: float, newl
                 values = [numbers.get(word) for word in packed.dictionary.to_pylist()]
                 table = table.set_column(place, name, pyarrow.array(values, pyarrow.float64()).take(packed.indices))
                 continue
-            require_one_kind(path, header, name, column.slice(0, _LOOKED).drop_null().to_pylist(), reading)
+            if name in checked:
+                require_one_kind(path, header, name, column.slice(0, _LOOKED).drop_null().to_pylist(), reading)
             table = table.set_column(place, name, _unguarded(column))
     return table
 
@@ -206,7 +218,8 @@ def _unguarded(column: Series) -> Series:
     return pyarrow.array(unguarded(packed.dictionary.to_pylist()), column.type).take(packed.indices)
 
 
-def _by_pandas(path: Path, header: Layout, reading: Reading) -> Series:
+def _by_pandas(path: Path, header: Layout, reading: Reading, checked: Collection[str]) -> Series:
+    """checked: the columns that have to be of one kind."""
     try:
         import pandas
     except ModuleNotFoundError:
@@ -237,7 +250,8 @@ def _by_pandas(path: Path, header: Layout, reading: Reading) -> Series:
             if numbers is not None:
                 table[name] = column.map(lambda word, numbers=numbers: numbers.get(str(word), np.nan)).astype(float)
                 continue
-            require_one_kind(path, header, name, column.iloc[:_LOOKED].dropna().astype(str).tolist(), reading)
+            if name in checked:
+                require_one_kind(path, header, name, column.iloc[:_LOOKED].dropna().astype(str).tolist(), reading)
             words = [word for word in column.dropna().unique() if isinstance(word, str)]
             table[name] = column.replace(dict(zip(words, unguarded(words), strict=True)))
     return table

@@ -587,7 +587,7 @@ class _Computation:
         if unknown:
             shown = ", ".join(map(repr, levels[:8])) + (", …" if len(levels) > 8 else "")
             raise self.whole._wrong(
-                f"{sorted(map(repr, unknown))[0]} is not among its levels ({shown}), and nothing is known of it"
+                f"{sorted(map(repr, unknown))[0]} is not among its levels ({shown}), so nothing is known about it"
             )
         options = {**keywords, "levels": levels}
         return _formulaic().C(values, *arguments[1:], **options)

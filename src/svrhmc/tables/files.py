@@ -26,6 +26,7 @@ from svrhmc.tables.csv import (
     COLUMN,
     COPIES,
     Reading,
+    Used,
     lines,
     look,
     pyarrow_or_none,
@@ -60,8 +61,10 @@ class Read:
     y: Array | None = None
 
 
-def read(path: str | Path, how: Reading | None = None) -> Read:
+def read(path: str | Path, how: Reading | None = None, used: Used | None = None) -> Read:
     """The table of a file; anything wrong with it is a `DataError` of one line.
+
+    used: the columns of a text whose values have to be numbers or texts throughout, by the names of all; None: all.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -91,7 +94,7 @@ def read(path: str | Path, how: Reading | None = None) -> Read:
         return Read(None, names, X.shape[0], "label", (), X, y)
     if last not in _TEXTS:
         raise DataError(f"{place} must be {KINDS}, by its name.")
-    return _read(*read_csv(place, head, how))
+    return _read(*read_csv(place, head, how, used))
 
 
 def _of_matrix(path: Path, columns: dict[str, Values]) -> Read:

@@ -12,6 +12,8 @@ the predictors of the K levels, each of which counts the same; interactions and 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,11 +22,12 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices
-from svrhmc.core.errors import one_of
+from svrhmc.core.errors import DataError, one_of, requirement
 from svrhmc.rows.csr import Matrix
 from svrhmc.tables.columns import Columns, columns_of
 from svrhmc.tables.columns import names_of as table_names
 from svrhmc.tables.design import Design, missing_values_at
+from svrhmc.tables.terms import UnknownLevelError
 
 MISSING = ("refuse", "drop", "nan")
 NEW_LEVELS = ("refuse", "nan", "average")
@@ -40,6 +43,23 @@ class Handling:
     def __post_init__(self) -> None:
         one_of("missing", self.missing, MISSING)
         one_of("new_levels", self.new_levels, NEW_LEVELS)
+
+
+def require_applicable(design: Design, new_levels: str, new_groups: str) -> None:
+    """Refuse what is said of new levels where the model has none but of the other kind."""
+    categories, factors = design.all_choices, dict.fromkeys(group.name for group in design.groups)
+    if new_levels != "refuse" and factors and not categories:
+        why = f"new levels of {_listed(factors)} follow new_groups"
+        allowed = "'refuse' where the model has grouping factors, such as (1 | region), and no other categories"
+        raise requirement("new_levels", allowed, repr(new_levels), why, DataError)
+    if new_groups == "average" and categories and not factors:
+        why = f"new levels of {_listed(categories)} follow new_levels"
+        allowed = "'draw' where the model has no grouping factors, such as (1 | region)"
+        raise requirement("new_groups", allowed, repr(new_groups), why, DataError)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(map(repr, names))
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,18 +116,28 @@ class NewRows:
         entries = (weight, (place, np.arange(len(place))))
         return columns, csr_matrix(entries, shape=(self.columns.n, len(place)))
 
+    @contextmanager
+    def _numbered(self) -> Iterator[None]:
+        """Errors name a row by its number in the table, with the rows that were left out before it."""
+        try:
+            yield
+        except UnknownLevelError as error:
+            raise error.at(int(np.flatnonzero(self.kept)[error.row])) from None
+
     def _averaged(self, numbers: Any) -> Any:
         matrix = self._expanded[1]
         return numbers if matrix is None else matrix @ numbers
 
     def rows(self) -> Matrix:
         """The rows of the design."""
-        averaged: Matrix = self._averaged(self.design.matrix(self._expanded[0]))
-        return averaged
+        with self._numbered():
+            averaged: Matrix = self._averaged(self.design.matrix(self._expanded[0]))
+            return averaged
 
     def bases(self) -> list[Array]:
         """For each smooth, its functions at the rows."""
-        return [self._averaged(basis) for basis in self.design.bases_of(self._expanded[0])]
+        with self._numbered():
+            return [self._averaged(basis) for basis in self.design.bases_of(self._expanded[0])]
 
     def levels(self) -> tuple[list[Indices], list[Array], list[list[str]]]:
         """For each term of groups: levels by number, −1 for those that were not fitted, the columns that vary by level,
@@ -117,6 +147,7 @@ class NewRows:
         for group in self.design.groups:
             index = group.index(self.columns)
             indices.append(index)
-            columns.append(self._averaged(group.numbers(self._expanded[0])))
+            with self._numbered():
+                columns.append(self._averaged(group.numbers(self._expanded[0])))
             names.append(group.names_at(self.columns, np.flatnonzero(index < 0)))
         return indices, columns, names

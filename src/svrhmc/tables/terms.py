@@ -31,7 +31,7 @@ from svrhmc.core.errors import DataError, missing, requirement
 from svrhmc.core.machine import free_memory
 from svrhmc.families.labels import names_rows
 from svrhmc.tables import formula
-from svrhmc.tables.columns import CATEGORY, KINDS, Column, Columns, Level, Series
+from svrhmc.tables.columns import CATEGORY, KINDS, Column, Columns, Level
 from svrhmc.tables.expressions import Rows, State, Value, require_state, unwrapped
 from svrhmc.tables.formula import Factor
 from svrhmc.tables.portable import Portable, column, level, portable, product, total
@@ -183,7 +183,8 @@ class Category(Term):
         column = columns[self.variable]
         codes = column.codes(self.levels)
         if (codes < 0).any():
-            raise UnknownLevelError(self.variable, column.values, int(np.argmax(codes < 0)), self.levels)
+            row = int(np.argmax(codes < 0))
+            raise UnknownLevelError(self.variable, column.values[row], row, self.levels)
         return codes if self.full else codes - 1
 
     def numbers(self, columns: Columns) -> Array:
@@ -195,14 +196,18 @@ class Category(Term):
 class UnknownLevelError(DataError):
     """A row has a level that a design does not know. variable, row, level: which."""
 
-    def __init__(self, variable: str, values: Series, row: int, levels: Sequence[Level]) -> None:
-        self.variable, self.row, self.level = variable, row, values[row]
-        fitted_levels = ", ".join(repr(level) for level in levels[:8]) + (", …" if len(levels) > 8 else "")
+    def __init__(self, variable: str, level: Level, row: int, levels: Sequence[Level]) -> None:
+        self.variable, self.level, self.row, self.levels = variable, level, row, levels
+        fitted_levels = ", ".join(repr(known) for known in levels[:8]) + (", …" if len(levels) > 8 else "")
         super().__init__(
-            f"column {variable!r} has {self.level!r} in row {row}, which was not among the levels that the model was "
-            f"fitted with ({fitted_levels}): nothing is known of it. predict() has new_levels='nan' and 'average' for "
-            "such rows."
+            f"column {variable!r} has {level!r} in row {row}, which was not among the levels that the model was "
+            f"fitted with ({fitted_levels}), so nothing is known about it: predict() has new_levels='nan' and "
+            "'average' for such rows."
         )
+
+    def at(self, row: int) -> UnknownLevelError:
+        """The same for another number of the row."""
+        return UnknownLevelError(self.variable, self.level, row, self.levels)
 
 
 @dataclass(frozen=True)
