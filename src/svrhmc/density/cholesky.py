@@ -101,7 +101,7 @@ class Pattern:
         as 3·CHOLESKY·_SLOWER·d² of them.
         """
         sparse = _SLOWER * float((np.diff(self.begin) ** 2.0).sum())
-        return CHOLESKY * (self.core**3.0 + 3 * sparse)
+        return float(CHOLESKY * (self.core**3.0 + 3 * sparse))
 
     @property
     def entries(self) -> float:
