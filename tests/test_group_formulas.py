@@ -426,6 +426,25 @@ def test_an_effect_of_each_row_needs_another_law_than_that_of_the_noise(reached)
     assert reached("y ~ x + (1 | id)", weights=np.full(60, 2.0))["groups"][0].count == 60
 
 
+@pytest.mark.parametrize(
+    ("family", "why"),
+    [
+        ("bernoulli", "where a row is a single answer"), ("binomial", "where a row is a single answer"),
+        ("student-t", "where log scale is unknown"),
+    ],
+)  # fmt: skip
+def test_an_effect_of_each_row_needs_more_than_one_answer_of_a_row(family, why):
+    """Two answers of some rows tell how far apart rows are, whether as trials or as weights."""
+    index, y = np.arange(6), np.array([0.0, 1.0, 1.0, 0.0, 1.0, 0.0])
+    with pytest.raises(ValueError, match=why):
+        glm(np.ones((6, 1)), y, family, groups=[Group(index)])
+    with pytest.raises(ValueError, match=why):
+        svrhmc.fit("y ~ 1 + (1 | id)", {"y": y, "id": [f"row {k}" for k in index]}, family)
+    several = {"trials": 1 + index % 2} if "binomial" in family else {"weights": 1.0 + index % 2}
+    assert glm(np.ones((6, 1)), y, family, groups=[Group(index)], **several).effect_count == 6
+    assert glm(np.ones((6, 1)), y, family, groups=[Group(index // 2)]).effect_count == 3
+
+
 def test_groups_stand_beside_something():
     with pytest.raises(DataError, match="beside an intercept or a column"):
         svrhmc.fit("y ~ 0 + (1 | g)", table())

@@ -25,7 +25,7 @@ from svrhmc.kernels.stream import CompiledStream
 from svrhmc.posterior import usual_settings
 from svrhmc.priors.covariance import Covariance, semidefinite_root
 from svrhmc.rows.forms import RowsForm
-from svrhmc.sampling import groups, joint, run
+from svrhmc.sampling import approach, groups, joint, run
 from svrhmc.sampling.correction import error_of_mean
 from svrhmc.sampling.drawing import Drawing
 from svrhmc.sampling.run import find_answer
@@ -340,7 +340,7 @@ def test_compiled_effects_are_those_of_numpy(family):
 
 def test_of_too_many_effects_some_draws_are_kept_and_it_is_said(model, monkeypatch):
     whole = sample(model, draws=100, seed=5)
-    monkeypatch.setattr(groups, "_MOST_KEPT", 100 / 0.6 * model.inner_dim / 3)
+    monkeypatch.setattr(approach, "MOST_KEPT", 100 / 0.6 * model.inner_dim / 3)
     monkeypatch.setattr(groups, "_NUMBERS", 1)
     some = sample(model, draws=100, seed=5)
     assert some.group_effects.every == 3
@@ -358,7 +358,7 @@ def test_effects_that_are_not_kept_ask_for_no_memory(model, monkeypatch):
     few = {"draws": 20_000, "budget_passes": 40.0}
     with pytest.raises(ValueError, match="fit into memory"):
         sample(model, **few)
-    monkeypatch.setattr(groups, "_MOST_KEPT", 1000)
+    monkeypatch.setattr(groups, "MOST_KEPT", 1000)
     monkeypatch.setattr(groups, "_JUDGED", 2)
     assert sample(model, **few).method == "laplace"  # by the budget, once it is let in
     with pytest.raises(ValueError, match="fit into memory"):

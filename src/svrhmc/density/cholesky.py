@@ -96,6 +96,19 @@ class Pattern:
         return self.size - self.head
 
     @property
+    def multiplications(self) -> float:
+        """Of a factor, as `svrhmc.core.deadline` counts them: a coordinate of the head with d neighbours takes as long
+        as 3·CHOLESKY·_SLOWER·d² of them.
+        """
+        sparse = _SLOWER * float((np.diff(self.begin) ** 2.0).sum())
+        return float(CHOLESKY * (self.core**3.0 + 3 * sparse))
+
+    @property
+    def entries(self) -> float:
+        """Of L, without its diagonal."""
+        return len(self.rows) + self.core * (self.core - 1) / 2
+
+    @property
     def numbers(self) -> int:
         """Of a factor: the entries of the head, its diagonal, and the core."""
         return len(self.rows) + self.head + self.core**2
@@ -232,8 +245,8 @@ class Factors:
         self._border, self._most, self.apply = border, most, True
         self._last: MatrixLike | None = None
 
-    def __call__(self, H: MatrixLike) -> Factor | None:
-        """None where the core is too large, or H is not positive definite."""
+    def pattern(self, H: MatrixLike) -> Pattern:
+        """Where the factor of H has entries."""
         if self._last is None or not _alike(H, self._last):
             self._last = H
             self._row = np.repeat(np.arange(H.shape[0]), np.diff(H.indptr))
@@ -243,12 +256,17 @@ class Factors:
             self.apply = self._pattern.core <= self._most
             if self.apply:
                 self._places = self._pattern.places(rows, columns)
+        return self._pattern
+
+    def __call__(self, H: MatrixLike) -> Factor | None:
+        """None where the core is too large, or H is not positive definite."""
+        pattern = self.pattern(H)
         if not self.apply:
             return None
-        numbers = np.zeros(self._pattern.numbers)
+        numbers = np.zeros(pattern.numbers)
         numbers[self._places] = H.data[self._lower]
-        with piece(CHOLESKY * self._pattern.core**3):
-            factor = self._pattern.factor(numbers)
+        with piece(CHOLESKY * pattern.core**3):
+            factor = pattern.factor(numbers)
         return factor if np.isfinite(factor.log_root) else None
 
 

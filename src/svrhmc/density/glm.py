@@ -12,7 +12,7 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.errors import positive, real_array, requirement
 from svrhmc.density.generalised import GeneralisedLinear
 from svrhmc.density.learnt import LearntScaleModel
-from svrhmc.density.mixed import mixed_model, require_groups
+from svrhmc.density.mixed import mixed_model, require_groups, require_spreads_told
 from svrhmc.density.propriety import require_proper
 from svrhmc.density.shrunk import ShrunkModel
 from svrhmc.families import family_of, gaussian
@@ -118,7 +118,8 @@ def glm(
     shift = None if offset is None else _offset(offset, rows.n)
     count = row_weights(weights, observed.counts, rows.n)
     labels, given = Labels(observed.y, shift, count), rows.n
-    groups = require_groups(groups, rows.n, loss, weights is not None)
+    groups = require_groups(groups, rows.n, loss)
+    require_spreads_told(groups, loss, weights is not None, observed.counts)
     if count is not None and not count.all():
         some = np.flatnonzero(count)
         rows, labels, groups = rows.choose(some), labels.chosen(some), [group.chosen(some) for group in groups]

@@ -504,11 +504,8 @@ def least_squares(gram: MatrixLike, force: Array) -> Array:
     return np.asarray(solution, np.float64)
 
 
-def require_groups(groups: object, n: int, loss: Loss, weighted: bool) -> list[EffectTerm]:
-    """Refuse groups that do not fit the rows or the family, and two of one name.
-
-    weighted: whether rows have weights, by which Gaussian noise differs from an effect of each row.
-    """
+def require_groups(groups: object, n: int, loss: Loss) -> list[EffectTerm]:
+    """Refuse groups that do not fit the rows or the family, and two of one name."""
     if not isinstance(groups, Sequence) or not all(isinstance(group, EffectTerm) for group in groups):
         raise requirement("groups", "a list of svrhmc.targets.Group or Smooth", repr(groups)[:60])
     names = Counter(name for group in groups for name in group.parameter_names())
@@ -518,7 +515,7 @@ def require_groups(groups: object, n: int, loss: Loss, weighted: bool) -> list[E
     for group in groups:
         if group.n != n:
             raise requirement(f"index of ({group.label})", f"{n} levels, one for each row", group.n)
-        group.require_columns(loss.mixture and not weighted)
+        group.require_columns()
         if group.count < 2:
             why = "the standard deviation of a single effect cannot be learnt; leave the term out"
             raise requirement(f"levels of ({group.label})", "at least 2", group.count, why)
@@ -526,6 +523,32 @@ def require_groups(groups: object, n: int, loss: Loss, weighted: bool) -> list[E
         why = 'a row has several linear predictors; take "ordinal", or one "bernoulli" model for each class'
         raise requirement("groups", f"none for {loss}", [group.label for group in groups], why)
     return list(groups)
+
+
+def require_spreads_told(groups: Sequence[EffectTerm], loss: Loss, weighted: bool, trials: Array | None) -> None:
+    """Refuse an effect of each row where its standard deviation τ cannot be told from what a row varies by already.
+
+    Beside Gaussian noise σ² + τ² is all that the rows tell, and beside that of other laws (Student's t, gamma) little
+    but their sum. One yes or no has the probability E g(t + τv), v ~ N(0, 1), which for a probit link is
+    Φ(t/√(1 + τ²)): τ changes the unit of the coefficients and nothing else, and for other links next to nothing else.
+    Rows with weights, and some with more than one trial, tell τ.
+    """
+    single = trials is None or bool((trials <= 1).all())
+    if weighted or not (loss.spread or ((loss.most_classes or loss.in_trials) and single)):
+        return
+    if loss.spread:
+        where, what = f"{loss.shared_names[0]} is unknown", "that of the noise"
+        instead = "or take a family without it"
+        if loss.name == "gaussian":
+            instead = "give noise_variance=…, or take another family"
+    else:
+        where, what = "a row is a single answer", "the spread that the link has already"
+        instead = "or put the trials of one unit into one row (family 'binomial', trials=…)"
+    for group in groups:
+        if group.of_single_rows:
+            why = f"the standard deviation of their effects cannot be told from {what}; leave the term out, {instead}"
+            given = f"one for each of {group.n:,} rows"
+            raise requirement(f"levels of ({group.label})", f"fewer than the rows, where {where}", given, why)
 
 
 def mixed_model(

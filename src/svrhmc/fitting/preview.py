@@ -5,7 +5,7 @@ expect of y.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +19,7 @@ from svrhmc.posterior import Posterior
 from svrhmc.priors.terms import LKJ, Prior
 from svrhmc.results.prior_predictive import prior_predictive
 from svrhmc.rows.reading import Partitions
+from svrhmc.sampling.groups import forecast_of
 from svrhmc.tables.design import Design
 from svrhmc.tables.formula import formulas_of
 
@@ -100,7 +101,11 @@ def design(
     (regression,) = modelled(prepared).models
     checked = prior_predictive(regression.target, seed, prepared.design.classes, prepared.design.response or "y")
     name, n = regression.target.loss.name, regression.target.n
-    return Preview(_coefficients(regression, prepared.design, name, n), checked, prepared.design, name, n)
+    coefficients = _coefficients(regression, prepared.design, name, n)
+    if regression.target.group_terms and (forecast := forecast_of(regression.target)).worth_saying:
+        sentence = f"A fit takes {forecast} on cores that do nothing else."
+        coefficients = replace(coefficients, notes=(*coefficients.notes, sentence))
+    return Preview(coefficients, checked, prepared.design, name, n)
 
 
 def _coefficients(regression: Regression, design: Design, family: str, rows: int) -> Summary:

@@ -18,7 +18,7 @@ from svrhmc.core.progress import Progress, stage
 from svrhmc.core.serialise import is_text
 from svrhmc.density.generalised import GeneralisedLinear
 from svrhmc.density.glm import glm, require_parameter, row_weights
-from svrhmc.density.mixed import require_groups
+from svrhmc.density.mixed import require_groups, require_spreads_told
 from svrhmc.families import family_of
 from svrhmc.families.base import Classes, Loss
 from svrhmc.families.distributional import with_predictors
@@ -516,7 +516,7 @@ def regression(
     known_family = family_of(family) if carried is None else carried.require_family(family, noise_variance)
     if noise_variance is not None and carried is None:
         known_family = known_family.with_noise(noise_variance)
-    groups = require_groups(groups, n, known_family, weights is not None)
+    groups = require_groups(groups, n, known_family)
     intercept = intercept and known_family.has_intercept
     thresholds = not known_family.has_intercept  # shared parameters in the place of an intercept
     if n and thresholds and not (columns or groups):
@@ -530,6 +530,7 @@ def regression(
     loss, label, own_classes = known_family.coded(y)
     labels = own_classes if classes is None else classes
     observed = loss.observed(label, n, trials)
+    require_spreads_told(groups, loss, weights is not None, observed.counts)
     plain = weights is None and observed.counts is None
     count = _counted(weights, observed.counts, n)
     shift = np.zeros(n) if offset is None else np.asarray(real_array("offset", offset, (n,)), np.float64)

@@ -90,11 +90,13 @@ class EffectTerm(ABC):
         """What decides the numbers of a run."""
 
     @abstractmethod
-    def require_columns(self, unknown_noise: bool) -> None:
-        """Refuse columns whose standard deviations nothing tells.
+    def require_columns(self) -> None:
+        """Refuse columns whose standard deviations nothing tells."""
 
-        unknown_noise: whether the rows have Gaussian noise of one unknown size.
-        """
+    @property
+    def of_single_rows(self) -> bool:
+        """Whether each row has an intercept of its own."""
+        return False
 
     def outward(self, effects: Array) -> Array:
         """Effects (…, levels · r) of the columns as they are, from those of the columns less their centre."""
@@ -273,8 +275,8 @@ class Group(EffectTerm):
         """How many rows each level has."""
         return np.bincount(self.index, minlength=self.count).astype(np.int64)
 
-    def require_columns(self, unknown_noise: bool) -> None:
-        """Refuse a column of zeros, a second constant one, and an effect of each row beside Gaussian noise."""
+    def require_columns(self) -> None:
+        """Refuse a column of zeros, and a second constant one."""
         assert self.columns is not None
         assert self.column_names is not None
         low, high = self.columns.min(axis=0), self.columns.max(axis=0)
@@ -284,13 +286,11 @@ class Group(EffectTerm):
                 why = "its effects change nothing" if low[j] == 0 else "it cannot be told from another constant column"
                 given = f"{self.column_names[j]!r}, which is {low[j]:g} in every row"
                 raise requirement(f"columns of ({self.label})", "such as vary over the rows", given, why)
-        if unknown_noise and len(constant) and (self.row_counts() <= 1).all():
-            why = (
-                "the standard deviation of their effects cannot be told from that of the noise; leave the term out, "
-                "give noise_variance=…, or take another family"
-            )
-            allowed = "fewer than the rows, where the size of Gaussian noise is unknown"
-            raise requirement(f"levels of ({self.label})", allowed, f"one for each of {self.n:,} rows", why)
+
+    @property
+    def of_single_rows(self) -> bool:
+        assert self.columns is not None
+        return bool((np.ptp(self.columns, axis=0) == 0).any() and (self.row_counts() <= 1).all())
 
     def few(self) -> str:
         return f", as there are {self.count:,} levels"
@@ -393,7 +393,7 @@ class Smooth(EffectTerm):
         squares: Array = (weights @ self.basis**2)[None, None, :]
         return squares
 
-    def require_columns(self, unknown_noise: bool) -> None:
+    def require_columns(self) -> None:
         """Refuse functions that are 0 in every row."""
         if not self.basis.any():
             raise requirement(f"basis of {self.name}", "functions that are not 0 in every row", "zeros")

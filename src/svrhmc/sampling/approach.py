@@ -12,6 +12,8 @@ import numpy as np
 from svrhmc.checkpoint import Journal
 from svrhmc.core.arrays import Array
 from svrhmc.core.deadline import Budget
+from svrhmc.core.errors import requirement
+from svrhmc.core.machine import free_memory
 from svrhmc.core.progress import duration, note
 from svrhmc.density.mixed import MixedModel
 from svrhmc.exact.base import Runnable
@@ -20,6 +22,24 @@ from svrhmc.sampling.answer import Request
 PILOT_SEED = 1 << 52  # added to the seed, for what is drawn before the draws that are kept
 _BELOW_PRIOR = 1.1  # in log τ
 _LONG = 60.0  # seconds, from which a person who waits is told how long it takes
+_COPIES = 2.5  # of the draws of all effects, while they are put in order and their moments are found
+_COPIES_OF_ROWS, _ENTRY = 4.0, 12.0  # of the rows, while a Hessian is made of them; bytes of an entry and its column
+MOST_KEPT = 1 << 27  # numbers of effects that are kept: 1 GB
+
+
+class Forecast(NamedTuple):
+    """What sampling takes, by an estimate made before it begins: seconds on cores that do nothing else, and bytes."""
+
+    seconds: float
+    bytes: float
+
+    def __str__(self) -> str:
+        return f"about {duration(self.seconds)} and {self.bytes / 1e9:.1f} GB"
+
+    @property
+    def worth_saying(self) -> bool:
+        """Whether a person would rather know it."""
+        return self.seconds > _LONG
 
 
 class Variables(NamedTuple):
@@ -44,8 +64,8 @@ class Approach(ABC):
     """One way to sample a `MixedModel`.
 
     method, sampler: its name, and the class of its sampler. why: a sentence for the result. scanned: what the density
-    is called along which scales are scanned. burn_in: draws that are not kept, by which a step is judged. expected:
-    effective draws of a draw.
+    is called along which scales are scanned. burn_in: draws that are not kept, by which a step is judged. expected,
+    fewest_expected: effective draws of a draw, as many as may be, and rather few.
     """
 
     method: ClassVar[str]
@@ -54,6 +74,7 @@ class Approach(ABC):
     scanned: ClassVar[str]
     burn_in: ClassVar[int]
     expected: ClassVar[float]
+    fewest_expected: ClassVar[float]
 
     def __init__(
         self, model: MixedModel, request: Request, journal: Journal, budget: Budget, replaceable: bool = False
@@ -88,15 +109,38 @@ class Approach(ABC):
         """What holds for the threads of linear algebra meanwhile."""
         return nullcontext()
 
-    def foretell(self, seconds: float) -> None:
-        """Say what finding the variables and drawing take together, before the first of many draws is made."""
-        if seconds > _LONG:
-            note(f"about {duration(seconds)} in all; budget_seconds=… or fewer draws end it sooner")
+    @abstractmethod
+    def forecast(self) -> Forecast:
+        """What finding the variables and drawing take together, before either is begun."""
+
+    def foretell(self) -> None:
+        """Say the forecast, and refuse what does not fit into memory."""
+        forecast, free = self.forecast(), free_memory()
+        if forecast.bytes > free:
+            raise requirement(
+                "draws", f"such that a run fits into memory, {free / 1e9:.3g} GB",
+                f"{self.request.draws:,} of {self.model.effect_count:,} effects, about {forecast.bytes / 1e9:.3g} GB",
+                "take fewer draws, or a part of the levels",
+            )  # fmt: skip
+        if forecast.worth_saying:
+            note(f"{forecast} in all; budget_seconds=… or fewer draws end it sooner")
 
     @property
     def expected_draws(self) -> float:
-        """Of a chain, those before the first that is kept among them."""
-        return self.burn_in + self.request.draws / (len(self.request.chains) * self.expected)
+        """Of a chain, without those before the first that is kept: rather many."""
+        return self.request.draws / (len(self.request.chains) * self.fewest_expected)
+
+    @property
+    def every(self) -> int:
+        """Of how many draws one is kept with all of its effects: 1 unless they would take more than 1 GB."""
+        return max(1, round(self.request.draws / self.expected * self.model.inner_dim / MOST_KEPT))
+
+    @property
+    def kept_bytes(self) -> float:
+        """Of the draws that are kept, and of the rows while a Hessian is made of them."""
+        draws = self.expected_draws * len(self.request.chains) / self.every
+        rows: Any = self.model.conditional.rows
+        return 8 * _COPIES * draws * self.model.dim + _COPIES_OF_ROWS * _ENTRY * float(rows.entries) * self.model.n
 
     def first_theta(self) -> Array:
         """A third of the scale that the prior allows, and no correlation."""

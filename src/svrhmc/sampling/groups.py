@@ -6,23 +6,25 @@ them (`svrhmc.sampling.scales`), or effects and scales together by split HMC (`s
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from svrhmc.checkpoint import Journal
-from svrhmc.core.arrays import Array, Indices
+from svrhmc.checkpoint import InMemory, Journal
+from svrhmc.core.arrays import Array, Indices, cores
 from svrhmc.core.deadline import Budget, BudgetSpent, look
 from svrhmc.core.errors import requirement
 from svrhmc.core.progress import note, stage
 from svrhmc.core.randomness import Purpose
 from svrhmc.core.serialise import is_part
+from svrhmc.density.base import FiniteSum
 from svrhmc.density.mixed import MixedModel
 from svrhmc.diagnostics import spread
 from svrhmc.exact.base import Runnable
 from svrhmc.sampling.answer import Answer, Cost, Request, independent_trace
-from svrhmc.sampling.approach import PILOT_SEED, Approach, UnsuitedError
+from svrhmc.sampling.approach import MOST_KEPT, PILOT_SEED, Approach, Forecast, UnsuitedError
 from svrhmc.sampling.certificate import Bias, Certificate, unknown_bias, unmeasured
 from svrhmc.sampling.coordinates import Units
 from svrhmc.sampling.correction import Corrected, Location, error_of_mean
@@ -49,7 +51,6 @@ _MISSED = 0.08  # of the mass, below the draws' first percentile, that Laplace's
 _SCAN = np.array([-6.0, -4.0, -3.0, -2.0, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0])
 _COARSE = np.array([-4.0, -1.5, 0.0, 1.5])  # where a scale is well known
 _LAPLACE, _NUMBERS = 256, 1 << 22  # draws of Laplace's approximation; numbers that are looked at together
-_MOST_KEPT = 1 << 27  # numbers of effects that are kept: 1 GB
 
 _INVARIANT = (
     "the sampler leaves the posterior invariant, so that it has no bias, and its chains agree, on the scales of the "
@@ -98,7 +99,7 @@ class GroupSearch:
     def width(target: MixedModel, draws: int) -> int:
         """How many numbers are kept of each draw, on average where of some draws alone all effects are."""
         judged = min(target.effect_count, _JUDGED)
-        return target.reported_dim + min(target.inner_dim, judged + _MOST_KEPT // draws)
+        return target.reported_dim + min(target.inner_dim, judged + MOST_KEPT // draws)
 
     def __init__(self, request: Request, journal: Journal, budget: Budget) -> None:
         self.request, self.journal, self.budget = request, journal, budget
@@ -106,7 +107,7 @@ class GroupSearch:
         self.model: MixedModel = request.target
         self._given = None if isinstance(request.method, str) else request.method
         self._suitable = self._chosen()
-        self._approach = self._suitable[0](self.model, request, journal, budget)
+        self.approach = self._suitable[0](self.model, request, journal, budget)
 
     def _chosen(self) -> list[type[Approach]]:
         """That of the method that was asked for; else those that can sample this model, of which the first is tried
@@ -136,15 +137,15 @@ class GroupSearch:
         return self._run_by(last, False)
 
     def _run_by(self, approach: type[Approach], replaceable: bool) -> tuple[Answer, Cost]:
-        self._approach = approach(self.model, self.request, self.journal, self.budget, replaceable)
-        with self._approach.threads():
+        self.approach = approach(self.model, self.request, self.journal, self.budget, replaceable)
+        with self.approach.threads():
             return self._run()
 
     def _run(self) -> tuple[Answer, Cost]:
         request, budget = self.request, self.budget
         try:
             with stage("finding the scales of the groups", request.progress), budget.binding():
-                self.variables = self._approach.variables()
+                self.variables = self.approach.variables()
         except BudgetSpent:
             raise budget.missing("the scales of the groups are found") from None
         finally:
@@ -164,7 +165,7 @@ class GroupSearch:
     def _drawn(self) -> Answer:
         request, given = self.request, self._given
         sampler: Runnable = self.variables.sampler if given is None else given
-        number, burn_in = 0, self._approach.burn_in
+        number, burn_in = 0, self.approach.burn_in
         while True:
             drawing = self._drawing(sampler, number)
             accepted = drawing.settle(burn_in, request.progress)
@@ -173,7 +174,7 @@ class GroupSearch:
             if smaller is None or enough or drawing.draws_made or drawing.cut(burn_in):
                 break
             sampler, number = smaller, number + 1
-        drawn = drawing.draw(request.draws, self._approach.expected, request.progress)
+        drawn = drawing.draw(request.draws, self.approach.expected, request.progress)
         self.budget.lap("sampling")
         return self._answer(sampler, drawing, drawn)
 
@@ -188,13 +189,8 @@ class GroupSearch:
         return Drawing(
             chains, request.chains, self.reported, f"chains-{number}", self.journal, self.budget, settings,
             FollowUp(step=1.0, passes=sampler.rows_of_step(space) / space.n), width=self.reported.dim, gradients=False,
-            every=self._every,
+            every=self.approach.every,
         )  # fmt: skip
-
-    @property
-    def _every(self) -> int:
-        """Of how many draws one is kept with all of its effects: 1 unless they would take more than 1 GB."""
-        return max(1, round(self.request.draws / self._approach.expected * self.model.inner_dim / _MOST_KEPT))
 
     def _answer(self, sampler: Runnable, drawing: Drawing, drawn: Any) -> Answer:
         request, count = self.request, self.model.reported_dim
@@ -228,14 +224,14 @@ class GroupSearch:
         return Answer(
             mean=raw.mean[own], sd=raw.sd[own], raw=Location(raw.mean[own], raw.sd[own]), corrected=errors,
             laplace=self._laplace_location(), trace=trace, method=sampler.method, sampler=sampler,
-            why=self._approach.why, certificate=certificate, ess=drawn.effective[own],
+            why=self.approach.why, certificate=certificate, ess=drawn.effective[own],
             r_hat=r_hat[own], complete=drawn.complete, parameters=None, group_effects=self._effects(drawn.z),
         )  # fmt: skip
 
     @property
     def _decided(self) -> slice:
         """Of what is reported, that which a refused proposal leaves where it is."""
-        return slice(self._approach.first_decided, self.model.reported_dim)
+        return slice(self.approach.first_decided, self.model.reported_dim)
 
     def _judged(self, doubt: str, one_mode: str | None, errors: Corrected) -> Certificate:
         zero = np.zeros(len(errors.mean))
@@ -254,7 +250,7 @@ class GroupSearch:
         """
         model, space = self.model, self.variables.space
         flat = z.reshape(-1, model.dim)
-        draws = self._approach.theta(space, flat)
+        draws = self.approach.theta(space, flat)
         centre, sd = draws.mean(axis=0), draws.std(axis=0)
         alone = True
         for term in model.terms:
@@ -262,13 +258,13 @@ class GroupSearch:
                 place = term.theta.start + a
                 wide = sd[place] > _SPREAD_OUT
                 grid = _SCAN * max(1.0, 1.5 * float(sd[place])) if wide else _COARSE * 4 * float(sd[place])
-                density = self._approach.log_density_along(space, centre, place, grid)
+                density = self.approach.log_density_along(space, centre, place, grid)
                 alone = alone and bool(np.isfinite(density).all()) and _rises_and_falls_once(density)
                 if wide and np.isfinite(density).all():
                     low = float(np.quantile(draws[:, place], 0.01))
                     below = _mass_below(centre[place] + grid, density, low)
                     if below > _MISSED:
-                        return _Scan(_unvisited(self._approach.scanned, term.group.parameter_names()[a], below), None)
+                        return _Scan(_unvisited(self.approach.scanned, term.group.parameter_names()[a], below), None)
         loss = model.loss
         convex = bool(loss.convex or (loss.shared and loss.convex_given_shared))
         known = "it is log-concave given the scales of the groups, whose density, scanned along each, has one maximum"
@@ -285,7 +281,7 @@ class GroupSearch:
             w = space.out_joint(some[begin : begin + size])[0]
             out[begin : begin + size] = model.outward(w[:, model.effects])
             mean += w.sum(axis=0) / len(some)
-        return self._named(out.reshape(chains, -1, count), self._every, mean)
+        return self._named(out.reshape(chains, -1, count), self.approach.every, mean)
 
     def _named(self, draws: Array, every: int, mean: Array) -> GroupEffects:
         groups = [term.group for term in self.model.terms]
@@ -338,6 +334,17 @@ class GroupSearch:
             ess=np.full(dim, float(chains * count)), r_hat=np.ones(dim), complete=False, parameters=None,
             group_effects=self._named(effects.reshape(chains, count, -1), 1, w.mean(axis=0)),
         )  # fmt: skip
+
+
+def forecast_of(model: FiniteSum, draws: int = 1000, chains: int = 4) -> Forecast:
+    """What `sample` takes for so many effective draws, by an estimate made before it begins."""
+    request = Request(
+        target=model, draws=draws, chains=np.arange(chains), tolerance=0.02, seed=0, method=None, seconds=math.inf,
+        passes=math.inf, engine="auto", threads=cores(), certificate=True, progress=False,
+    )  # fmt: skip
+    search = GroupSearch(request, InMemory(), Budget(model.n))
+    with search.approach.threads():
+        return search.approach.forecast()
 
 
 class _Scan(NamedTuple):

@@ -9,18 +9,23 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import fields
+from typing import TypeVar
 
 import numpy as np
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.deadline import look
+from svrhmc.core.deadline import look, trial
+from svrhmc.core.machine import one_blas_thread
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.density.mixed import MixedModel
 from svrhmc.exact import SplitHMC
-from svrhmc.sampling.approach import PILOT_SEED, Approach, Variables
+from svrhmc.sampling.approach import PILOT_SEED, Approach, Forecast, Variables
 from svrhmc.trace import sampler_of
 from svrhmc.whitening.groups import Bend, GroupVariables, first_centre, log_marginal, mode_given
+
+T = TypeVar("T")
 
 _PILOTS = (50, 100)  # draws of each chain in the pilot runs
 _PILOT_CHAINS = 4
@@ -30,6 +35,13 @@ _ACCEPTED, _LEAST_ACCEPTED = 0.85, 0.75  # shares of proposals: wanted, and belo
 _LEAST_LEAPFROGS, _QUARTER = 2, 1.6  # of a trajectory, and how far it turns
 _FAR, _SHRINKS = 5.0, 8
 
+# Of a forecast: leapfrogs of a draw, and of one where rows are Gaussian; Hessians and factors of the first centre, and
+# of a scan of one scale as many; maps that are made; multiplications that an entry of a triangular factor and an effect
+# take in a map
+_LEAPFROGS, _OF_GAUSSIAN, _HESSIANS, _MAPS = 3, 2, 12, 3
+_OF_ENTRY, _OF_EFFECT = 9.0, 400.0
+_CORE_BYTES = 48.0  # of an entry of the core while a map is made
+
 
 class JointDensity(Approach):
     """Effects and scales together, in the variables of `svrhmc.whitening.groups`."""
@@ -37,7 +49,7 @@ class JointDensity(Approach):
     method, sampler = SplitHMC.method, SplitHMC
     why = "exact, with full gradients, in variables that make effects and their scales nearly independent."
     scanned = "Laplace's approximation"
-    burn_in, expected = 60, 0.6
+    burn_in, expected, fewest_expected = 60, 0.6, 0.4
 
     @staticmethod
     def refusal(model: MixedModel) -> str | None:
@@ -75,7 +87,7 @@ class JointDensity(Approach):
                 record.value("sampler", lambda _, parts: sampler_of(parts)),
                 space.displace,
             )
-        self.budget.compile(lambda: model.energies_given(np.zeros((2, model.inner_dim))))
+        self.foretell()
         variables = self._find_variables()
         space = variables.space
         arrays = {field.name: getattr(space.bend, field.name) for field in fields(Bend)}
@@ -86,13 +98,11 @@ class JointDensity(Approach):
 
     def _find_variables(self) -> Variables:
         model = self.model
-        began = time.perf_counter()
         theta, w, sds = first_centre(model, self.first_theta())
         space = GroupVariables(model, Bend.straight(theta, sds), np.eye(len(theta)), w)
         scales = [term.theta.start + a for term in model.terms for a in range(term.width)]
         z = self._near(space, Stream(self.request.seed + PILOT_SEED, np.arange(_PILOT_CHAINS)))
         sampler = SplitHMC() if space.dim < _WIDE else SplitHMC(_QUARTER / 4, 4)
-        self.foretell(self._seconds(space, z, sampler.leapfrogs, time.perf_counter() - began))
         for number, count in enumerate(_PILOTS):
             sampler, states, accepted = self._pilot(space, sampler, z, count, number)
             some = states[:, count // 3 :].reshape(-1, model.dim)
@@ -109,15 +119,30 @@ class JointDensity(Approach):
         start = z[np.arange(chains) % _PILOT_CHAINS]
         return Variables(space, start, theta, w, sds, sampler, space.displace)
 
-    def _seconds(self, space: GroupVariables, z: Array, leapfrogs: int, centre: float) -> float:
-        """What all of it takes: a scan of the scales takes about as many factors as the first centre took, and a
-        leapfrog of pilot runs and draws the time of a gradient.
+    def forecast(self) -> Forecast:
+        """From what the pieces take that draws and factors are made of: a pass over the rows and a Hessian are made
+        once, the entries of a factor and its multiplications counted.
         """
-        began = time.perf_counter()
-        space.energies(z)
-        gradient = time.perf_counter() - began
-        draws = self.expected_draws * len(self.request.chains) / _PILOT_CHAINS
-        return 2 * centre + (sum(_PILOTS) + draws) * leapfrogs * gradient
+        model, w = self.model, np.zeros((_PILOT_CHAINS, self.model.inner_dim))
+        self.budget.compile(lambda: model.energies_given(w))
+        passing = min(_timed(lambda: model.energies_given(w))[1] for _ in range(2))
+        hessian, making = _timed(lambda: model.with_prior(model.curvature(w[0]).hessian, self.first_theta()))
+        with one_blas_thread():
+            multiplication = trial(time.perf_counter)
+        factoring, finding, entries, core = 0.0, 0.0, 0.0, 0
+        if not isinstance(hessian, np.ndarray):
+            pattern, finding = _timed(lambda: model.factors.pattern(hessian))
+            factoring = multiplication * pattern.multiplications
+            if len(model.terms) > 1 and model.factors.apply:
+                entries, core = pattern.entries, pattern.core
+        mapping = 2 * _PILOT_CHAINS * multiplication * (_OF_ENTRY * entries + _OF_EFFECT * model.effect_count)
+        hessians = _HESSIANS * (1 + model.theta_dim)
+        chains = len(self.request.chains) / _PILOT_CHAINS
+        leapfrogs = _OF_GAUSSIAN if model.loss.quadratic or model.loss.mixture else _LEAPFROGS
+        gradients = leapfrogs * (sum(_PILOTS) + chains * (self.burn_in + self.expected_draws))
+        seconds = (hessians + _MAPS) * making + hessians * factoring + _MAPS * finding
+        seconds += gradients * (passing + mapping) + chains * self.expected_draws * mapping
+        return Forecast(seconds, self.kept_bytes + _CORE_BYTES * core**2)
 
     def _near(self, space: GroupVariables, stream: Stream) -> Array:
         """Draws of N(0, I), halved while they are far out."""
@@ -171,6 +196,13 @@ class JointDensity(Approach):
             count * len(numbers)
         )
         return sampler, np.concatenate([first.draws, rest.draws], axis=1), accepted
+
+
+def _timed(work: Callable[[], T]) -> tuple[T, float]:
+    """What it gives, and the seconds that it takes."""
+    began = time.perf_counter()
+    result = work()
+    return result, time.perf_counter() - began
 
 
 def _theta_of(space: GroupVariables, z: Array) -> Array:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import fields
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,12 +26,13 @@ from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.density.gaussian_scales import GaussianScales, refusal
 from svrhmc.density.mixed import MixedModel
 from svrhmc.exact.marginal import MarginalMH, ScaleVariables, log_weights, student
-from svrhmc.sampling.approach import PILOT_SEED, Approach, UnsuitedError, Variables
+from svrhmc.sampling.approach import PILOT_SEED, Approach, Forecast, UnsuitedError, Variables
 from svrhmc.whitening.groups import Bend
 
 _ROUNDS = (64, 192)  # proposals by which variables are found, one after another
 _FIRST_FREEDOM = 4.0  # of the t law of the first ones, whose tails are to be long
 _WORTH = 0.3  # of the proposals of a round: effective ones, for which weights are flattened where need be
+_WITH_DRAW = 1.5  # times as long as an evaluation: one with a draw of all else
 _SEARCHED = 60  # evaluations by which the mode and the curvature there are found, for each scale
 _CHOSEN = 512  # of them that are chosen by their weights
 _LOST = 0.1  # of the proposals of a round: effective ones, below which weights tell too little of where p is
@@ -53,7 +55,7 @@ class DensityOfScales(Approach):
         "their Gaussian law given the scales."
     )
     scanned = "the density of the scales"
-    burn_in, expected = 10, 0.7
+    burn_in, expected, fewest_expected = 10, 0.7, 0.5
 
     @staticmethod
     def refusal(model: MixedModel) -> str | None:
@@ -76,11 +78,10 @@ class DensityOfScales(Approach):
 
     def variables(self) -> Variables:
         """Those of the scales, found or as the journal has them; states of chains are (w, θ)."""
-        model, request = self.model, self.request
-        density = GaussianScales(model)
+        model, request, density = self.model, self.request, self._density
         record, dim = self.journal.get("scales"), density.dim
         if record is None:
-            self.foretell(self._seconds(density))
+            self.foretell()
             first, seed = self.first_theta(), request.seed + PILOT_SEED
             space, start, mode, sds, worth = find_scales(model, density, first, seed, len(request.chains))
             if self.replaceable and worth < _HOPELESS:
@@ -97,15 +98,23 @@ class DensityOfScales(Approach):
         w, displace = displacement(density, mode, sds)
         return Variables(space, start, mode[: model.theta_dim], w, sds[: model.theta_dim], MarginalMH(), displace)
 
-    def _seconds(self, density: GaussianScales) -> float:
-        """What all of it takes: an evaluation for each proposal, those of the pilot rounds and the search for the mode
-        among them; threads share the chains.
+    @cached_property
+    def _density(self) -> GaussianScales:
+        return GaussianScales(self.model)
+
+    def forecast(self) -> Forecast:
+        """An evaluation for each proposal, those of the pilot rounds and the search for the mode among them, and a draw
+        of all else for each, which takes as long as half of one; threads share the chains.
         """
+        density, request = self._density, self.request
+        phi = _with_noise(self.model, density, self.first_theta())[None]
+        density.given(phi)  # compiles
         began = time.perf_counter()
-        density.given(_with_noise(self.model, density, self.first_theta())[None])
-        evaluation, chains = time.perf_counter() - began, len(self.request.chains)
-        pilot = sum(_ROUNDS) + _SEARCHED * density.dim
-        return evaluation * (pilot + self.expected_draws * chains) / min(chains, self.request.threads)
+        density.given(phi)
+        evaluation, chains = time.perf_counter() - began, len(request.chains)
+        pilot, drawn = sum(_ROUNDS) + _SEARCHED * density.dim, self.burn_in + self.expected_draws
+        seconds = evaluation * (pilot + _WITH_DRAW * drawn * chains) / min(chains, request.threads)
+        return Forecast(seconds, self.kept_bytes)
 
 
 class Scales(NamedTuple):
