@@ -553,17 +553,24 @@ class GeneralisedLinear(RowsDensity):
         values, slopes = once(lambda: by_rows(inner), (len(x),), inner.shape, depends_on=x)
         return values + self.prior_potential(x), self._widened(slopes) + self.prior_gradient(x)
 
-    def gradients(self, x: Array) -> Array:
-        """Aᵀ(wℓ′) + Λ(x − p)."""
+    def gradients(self, x: Array, predictors: Array | None = None) -> Array:
+        """Aᵀ(wℓ′) + Λ(x − p). predictors: all tᵢ at x, where they are known."""
         if not self.rows.in_memory:
             return self._widened(self._energies(x).gradients) + self.prior_gradient(x)
 
         def of_rows() -> Array:
             combined = self.rows.slopes_combined(self.loss, x[:, : self.rows.dim], self._labels)
-            return self._widened(self._form.gradients_at(self._form.predictors(x)) if combined is None else combined)
+            if combined is None:
+                combined = self._form.gradients_at(self._form.predictors(x) if predictors is None else predictors)
+            return self._widened(combined)
 
         slopes: Array = recorded(of_rows, x.shape, x)
         return slopes + self.prior_gradient(x)
+
+    def gradient(self, x: npt.ArrayLike, predictors: Array | None = None) -> Array:
+        """At one point, where the tᵢ may be known."""
+        found: Array = self._known("the gradient", self._point(x), lambda at: self.gradients(at, predictors))[0]
+        return found
 
     def parts(self, x: Array, indices: Indices | None) -> Array:
         """nwᵢℓ′(tᵢ, yᵢ): one number a row."""

@@ -67,7 +67,7 @@ def renew(model, plan, rows, labels, held):
     """
 
 
-@overload(renew, jit_options=PLAIN, inline="always")
+@overload(renew, jit_options=PLAIN)
 def _renew(model, plan, rows, labels, held):
     if is_plain(model):
         return lambda model, plan, rows, labels, held: None
@@ -101,7 +101,7 @@ def full(model, plan, held, sums):
     """
 
 
-@overload(full, jit_options=PLAIN, inline="always")
+@overload(full, jit_options=PLAIN)
 def _full(model, plan, held, sums):
     if is_none(sums):
         return lambda model, plan, held, sums: None
@@ -121,7 +121,7 @@ def slopes_again(model, plan, held, sums):
     """The slopes of all rows at the snapshot, where passes are made."""
 
 
-@overload(slopes_again, jit_options=PLAIN, inline="always")
+@overload(slopes_again, jit_options=PLAIN)
 def _slopes_again(model, plan, held, sums):
     if is_none(sums):
         return lambda model, plan, held, sums: None

@@ -30,7 +30,7 @@ def draw_by_table(model, plan, w0, w1, draw, rows):
     """Rows by the alias table, where they are drawn so; gives whether they are."""
 
 
-@overload(draw_by_table, jit_options=PLAIN, inline="always")
+@overload(draw_by_table, jit_options=PLAIN)
 def _draw_by_table(model, plan, w0, w1, draw, rows):
     if is_plain(model):
         return lambda model, plan, w0, w1, draw, rows: False

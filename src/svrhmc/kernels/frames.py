@@ -142,17 +142,19 @@ def _pull(frame, gradient, room, out):
 
         return by_basis
     if is_a(frame, Factor):
-
-        def by_factor(frame, gradient, room, out):
-            order = frame.order
-            for p in range(len(out)):
-                room[p] = gradient[order[p]]
-            solve_forward(frame, room.reshape((1, len(room))), 1)
-            for p in range(len(out)):
-                out[p] = room[p]
-
-        return by_factor
+        return lambda frame, gradient, room, out: _pull_by_factor(frame, gradient, room, out)
     raise unknown(frame)
+
+
+@njit(**QUICK)
+def _pull_by_factor(frame, gradient, room, out):
+    """A function of its own, compiled once, where an overload is compiled for each kind of caller."""
+    order = frame.order
+    for p in range(len(out)):
+        room[p] = gradient[order[p]]
+    solve_forward(frame, room.reshape((1, len(room))), 1)
+    for p in range(len(out)):
+        out[p] = room[p]
 
 
 @njit(**QUICK)

@@ -149,6 +149,8 @@ class Pass(NamedTuple):
     total: Array
     t: Reals  # predictors and slopes of a tile: a line for each predictor
     slopes: Reals
+    labels: Reals  # of a tile, and the numbers of its rows
+    numbers: Indices
     value: Array  # of a tile, which a gradient has no use for
 
 

@@ -24,7 +24,7 @@ from svrhmc.kernels.compiling import BOUND, ENTRY, PLAIN, QUICK, kept, one_copy,
 from svrhmc.kernels.frames import pull
 from svrhmc.kernels.layout import BLOCK, ROOM, TILE, GaussianModel, Layout, is_a, is_none, is_several
 from svrhmc.kernels.losses import energies, needed, slopes
-from svrhmc.kernels.rows import Rows, place_of, tile_predictors, tile_sum
+from svrhmc.kernels.rows import Rows, many, place_of, tile_predictors, tile_sum
 
 
 @intrinsic
@@ -179,25 +179,26 @@ def draw_in(total, place, out):
 
 @njit(**{**PLAIN, "forceinline": True})
 def pass_tile(
-    rows, layout, loss, y, added, weights, taken, states, chains, low, high, tile, t, s, sums, values, valued
+    rows, layout, loss, y, where, added, weights, taken, states, chains, low, high, tile, t, s, sums, values, valued
 ):  # fmt: skip
     """Add what a tile of rows gives at each of several states to its sum and, if `valued`, to its value. The lines of a
-    state in t and s follow those of the one before; `tile` is room.
+    state in t and s follow those of the one before; `tile` is room. y and `where`: the labels of these rows, and their
+    numbers as `place` has them.
     """
     (k, q), count, size = sizes(loss), high - low, len(states)
-    m, lines, first, columns, begin = k + q, len(t) // chains, layout.first, layout.count, layout.begin
+    m, lines, first, columns, begin = k + q, len(t) // many(chains), layout.first, layout.count, layout.begin
     for c in range(m):
         if c < k or columns[c] > 0:
             length = begin[c + 1] - begin[c]
             tile_predictors(rows, first[c], columns[c], states, chains, begin[c], length, low, high, t, c, lines)
-    for chain in range(chains):
+    for chain in range(many(chains)):
         for c in range(k, m):
             if columns[c] == 0:
                 shared = states[place_of(rows, size, chains, chain, begin[c])]
                 for b in range(count):
                     t[chain * lines + c, b] = shared
         own, slopes = t[chain * lines : (chain + 1) * lines], s[chain * m : (chain + 1) * m]
-        values[chain] += evaluate(loss, y[low:high], added, weights, taken, low, count, own, slopes, valued)
+        values[chain] += evaluate(loss, y, added, weights, taken, where, count, own, slopes, valued)
         for c in range(k, m):
             if columns[c] == 0:
                 at = place_of(rows, size, chains, chain, begin[c])
@@ -243,7 +244,8 @@ def pass_blocks(summing, begin, end, valued):
         for low in range(block * size, stop, TILE):
             high = smaller(stop, low + TILE)
             pass_tile(
-                rows, layout, loss, y, added, weights, None, states, chains, low, high, tile, t, s, sums, worth, valued
+                rows, layout, loss, y[low:high], low, added, weights, None, states, chains, low, high, tile, t, s, sums,
+                worth, valued,
             )  # fmt: skip
 
 
@@ -255,6 +257,9 @@ def sum_blocks(model, x, begin, end, sums, memory, keep):
     `wide`, `tile` and `total` of the pass have blocks as long as the rows, or longer: then a row is read into the next
     one, whose numbers meet zeros in `wide` and are left behind in `total`. So vector code needs no second loop for the
     end of a row.
+
+    Labels and numbers of rows are laid beside each other as those of a batch are, so that one `evaluate` is compiled
+    for both.
     """
 
 
@@ -274,6 +279,7 @@ def _sum_blocks(model, x, begin, end, sums, memory, keep):
 
     def rows(model, x, begin, end, sums, memory, keep):
         partial, wide, tile, total, t, s = sums.partial, sums.wide, sums.tile, sums.total, sums.t, sums.slopes
+        labels, numbers = sums.labels, sums.numbers
         rows, layout, loss, y, added, weights, taken = (
             model.rows, model.layout, model.loss, model.y, model.added, model.weights, model.taken
         )  # fmt: skip
@@ -284,9 +290,11 @@ def _sum_blocks(model, x, begin, end, sums, memory, keep):
             stop = smaller(len(y), (block + 1) * BLOCK)
             for low in range(block * BLOCK, stop, TILE):
                 high = smaller(stop, low + TILE)
+                for b in range(high - low):
+                    labels[b], numbers[b] = y[low + b], low + b
                 pass_tile(
-                    rows, layout, loss, y, added, weights, taken, wide, 1, low, high, tile, t, s, total, sums.value,
-                    False,
+                    rows, layout, loss, labels, numbers, added, weights, taken, wide, None, low, high, tile, t, s,
+                    total, sums.value, False,
                 )  # fmt: skip
                 if keep:
                     for b in range(high - low):

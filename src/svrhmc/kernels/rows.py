@@ -17,7 +17,7 @@ from numba.extending import overload
 from svrhmc.core.arrays import Integers, Reals, Values
 from svrhmc.families.base import Window
 from svrhmc.kernels.compiling import INLINE, PLAIN, QUICK, STRICT, larger, peek, prefetch, unshared
-from svrhmc.kernels.layout import TILE, Layout, is_a
+from svrhmc.kernels.layout import TILE, Layout, is_a, is_none
 
 Number = TypeVar("Number", bound=np.generic)
 
@@ -102,11 +102,20 @@ def place_of(rows, size, chains, chain, j):
     """
 
 
-@overload(place_of, jit_options=PLAIN, inline="always")
+@overload(place_of, jit_options={**PLAIN, "forceinline": True})
 def _place_of(rows, size, chains, chain, j):
     if is_a(rows, DenseRows):
-        return lambda rows, size, chains, chain, j: chain * (size // chains) + j
-    return lambda rows, size, chains, chain, j: j * chains + chain
+        return lambda rows, size, chains, chain, j: chain * (size // many(chains)) + j
+    return lambda rows, size, chains, chain, j: j * many(chains) + chain
+
+
+def many(chains):
+    """How many states are read beside each other, where None says that it is one and no code is needed for more."""
+
+
+@overload(many, jit_options={**PLAIN, "forceinline": True})
+def _many(chains):
+    return (lambda chains: 1) if is_none(chains) else (lambda chains: chains)
 
 
 def row_dot(rows, i, first, count, x):
@@ -321,8 +330,8 @@ def _some_sum(rows, picked, first, columns, s, total):
 
 def tile_predictors(rows, first, count, states, chains, begin, length, low, high, t, line, lines):
     """t[line, i − low] = aᵢᵀx for the rows of a tile, of so many columns from `first` on (of sparse rows all), x being
-    so many coordinates of a state from `begin` on, which may be padded with zeros; of several states, one or two for
-    sparse rows, each `lines` further on.
+    so many coordinates of a state from `begin` on, which may be padded with zeros; of several states (`many`), one or
+    two for sparse rows, each `lines` further on.
     """
 
 
@@ -355,9 +364,9 @@ def _tile_predictors(rows, first, count, states, chains, begin, length, low, hig
     if is_a(rows, DenseRows):
 
         def dense(rows, first, count, states, chains, begin, length, low, high, t, line, lines):
-            flat, dim, size = rows.flat, rows.dim, len(states) // chains
+            flat, dim, size = rows.flat, rows.dim, len(states) // many(chains)
             end = _fours(flat, dim, low, high, first + length)
-            for chain in range(chains):
+            for chain in range(many(chains)):
                 x = states[chain * size + begin : chain * size + begin + length]
                 out = t[chain * lines + line]
                 for i in range(low, end, 4):
@@ -375,6 +384,11 @@ def _tile_predictors(rows, first, count, states, chains, begin, length, low, hig
                     out[i - low] = row_dot(rows, i, first, count, x)
 
         return dense
+
+    if is_none(chains):
+        return lambda rows, first, count, states, chains, begin, length, low, high, t, line, lines: _sparse_dots(
+            rows.data, rows.columns, rows.begin[low : high + 1], states[begin:], t[line]
+        )
 
     def sparse(rows, first, count, states, chains, begin, length, low, high, t, line, lines):
         data, columns, starts = rows.data, rows.columns, rows.begin
@@ -416,9 +430,9 @@ def _tile_sum(rows, first, count, s, line, lines, low, high, tile, sums, chains,
     if is_a(rows, DenseRows):
 
         def dense(rows, first, count, s, line, lines, low, high, tile, sums, chains, begin, length):
-            flat, dim, size, kind = rows.flat, rows.dim, len(sums) // chains, tile.dtype.type
+            flat, dim, size, kind = rows.flat, rows.dim, len(sums) // many(chains), tile.dtype.type
             end = _fours(flat, dim, low, high, first + length)
-            for chain in range(chains):
+            for chain in range(many(chains)):
                 total, slopes = sums[chain * size + begin : chain * size + begin + length], s[chain * lines + line]
                 tile[:length] = 0
                 for i in range(low, end, 4):
@@ -435,6 +449,11 @@ def _tile_sum(rows, first, count, s, line, lines, low, high, tile, sums, chains,
                     row_add(rows, i, first, count, np.float64(slopes[i - low]), total)
 
         return dense
+
+    if is_none(chains):
+        return lambda rows, first, count, s, line, lines, low, high, tile, sums, chains, begin, length: _sparse_adds(
+            rows.data, rows.columns, rows.begin[low : high + 1], s[line], sums[begin:]
+        )
 
     def sparse(rows, first, count, s, line, lines, low, high, tile, sums, chains, begin, length):
         total, slopes = sums[begin * chains :], s[line]

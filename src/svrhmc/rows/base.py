@@ -381,6 +381,12 @@ class DenseRows(Rows):
         return self.X[indices].astype(np.float64, copy=False)
 
     def _blocks(self) -> Iterator[tuple[int, Array]]:
+        """Blocks of rows in float64; of float32 rows all in one place, so that each is gone when the next one comes."""
         size = max(1, _BLOCK_ELEMENTS // max(1, self.dim))
+        room = None if self.dtype == np.float64 else np.empty((min(size, self.n), self.dim))
         for begin in looked(range(0, self.n, size)):
-            yield begin, np.asarray(self.X[begin : begin + size], np.float64)
+            block = self.X[begin : begin + size]
+            if room is not None:
+                room[: len(block)] = block
+                block = room[: len(block)]
+            yield begin, np.asarray(block, np.float64)

@@ -171,10 +171,11 @@ class WhitenedRows(Whitened):
         self.identity_hessian = how.identity_hessian  # M = I
         self.modal_first = how.identity_hessian  # curvatures at the mode are known, bounds take passes over the rows
         self.rows_form, kind = target.form(), target.rows.dtype
-        self.predictors: Array = self.rows_form.predictors(how.centre[None, :])[0].astype(kind).astype(np.float64)
+        found = self.rows_form.predictors(how.centre[None, :])
+        self.predictors: Array = found[0].astype(kind).astype(np.float64)
         self.slopes: Array = self.rows_form.slopes(self.predictors)
         self.curvatures: Array = self.rows_form.curvatures(self.predictors)
-        self.force = -how.pull(target.gradient(how.centre)) if force is None else force
+        self.force = -how.pull(target.gradient(how.centre, found)) if force is None else force
 
     def form(self) -> RowsForm:
         """The target's, with the map and what was taken out; made once."""

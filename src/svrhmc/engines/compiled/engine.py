@@ -321,7 +321,7 @@ def _of_rows(form: RowsForm) -> layout.Model:
         prior_force=fixed(removed.force),
         frame=make_frame(whitening),
         inner=fixed(form.prior_precision),
-        **_taken(model, removed.predictors, removed.curvatures)._asdict(),
+        **_taken(model, removed.predictors, removed.slopes, removed.curvatures)._asdict(),
         heavy=make_heavy(form, whitening.centre, 2 if removed.second_order else 1),
     )
 
@@ -375,7 +375,7 @@ def second_order_model(form: RowsForm, mode: Array) -> layout.Model:
     """Rows in the user's variables less their first two orders at the mode."""
     model = longer(plain_model(form))
     predictors = form.predictors(mode[None, :])[0]
-    taken = _taken(model, predictors, form.curvatures(predictors))
+    taken = _taken(model, predictors, form.slopes(predictors), form.curvatures(predictors))
     return model._replace(frame=frames.shift(mode), **taken._asdict(), heavy=make_heavy(form, mode, 0))
 
 
@@ -446,14 +446,15 @@ class _Offsets(NamedTuple):
     taken: layout.Taken
 
 
-def _taken(model: layout.Model, predictors: Array, curvatures: Array) -> _Offsets:
-    """What is added to products, t̂, and what is taken from slopes there: as the loops find them, so that what is left
-    at u = 0 is 0 to the last digit.
+def _taken(model: layout.Model, predictors: Array, slopes: Array, curvatures: Array) -> _Offsets:
+    """What is added to products, t̂, and what is taken from slopes there: in float32 as the loops find them, so that
+    what is left at u = 0 is 0 to the last digit; in float64 those of NumPy, for which nothing is compiled.
     """
     kind, (m,) = model.y.dtype, row_shape(model)
-    t = fixed(predictors.astype(kind).reshape(-1, m))
-    base, room = np.zeros_like(t), (np.empty((*row_lines(model), layout.TILE), kind), np.empty((m, layout.TILE), kind))
-    passes.all_slopes(model.loss, model.y, t, model.weights, *room, base)
+    t, base = fixed(predictors.astype(kind).reshape(-1, m)), slopes.astype(kind, copy=False).reshape(-1, m)
+    if kind == np.float32:
+        base, room = np.zeros_like(t), (np.empty((lines, layout.TILE), kind) for lines in (*row_lines(model), m))
+        passes.all_slopes(model.loss, model.y, t, model.weights, *room, base)
     return _Offsets(t, layout.Taken(fixed(base), fixed(curvatures.astype(kind).reshape(-1, m, m))))
 
 
@@ -531,6 +532,8 @@ def make_workspace(model: Models, plan: layout.Plan, dim: int, vectors: int, ste
             total=apart(wide),
             t=apart((*row_lines(model), tile), slopes),
             slopes=apart((*shape, tile), slopes),
+            labels=apart(tile, slopes),
+            numbers=apart(tile, np.int64),
             value=apart(1),
         )
     some = layout.Batch(
