@@ -50,3 +50,33 @@ def test_a_row_that_decides_is_said_to(tmp_path):
         svrhmc.Posterior.load(tmp_path / "a.posterior").loo_subsample()
     with pytest.raises(ValueError, match="rows must be"):
         posterior.loo_subsample(2)
+
+
+def test_models_are_compared_by_some_rows():
+    """The difference lies within its error of that by all rows, and the error is far below that without π̃."""
+    models = {"x": svrhmc.fit("y ~ x", TABLE, draws=200), "g": svrhmc.fit("y ~ g", TABLE, draws=200)}
+    whole, away = svrhmc.compare(models), []
+    for seed in range(12):
+        some = svrhmc.compare(models, rows=300, seed=seed)
+        assert some.names == whole.names == ("x", "g")
+        np.testing.assert_allclose(some.diff_se, whole.diff_se, rtol=0.05)
+        away.append((some.elpd_diff[1] - whole.elpd_diff[1]) / some.subsampling_se[1])
+    assert np.abs(away).max() < 4.5
+    assert 0.4 < np.std(away) < 2.0
+    assert 20 * some.subsampling_se[1] < whole.diff_se[1]
+    assert some.decided == whole.decided == (False, True)
+    assert "3,000 rows, from 300 of them" in " ".join(str(some).split())
+    assert "subsampling_se" in some.to_frame().columns
+    assert "subsampling_se" not in whole.to_frame().columns
+    every = svrhmc.compare(models, rows=N)
+    np.testing.assert_allclose(every.elpd_diff, whole.elpd_diff, rtol=1e-9)
+    np.testing.assert_allclose(every.diff_se, whole.diff_se, rtol=1e-9)
+
+
+def test_models_are_compared_by_the_same_rows():
+    models = [svrhmc.fit("y ~ x", TABLE, draws=100), svrhmc.fit("y ~ g", TABLE, draws=100)]
+    by_other_rows = [model.loo_subsample(100, seed=seed) for seed, model in enumerate(models)]
+    with pytest.raises(ValueError, match="cross-validated by the same rows"):
+        svrhmc.compare(*by_other_rows)
+    with pytest.raises(ValueError, match="rows must be None where groups are left out or draws are moved"):
+        svrhmc.compare(*models, rows=100, moment_match=True)

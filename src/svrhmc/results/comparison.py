@@ -18,13 +18,16 @@ leave-one-out cross-validation based model comparison, 2020).
 
 a concave function (Yao, Vehtari, Simpson & Gelman, Bayesian Analysis 13, 2018). A model of large elpd may have a weight
 of 0, where a mixture of others predicts no worse.
+
+**Many rows** need not all be left out: with rows=2000 sums over i are estimated from 2,000 of them, the same of every
+model (`svrhmc.results.loo_subsample`), and the error that their choice leaves stands beside each difference.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,6 +36,7 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.errors import requirement, truth
 from svrhmc.core.summaries import Summary
 from svrhmc.results.loo import Loo, Observations, RowGroups, loo_of, require_at_hand
+from svrhmc.results.loo_subsample import SubsampledLoo, Total, loo_subsample_of, total_of
 from svrhmc.results.posterior import Posterior
 
 if TYPE_CHECKING:
@@ -43,6 +47,9 @@ _FEW = 100  # observations, below which standard errors are too small
 _TINY, _ROUNDING = np.finfo(np.float64).tiny, 1e-12  # of densities, and of weights
 
 
+CrossValidated = Loo | SubsampledLoo
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class ModelComparison:
     """Models by their elpd, the best first; print it, or take `to_frame()`.
@@ -51,13 +58,14 @@ class ModelComparison:
     """
 
     names: tuple[str, ...]
-    loo: tuple[Loo, ...]
+    loo: tuple[CrossValidated, ...]
     about: tuple[str, ...]
 
     @cached_property
-    def _away(self) -> Array:
-        """dᵢₖ, (models, observations)."""
-        return np.stack([self.loo[0].pointwise - one.pointwise for one in self.loo])
+    def _away(self) -> list[Total]:
+        """Σᵢ dᵢₖ of every model."""
+        best = self.loo[0]
+        return [total_of(best.pointwise - one.pointwise, best.rough - one.rough, best.places) for one in self.loo]
 
     @property
     def elpd(self) -> Array:
@@ -67,12 +75,17 @@ class ModelComparison:
     @property
     def elpd_diff(self) -> Array:
         """By how much the elpd of each is below that of the best."""
-        return np.asarray(self._away.sum(axis=1))
+        return np.array([away.value for away in self._away])
 
     @property
     def diff_se(self) -> Array:
-        """The standard errors of these differences."""
-        return np.asarray(np.sqrt(self._away.shape[1] * self._away.var(axis=1)))
+        """The standard errors of these differences, as other rows or groups would have made them."""
+        return np.array([away.se for away in self._away])
+
+    @property
+    def subsampling_se(self) -> Array:
+        """How far the choice of rows may put these differences off; 0 where all were left out."""
+        return np.array([away.subsampling_se for away in self._away])
 
     @cached_property
     def weights(self) -> Array:
@@ -82,7 +95,7 @@ class ModelComparison:
     @property
     def decided(self) -> tuple[bool, ...]:
         """Of each model, whether there is evidence that the best one predicts better."""
-        pairs = zip(self.elpd_diff, self.diff_se, strict=True)
+        pairs = zip(self.elpd_diff, np.hypot(self.diff_se, self.subsampling_se), strict=True)
         return tuple(bool(diff >= _SMALL and diff >= _ERRORS * se) for diff, se in pairs)
 
     def summary(self) -> Summary:
@@ -92,6 +105,7 @@ class ModelComparison:
             "se": np.array([one.se for one in self.loo]),
             "elpd_diff": self.elpd_diff,
             "diff_se": self.diff_se,
+            **({"subsampling_se": self.subsampling_se} if self.subsampling_se.any() else {}),
             "p_loo": np.array([one.p_loo for one in self.loo]),
             "weight": self.weights,
             "bad_k": np.array([float(len(one.bad)) for one in self.loo]),
@@ -100,8 +114,9 @@ class ModelComparison:
 
     @property
     def _units(self) -> str:
-        n, by = len(self.loo[0].pointwise), self.loo[0].by
-        return f"{n:,} groups of {by}" if by else f"{n:,} rows"
+        n, m, by = len(self.loo[0].rough), len(self.loo[0].pointwise), self.loo[0].by
+        units = f"{n:,} groups of {by}" if by else f"{n:,} rows"
+        return units if m == n else f"{units}, from {m:,} of them"
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -146,7 +161,12 @@ class ModelComparison:
 
 
 def compare(
-    *models: object, by: str | None = None, draws: int | None = None, moment_match: bool = False
+    *models: object,
+    by: str | None = None,
+    draws: int | None = None,
+    moment_match: bool = False,
+    rows: int | None = None,
+    seed: int = 0,
 ) -> ModelComparison:
     """Compare models of the same observations by how well they predict what they have not seen: leave-one-out
     cross-validation of each, differences to the best with their standard errors, and weights of stacking
@@ -157,6 +177,7 @@ def compare(
         must have effects of it; the others, whether they have or not, are asked for the same groups.
     draws: use at most so many of each.
     moment_match: as for `Posterior.loo`, where single rows decide much.
+    rows: leave out so many rows, drawn by the seed, and estimate the sums over all of them (`Posterior.loo_subsample`).
 
     Samplers are compared by `svrhmc.compare_samplers`.
 
@@ -171,9 +192,18 @@ def compare(
     named = _named(models)
     _require_comparable(named, by)
     groups = None if by is None else _row_groups(named, by)
-    loo = {name: _cross_validated(name, model, by, draws, groups, moment_match) for name, model in named.items()}
+    if rows is not None and (by is not None or moment_match):
+        raise requirement("rows", "None where groups are left out or draws are moved", rows)
+    cross_validate: Callable[[Posterior], CrossValidated] = partial(
+        loo_of, by=by, draws=draws, groups=groups, moment_match=truth("moment_match", moment_match)
+    )
+    if rows is not None:
+        cross_validate = partial(loo_subsample_of, rows=rows, draws=draws, seed=seed)
+    loo = {name: _cross_validated(name, model, by, cross_validate) for name, model in named.items()}
     first, *others = loo
     for other in others:
+        if not np.array_equal(loo[first].places, loo[other].places):
+            raise requirement(f"{first} and {other}", "cross-validated by the same rows", "others", "give both rows=…")
         if set(loo[first].names) != set(loo[other].names):
             allowed = f"models with the same groups of {loo[first].by}"
             raise requirement(f"{first} and {other}", allowed, "other groups")
@@ -235,7 +265,7 @@ def _require_comparable(named: Mapping[str, object], by: str | None) -> None:
         if isinstance(model, Posterior):
             require_at_hand(model)
             left_out[name], observations[name] = by or "", Observations.of(model)
-        elif isinstance(model, Loo):
+        elif isinstance(model, CrossValidated):
             left_out[name], observations[name] = model.by, model.observations
         else:
             why = "samplers are compared by svrhmc.compare_samplers(target, samplers, …)"
@@ -250,12 +280,12 @@ def _require_comparable(named: Mapping[str, object], by: str | None) -> None:
 
 
 def _cross_validated(
-    name: str, model: object, by: str | None, draws: int | None, groups: RowGroups | None, moment_match: bool
-) -> Loo:
+    name: str, model: object, by: str | None, cross_validate: Callable[[Posterior], CrossValidated]
+) -> CrossValidated:
     """That of a posterior, or one that is given."""
     if isinstance(model, Posterior):
-        return loo_of(model, by, draws, groups, truth("moment_match", moment_match))
-    assert isinstance(model, Loo)
+        return cross_validate(model)
+    assert isinstance(model, CrossValidated)
     if by is not None and by != model.by:
         left = f"groups of {model.by}" if model.by else "single rows"
         raise requirement(name, f"a cross-validation by {by!r}", f"one that leaves out {left}")
@@ -289,9 +319,9 @@ def _require_same(both: str, one: Observations, two: Observations) -> None:
         raise requirement(both, "fitted with the same weights or trials of rows", "other weights or trials")
 
 
-def _ordered(loo: Loo, names: tuple[str, ...]) -> Loo:
+def _ordered(loo: CrossValidated, names: tuple[str, ...]) -> CrossValidated:
     """With its groups in this order."""
-    if loo.names == names:
+    if loo.names == names or not isinstance(loo, Loo):
         return loo
     place = {name: j for j, name in enumerate(loo.names)}
     order = [place[name] for name in names]

@@ -155,6 +155,16 @@ class Loo(PointwiseDensity):
     matched: Indices = field(default_factory=lambda: np.zeros(0, np.int64))
 
     @property
+    def places(self) -> Indices:
+        """The numbers of what is left out: all."""
+        return np.arange(len(self.pointwise))
+
+    @property
+    def rough(self) -> Array:
+        """What stands for those that are not left out: of none."""
+        return self.pointwise
+
+    @property
     def p_loo(self) -> float:
         """The effective number of parameters."""
         return float(self.p.sum())

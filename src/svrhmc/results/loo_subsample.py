@@ -10,9 +10,11 @@ has no bias, however far π̃ is from π (a control variate), and as an estimate
     n √((1 − m/n)/m) · sd_S(πᵢ − π̃ᵢ),
 
 which is small, as πᵢ and π̃ᵢ differ by about p/n, p being the number of parameters. The standard error of elpd, as
-other rows would have made it, is √(n v) with v the variance of πᵢ over all rows,
+other rows would have made it, is √(n v) with v the variance of πᵢ over all rows, c = elpd/n their mean,
 
-    v = (1/n) [Σᵢ π̃ᵢ² + (n/m) Σ_S (πᵢ² − π̃ᵢ²)] − (elpd/n)².
+    v = (1/n) [Σᵢ (π̃ᵢ − c)² + (n/m) Σ_S ((πᵢ − c)² − (π̃ᵢ − c)²)].
+
+The same holds of the differences of two models, πᵢ and π̃ᵢ being those of each, by the same rows S.
 
 (Magnusson, Riis Andersen, Jonasson & Vehtari, Leave-one-out cross-validation for Bayesian model comparison in large
 data, AISTATS 2020.)
@@ -22,7 +24,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -30,7 +32,7 @@ from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import missing, requirement, whole
 from svrhmc.core.summaries import Summary
 from svrhmc.results.base import Fitted
-from svrhmc.results.loo import efficiency_of, require_at_hand
+from svrhmc.results.loo import Observations, efficiency_of, require_at_hand
 from svrhmc.results.predict import log_likelihoods
 from svrhmc.results.psis import LeftOut, good_shape, leave_out
 from svrhmc.rows.forms import RowsForm
@@ -41,6 +43,25 @@ if TYPE_CHECKING:
 _BLOCK = 1 << 16  # rows that are looked at together under one draw
 
 
+class Total(NamedTuple):
+    """A sum over all rows, its standard error as other rows would have made it, and that by the choice of some."""
+
+    value: float
+    se: float
+    subsampling_se: float
+
+
+def total_of(values: Array, rough: Array, places: Indices) -> Total:
+    """Σᵢ πᵢ, from π of some rows and π̃ of all."""
+    n, m = len(rough), len(places)
+    some = rough[places]
+    value = float(rough.sum() + n * (values - some).mean())
+    c = value / n
+    v = float(((rough - c) ** 2).mean() + ((values - c) ** 2 - (some - c) ** 2).mean())
+    spread = float((values - some).std(ddof=1)) if m > 1 else 0.0
+    return Total(value, math.sqrt(n * max(v, 0.0)), n * math.sqrt((1 - m / n) / m) * spread)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class SubsampledLoo:
     """Leave-one-out cross-validation of n rows from some of them; print it, or take `to_frame()` for these.
@@ -48,7 +69,11 @@ class SubsampledLoo:
     elpd, se: of all rows, and its standard error as other rows would have made it. subsampling_se: how far the choice
     of rows may put elpd off. p_loo: about the number of parameters that the data decide, with its error p_se by the
     choice of rows. rows: the numbers of those that were looked at; pointwise, k: of these. draws: of the posterior.
+    rough: of all rows, the log density at the posterior mean. observations: what was predicted.
     """
+
+    by: ClassVar[str] = ""
+    names: ClassVar[tuple[str, ...]] = ()
 
     elpd: float
     se: float
@@ -60,6 +85,18 @@ class SubsampledLoo:
     pointwise: Array
     k: Array
     draws: int
+    rough: Array
+    observations: Observations
+
+    @property
+    def places(self) -> Indices:
+        """The numbers of the rows that were looked at."""
+        return self.rows
+
+    @property
+    def bad(self) -> Indices:
+        """Which of these have a k above `good_k`."""
+        return np.flatnonzero(~(self.k <= self.good_k))
 
     @property
     def good_k(self) -> float:
@@ -74,7 +111,7 @@ class SubsampledLoo:
             "se": np.array([self.se, np.nan, 2 * self.se]),
             "subsampling se": np.array([by_choice, self.p_se, 2 * by_choice]),
         }
-        bad = int((~(self.k <= self.good_k)).sum())
+        bad = len(self.bad)
         note = (
             f"Every Pareto k of these rows is at most {self.good_k:.2g}."
             if not bad
@@ -117,15 +154,12 @@ def loo_subsample_of(posterior: Fitted, rows: int, draws: int | None, seed: int)
     blocks = log_likelihoods(form.chosen(places), x)
     parts = [leave_out(block, efficiency_of(posterior, len(x))) for _, block in blocks]
     left = LeftOut(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
-    m, cheap = len(places), at_mean[places]
-    scale = n * math.sqrt((1 - m / n) / m)
-    elpd = float(at_mean.sum() + n * (left.elpd - cheap).mean())
-    square = float((at_mean**2).sum() + n * (left.elpd**2 - cheap**2).mean()) / n
-    p = left.lpd - left.elpd
+    m, p = len(places), left.lpd - left.elpd
+    elpd = total_of(left.elpd, at_mean, places)
+    p_se = n * math.sqrt((1 - m / n) / m) * float(p.std(ddof=1))
     return SubsampledLoo(
-        elpd, math.sqrt(n * max(square - (elpd / n) ** 2, 0.0)), scale * float((left.elpd - cheap).std(ddof=1)),
-        n * float(p.mean()), scale * float(p.std(ddof=1)), n, places, left.elpd, left.k, len(x),
-    )  # fmt: skip
+        *elpd, n * float(p.mean()), p_se, n, places, left.elpd, left.k, len(x), at_mean, Observations.of(posterior)
+    )
 
 
 def _at_one(form: RowsForm, x: Array) -> Array:
