@@ -20,6 +20,7 @@ import scipy.sparse
 STORAGES = ("float32", "CSR", "partitions")
 METHODS = ("split-hmc", "subsampled-mh", "anchored")
 WHITENINGS = ("dense", "low rank", "sparse")
+LEVELS = 2000  # of the categorical column for which a whitening is sparse
 
 
 def labels(family, linear_predictor, rng):
@@ -43,6 +44,11 @@ def target(family, storage, rows, columns):
     from svrhmc.families import family_of
 
     rng = np.random.default_rng(0)
+    if storage == "levels":
+        level = scipy.sparse.csr_matrix((np.ones(rows), rng.integers(LEVELS, size=rows), np.arange(rows + 1)))
+        X = scipy.sparse.hstack([np.ones((rows, 1)), rng.normal(size=(rows, 2)), level]).tocsr()
+        y = labels(family, X @ (0.3 * rng.normal(size=X.shape[1])), rng)
+        return targets.glm(X, y, family, prior_precision=1.0)
     X = rng.normal(size=(rows, columns))
     X[:, 0] = 1.0
     if storage == "CSR":
@@ -88,7 +94,9 @@ def cases(rows, columns):
     yield from (case(f"storage: {storage}, logit", "bernoulli", storage) for storage in STORAGES)
     yield from (case(f"method: {method}, logit", "bernoulli", method=method) for method in METHODS)
     for kind in WHITENINGS:
-        yield case(f"whitening: {kind}", storage="CSR" if kind == "sparse" else "dense", whitening=kind)
+        sparse = kind == "sparse"  # of families with one predictor, where rows have a few of many columns
+        data = {"family": "poisson", "storage": "levels"} if sparse else {}
+        yield case(f"whitening: {kind}", whitening=kind, **data)
 
 
 def main():

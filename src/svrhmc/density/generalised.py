@@ -553,8 +553,12 @@ class GeneralisedLinear(RowsDensity):
         values, slopes = once(lambda: by_rows(inner), (len(x),), inner.shape, depends_on=x)
         return values + self.prior_potential(x), self._widened(slopes) + self.prior_gradient(x)
 
-    def gradients(self, x: Array, predictors: Array | None = None) -> Array:
-        """Aᵀ(wℓ′) + Λ(x − p). predictors: all tᵢ at x, where they are known."""
+    def gradients(self, x: Array) -> Array:
+        """Aᵀ(wℓ′) + Λ(x − p)."""
+        return self._gradients(x)
+
+    def _gradients(self, x: Array, predictors: Array | None = None) -> Array:
+        """predictors: all tᵢ at x, where they are known."""
         if not self.rows.in_memory:
             return self._widened(self._energies(x).gradients) + self.prior_gradient(x)
 
@@ -567,9 +571,9 @@ class GeneralisedLinear(RowsDensity):
         slopes: Array = recorded(of_rows, x.shape, x)
         return slopes + self.prior_gradient(x)
 
-    def gradient(self, x: npt.ArrayLike, predictors: Array | None = None) -> Array:
-        """At one point, where the tᵢ may be known."""
-        found: Array = self._known("the gradient", self._point(x), lambda at: self.gradients(at, predictors))[0]
+    def _gradient_given(self, x: Array, predictors: Array) -> Array:
+        """`gradient`, where the tᵢ are known: (1, n)."""
+        found: Array = self._known("the gradient", self._point(x), lambda at: self._gradients(at, predictors))[0]
         return found
 
     def parts(self, x: Array, indices: Indices | None) -> Array:
