@@ -221,7 +221,7 @@ def test_effects_over_some_rows_are_those_over_the_rows_kept_and_say_how_far_the
     posterior = svrhmc.fit("y ~ poly(x, 5)", table, weights="w")
     every, some = posterior.effects(rows=10_000), [posterior.effects(rows=100, seed=seed) for seed in range(5)]
     assert max(abs(one.mean - every.mean)[0] for one in some) < 0.02 * every.sd[0]
-    assert "puts a mean off by up to" in every.said
+    assert "a mean has a further standard error of up to" in every.said
     few = [posterior.effects(table={name: column[k::120] for name, column in table.items()}) for k in range(5)]
     assert max(abs(one.mean - every.mean)[0] for one in few) > 5 * every.sd[0]
     whole = posterior.effects(table=table, rows=12_000)

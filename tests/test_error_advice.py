@@ -269,7 +269,7 @@ def test_a_curve_is_advised_in_the_words_of_each_door():
         table, other = {"y": y - curved(columns["in m" if name == "x" else "x"], rng), name: columns[name]}, name
         (misfit,) = (each for each in fit(f"y ~ {quoted}", table, draws=50).misfits if f"along {other}" in each)
         advised = misfit.partition("Try: ")[2].removesuffix(" in the formula.").split(" or ")
-        assert advised == [f"bs({quoted}, df=4)", f"poly({quoted}, 2)"]
+        assert advised == [f"s({quoted})", f"bs({quoted}, df=4)"]
         for term in advised:
             assert not [each for each in fit(f"y ~ {term}", table, draws=50).misfits if each.startswith("Pattern")]
     X = columns["x"][:, None]

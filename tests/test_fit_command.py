@@ -49,7 +49,7 @@ def test_a_fit_prints_the_table_and_the_verdict_and_writes_its_files(table):
     assert result.exit_code == 0, result.output
     for word in (
         "60 rows, gaussian (the response holds numbers)", "adds to price", "plan[pro]", "Compared with plan[basic]",
-        "The numbers are computed correctly", "s in all", "report.html",
+        "The numbers are computed correctly", "s in all: ", " s cross-validation and report, the rest", "report.html",
     ):  # fmt: skip
         assert word in result.output
     made = {path.name for path in (table / "a-fit").iterdir()}

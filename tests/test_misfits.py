@@ -253,4 +253,4 @@ def test_summary_report_and_files_say_it(tmp_path):
         assert '<div class="verdict open"><h2>The model</h2><p>The model does not fit the data. Zeros: ' in page
     right = svrhmc.fit("y ~ a", {"y": draw("poisson", X[:, 0], np.random.default_rng(0)), "a": X[:, 0]}, draws=100)
     assert right.misfits == ()
-    assert "Model: no failure to fit was found in 3,000 rows" in " ".join(str(right.summary()).split())
+    assert "Model: no misfit was found in 3,000 rows (looked for: zeros" in " ".join(str(right.summary()).split())

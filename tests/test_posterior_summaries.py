@@ -1,5 +1,6 @@
 """Quantiles, statements, summaries and clashes of a posterior."""
 
+import re
 import warnings
 
 import numpy as np
@@ -10,6 +11,8 @@ import svrhmc
 from svrhmc import sample, targets
 from svrhmc.core.summaries import Summary, shown_rows
 from svrhmc.results.probability import moved, probability
+from svrhmc.results.report import verdict
+from svrhmc.results.summary import short
 
 
 def gaussian(scale=1.0, shift=0.0, **settings):
@@ -200,16 +203,35 @@ def test_the_summary_says_what_was_fitted_and_how_far_to_trust_it(fitted):
         "modelled is the probability of 'yes', against 'no'",
         "399 rows; 1 row left out because of missing values",
         "compared with plan[basic].",
-        "Verdict: exact: the sampler has no bias, and its chains agree; by chance, means are off by up to about",
+        "Verdict: exact: the sampler has no bias, and its chains agree; chance alone leaves a standard error of at most",
         "It is about the computation (evidence: posterior.certificate), not the model",
         "Prior: given: {'rare <b>': Normal(",
-        "More is known from the prior than from the data of rare <b>.",
+        "For rare <b>, the prior says more than the data.",
     ):
         assert part in whole
-    assert "of age" not in whole.split("More is known")[1]
+    assert not re.search(r"For [^.]*\bage\b[^.]*the prior says more", whole)
     assert len(repr(fitted).splitlines()) == 2
     assert "4 coefficients" in repr(fitted)
     assert "exact" in repr(fitted)
+
+
+def test_a_fit_is_printed_as_its_table_and_what_to_think_of_it(fitted):
+    lines = str(fitted).splitlines()
+    whole = " ".join(" ".join(lines).split())
+    for part in ("Posterior of ", "odds ratio", "age ", "Draws: ", "Verdict: exact", "summary() says more."):
+        assert part in whole
+    for part in ("passes", "gradients", "leaves the posterior invariant"):
+        assert part not in whole
+
+
+def test_the_largest_errors_by_chance_are_said_with_the_coefficients_that_they_are_of(fitted):
+    mean, sd = (errors / fitted.sd for errors in fitted.errors)
+    said = [
+        f"of at most {mean.max():.2g} posterior sd in a mean ({fitted.labels[mean.argmax()]})",
+        f"and of {sd.max():.2g} in an sd ({fitted.labels[sd.argmax()]}).",
+    ]
+    for text in (str(fitted.summary()), verdict(fitted)):
+        assert all(each in " ".join(text.split()) for each in said)
 
 
 def test_html_is_escaped(fitted):
@@ -338,6 +360,11 @@ def test_long_arrays_are_cut_and_single_numbers_are_shown():
     places, words = shown_rows(tuple(f"a{k}[{j}]" for k in range(40) for j in range(3)), 60)
     assert (len(places), words) == (40, "80 more")
     assert shown_rows(("a", "b"), 60) == ([0, 1], "")
+    levels = ("Intercept", *(f"region[r{k}]" for k in range(40)), "age")
+    folded = str(Summary(levels, {"mean": np.arange(42.0)}, folded=True)).splitlines()
+    assert [line.split()[0] for line in folded[-4:-1]] == ["region[r6]", "region[r7]", "age"]
+    assert folded[-1] == "… and 32 more of region (all of them in to_frame())"
+    assert len(shown_rows(levels[1:-1], 60, folded=True)[0]) == 40  # alone
 
 
 def test_a_coefficient_too_small_or_too_large_to_read_is_said_for_a_standard_deviation():
@@ -350,7 +377,8 @@ def test_a_coefficient_too_small_or_too_large_to_read_is_said_for_a_standard_dev
     step = float(np.std(cents))
     low, high = np.exp(step * posterior.interval()[1])
     middle = np.exp(step * posterior.quantile(0.5)[1])
-    assert f"the odds ratio is: of cents ({step:.3g}) {middle:.3g} ({low:.3g} to {high:.3g}); of share (" in note
+    assert f"the odds ratio is {middle:.3g} ({low:.3g} to {high:.3g}) for cents (sd {short(step)}); " in note
+    assert "for share (sd " in note
     assert "years" not in note
     hundreds = svrhmc.fit("y ~ cents + share", {**table, "cents": cents / 1e5, "share": 100 * share}, draws=100)
     assert not any(note.startswith("Units: ") for note in hundreds.summary().notes)

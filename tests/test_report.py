@@ -257,7 +257,7 @@ def test_what_is_unusual_is_said(posterior):
     share = np.array([0.9, 0.0, 0.0, 0.0])
     strong = replace(posterior, prior=replace(posterior.prior, share=share), complete=False)
     text = written.page(strong)
-    assert "Of Intercept more is known from the prior than from the data" in text
+    assert "For Intercept, the prior says more than the data" in text
     assert "a budget ended the run" in text
     assert "The prior</h2>" not in written.page(replace(posterior, prior=None))
     rows = coefficients(posterior)
@@ -279,7 +279,7 @@ def test_findings_are_those_of_the_posterior_in_sentences(posterior):
     sentences = findings.findings(rows, posterior, None, "", "y")
     dose = next(row for row in rows if row.name == "dose")
     assert (
-        f"One more of dose goes with an increase of y by {findings.in_words(dose.mean, dose.lower, dose.upper)}."
+        f"a one-unit increase in dose goes with an increase of {findings.in_words(dose.mean, dose.lower, dose.upper)} in y."
         in sentences
     )
     level = next(row for row in rows if row.name.startswith(f"{NASTY}["))
@@ -288,13 +288,13 @@ def test_findings_are_those_of_the_posterior_in_sentences(posterior):
     assert not findings.findings(apart, posterior, None, "", "y")
     row = dose._replace(mean=np.log(1.6), lower=np.log(1.5), upper=np.log(1.7))
     assert findings.findings([rows[0], row], posterior, None, "the odds", "") == [
-        "One more of dose multiplies the odds by 1.6 (1.5 to 1.7)."
+        "a one-unit increase in dose multiplies the odds by 1.6 (1.5 to 1.7)."
     ]
     step = findings._standard_steps(posterior)["dose"]
     fine = row._replace(mean=-2e-3 / step, lower=-3e-3 / step, upper=-1e-3 / step)
     assert findings.findings([rows[0], fine], posterior, None, "", "y") == [
-        f"one standard deviation more of dose ({findings.short(step)}) goes with a decrease of y by 0.0020 "
-        "(0.0010 to 0.0030)."
+        f"an increase of one standard deviation ({findings.short(step)}) in dose goes with a decrease of 0.0020 "
+        "(0.0010 to 0.0030) in y."
     ]
 
 
@@ -308,10 +308,10 @@ def test_of_columns_in_several_terms_the_average_effect_speaks():
     assert posterior.design.plain_columns == {"inn"}
     assert posterior.design.baselines == ("plan[b]",)
     text = written.page(posterior)
-    assert "<li>That inn is true goes with an increase of y by 5.1" in text
-    assert "<li>On average, one standard deviation more of age (" in text
-    assert "<li>On average, that vip is true goes with an increase of the mean of y by 6" in text
-    assert "<li>On average, compared with a, plan b goes with an increase of the mean of y by 12" in text
+    assert "<li>Inn being true goes with an increase of 5.1" in text
+    assert "<li>On average, an increase of one standard deviation (" in text
+    assert "<li>On average, vip being true goes with an increase of 6" in text
+    assert "<li>On average, compared with a, plan b goes with an increase of 12" in text
     assert "multiplies" not in text[text.index("<ul") : text.index("</ul>")]
     for formula, plain in {
         "y ~ 0 + plan + age": {"age"}, "y ~ C(plan, Sum) + age": {"age"}, "y ~ plan:age": set(), "y ~ s(age) + plan": {"plan"},
@@ -345,10 +345,13 @@ def test_of_an_effect_that_goes_up_and_down_the_course_is_said_and_not_the_slope
     posterior = svrhmc.fit(formula, table, draws=100)
     effects = posterior.effects(rows=100, draws=100)
     sentences = findings.findings(coefficients(posterior), posterior, effects, "", "y")
-    assert any(one.startswith("On average the mean of y is lowest in the middle of x: ") for one in sentences)
-    assert not any("standard deviation more of x" in one for one in sentences)
+    assert any(one.startswith("On average, the mean of y falls and then rises along x: ") for one in sentences)
+    assert not any(" in x goes" in one for one in sentences)
+    page = written.page(posterior)
+    assert '<th scope="row">x (falls and then rises)</th>' in page
+    assert "Its average slope says little." in page
     straight = svrhmc.fit(formula, {**table, "y": x + rng.normal(size=300)}, draws=100)
     effects = straight.effects(rows=100, draws=100)
     sentences = findings.findings(coefficients(straight), straight, effects, "", "y")
-    assert not any("in the middle" in one for one in sentences)
-    assert any("standard deviation more of x" in one for one in sentences)
+    assert not any("falls and then" in one or "rises and then" in one for one in sentences)
+    assert any(") in x goes" in one for one in sentences)

@@ -40,6 +40,9 @@ def is_command() -> bool:
     return not is_worker() and (as_module or os.path.splitext(name)[0] == "svrhmc")
 
 
+began = time.perf_counter() if is_command() else None  # when the command started, for it to say how long it took
+
+
 def end_quietly() -> None:
     """From now on an interrupt ends the process at once, unless it is dealt with in some other way already."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:

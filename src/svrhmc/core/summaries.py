@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _WIDTH, _WIDEST = 100, 48  # of sentences, and of names in a printed table
 _SHOWN, _ARRAYS = 60, 5  # rows that are printed (a data frame has all), and arrays that are said to be cut
+_LONG, _FOLDED = 20, 8  # entries from which on an array beside others is cut, and those of it that are printed
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +29,8 @@ class Summary:
     """Numbers of each coordinate by column, with names; print it, or take `to_frame()`.
 
     A column is also an attribute: `summary.mean`, `summary.ess`. `summary[:10]` has the first ten rows. title: a
-    sentence before the table. notes: sentences after it. The effective draws and R-hat in it measure how well the draws
+    sentence before the table. notes: sentences after it. folded: whether most levels of long categories are left out
+    where it is printed. The effective draws and R-hat in it measure how well the draws
     represent the law that the sampler has, not how far that law is from π: no effective sample size sees a bias. R-hat
     needs two chains, and is nan for one.
 
@@ -44,6 +46,7 @@ class Summary:
     columns: dict[str, Array]
     title: str = ""
     notes: tuple[str, ...] = ()
+    folded: bool = False
 
     def __getattr__(self, name: str) -> Array:
         try:
@@ -68,7 +71,7 @@ class Summary:
         return self.columns[key]
 
     def __str__(self) -> str:
-        places, left_out = shown_rows(self.names, _SHOWN)
+        places, left_out = shown_rows(self.names, _SHOWN, self.folded)
         names = [
             name if len(name) <= _WIDEST else name[: _WIDEST - 1] + "…" for name in map(self.names.__getitem__, places)
         ]
@@ -87,7 +90,7 @@ class Summary:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        places, left_out = shown_rows(self.names, _SHOWN)
+        places, left_out = shown_rows(self.names, _SHOWN, self.folded)
         head = "".join(f"<th>{html.escape(name)}</th>" for name in self.columns)
         rows = "".join(
             f"<tr><th>{html.escape(self.names[j])}</th>"
@@ -122,15 +125,19 @@ def array_name(name: str) -> str:
     return array if bracket and name.endswith("]") else name
 
 
-def shown_rows(names: Sequence[str], most: int) -> tuple[list[int], str]:
-    """At most so many places, of which long arrays leave out the ends, and how many of which are left out.
+def shown_rows(names: Sequence[str], most: int, folded: bool = False) -> tuple[list[int], str]:
+    """At most so many places, of which long arrays leave out the ends, and how many of which are left out. folded:
+    whether an array of many entries, such as the levels of a category, leaves out most of them beside others.
 
     >>> shown_rows(("a", "w[0]", "w[1]", "w[2]", "w[3]", "b"), 4)
     ([0, 1, 2, 5], '2 more of w')
     """
-    entries: dict[str, list[int]] = {}
+    every: dict[str, list[int]] = {}
     for j, name in enumerate(names):
-        entries.setdefault(array_name(name), []).append(j)
+        every.setdefault(array_name(name), []).append(j)
+    entries = every
+    if folded and len(every) > 1:
+        entries = {name: some[:_FOLDED] if len(some) > _LONG else some for name, some in every.items()}
     sizes, room = sorted(map(len, entries.values())), most
     longest = 0  # entries of an array that are shown: the most for which all arrays have room
     for left, size in zip(range(len(sizes), 0, -1), sizes, strict=True):
@@ -139,9 +146,9 @@ def shown_rows(names: Sequence[str], most: int) -> tuple[list[int], str]:
             break
         longest, room = max(longest, size), room - size
     places = sorted(place for some in entries.values() for place in some[:longest])[:most]
-    hidden = [(name, len(set(some) - set(places))) for name, some in entries.items()]
-    arrays = [f"{count:,} more of {name}" for name, count in hidden if count and len(entries[name]) > 1]
-    others = sum(count for name, count in hidden if count and len(entries[name]) == 1)
+    hidden = [(name, len(set(some) - set(places))) for name, some in every.items()]
+    arrays = [f"{count:,} more of {name}" for name, count in hidden if count and len(every[name]) > 1]
+    others = sum(count for name, count in hidden if count and len(every[name]) == 1)
     if len(arrays) > _ARRAYS:
         arrays, others = [], sum(count for _, count in hidden)
     return places, ", ".join([*arrays, *([f"{others:,} more"] if others else [])])

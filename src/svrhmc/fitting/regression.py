@@ -232,7 +232,8 @@ def modelled(prepared: Prepared, progress: Progress = None) -> Modelled:
     if len(set(names)) < len(names):
         (twice, _), *_ = Counter(names).most_common(1)
         raise DataError(f"the formula makes two columns named {twice!r}: take one of them out.")
-    advice = of_formula({name: quoted(name) for name in design.variables})
+    smooths = y is not None and (response.loss.outcome != "classes" or response.loss.ordered)
+    advice = of_formula({name: quoted(name) for name in design.variables}, smooths)
     columns = [INTERCEPT] * design.intercept + list(names)
     prior = _by_column(given["prior"], design.parts, names)
     further = further_of(response.loss, design) if design.further else ()

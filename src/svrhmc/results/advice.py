@@ -77,11 +77,12 @@ _WORDS = {
 ARRAYS = Advice(prior=_PRIOR, noise="leave noise_variance out", words=_WORDS)
 
 
-def of_formula(columns: Mapping[str, str]) -> Advice:
-    """With columns as the formula names them."""
+def of_formula(columns: Mapping[str, str], smooths: bool = True) -> Advice:
+    """With columns as the formula names them. smooths: whether the model takes s(x)."""
+    smooth, smooth_of_x = ("s({name}) or ", "s(x) or ") if smooths else ("", "")
     return Advice(
-        curve="bs({name}, df=4) or poly({name}, 2) in the formula",
-        curves="interactions, bs(x, df=4) or poly(x, 2) of columns x in the formula",
+        curve=f"{smooth}bs({{name}}, df=4) in the formula",
+        curves=f"interactions, {smooth_of_x}bs(x, df=4) of columns x in the formula",
         prior=_PRIOR,
         noise="leave noise_variance out",
         link="another link (in Python, family=svrhmc.targets.families.bernoulli('probit'))",

@@ -61,6 +61,7 @@ _BLOCK = 64  # columns at a time
 _MATTERS = 0.05  # of a standard deviation: the mean residual of a group from which it is said
 _MORE = 0.1  # of a variance, or of the number of zeros: the same
 _FAR, _BEYOND = 3.0, 0.0026997960632601866  # |r| of a tail, and how probable it is
+_MANY = 10  # rows from which on their number is said without decimals
 _ZEROS = 10.0  # least variance of the number of zeros
 _FEWEST_HELD_OUT, _SHARE = 200, 5  # rows from which on, and the part of them that, is held out
 _MOST_HELD, _MOST_NUMBERS = 20_000, 20_000_000  # rows looked at, and numbers in the rows of the second fit
@@ -210,7 +211,8 @@ def _outliers(some: RowsForm, residuals: _Residuals) -> str:
     where = f"row {least:,}" if some.rows.n < _ROWS else "one"
     far = f"{where} is {'more than 8' if r > 8 else f'{r:.2g}'} standard deviations from what the model says"
     if tails:
-        far = f"{beyond:,.0f} rows are beyond 3 standard deviations, where {_BEYOND * total:,.2g} are expected; {far}"
+        expected = f"{_BEYOND * total:,.0f}" if _BEYOND * total >= _MANY else f"{_BEYOND * total:.2g}"
+        far = f"{beyond:,.0f} rows are beyond 3 standard deviations, where {expected} are expected; {far}"
     return f"Outliers: {far}. Look at it" + (f"; or try: {remedy}." if remedy else ".")
 
 

@@ -221,7 +221,7 @@ def effects_of(
     by = "" if weights is None else ", by their trials" if posterior.model.loss.in_trials else ", by their weights"
     said = f"Averaged over {few}{by}, under {len(x.inner):,} draws of the posterior."
     if off > _MATTERS:
-        said += f" That not every row was seen puts a mean off by up to {off:.2g} of its sd (one standard error)."
+        said += f" As not every row was used, a mean has a further standard error of up to {off:.2g} of its sd."
     return Effects.of(contrasts, values, level, said, _changed(posterior.design, posterior.model.loss))
 
 

@@ -10,7 +10,7 @@ both ends of the column (the 5% and 95% quantiles) and where it is furthest from
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +18,7 @@ import numpy as np
 from svrhmc.core.arrays import Values
 from svrhmc.results.base import Fitted
 from svrhmc.results.effects import SLOPE, Effects, averages_along, fitted_rows
-from svrhmc.results.summary import Coefficient
+from svrhmc.results.summary import Coefficient, short
 from svrhmc.tables.design import Design
 from svrhmc.tables.terms import levels_without_column, shown
 
@@ -30,19 +30,27 @@ _TRUE = "True - False"
 
 
 class Finding(NamedTuple):
-    """A sentence; distance: of its number from 0, in posterior standard deviations."""
+    """A sentence; distance: of its number from 0, in posterior standard deviations. course: of an average that goes up
+    and down.
+    """
 
     distance: float
     sentence: str
+    course: str = ""
 
 
 def findings(
-    rows: Sequence[Coefficient], posterior: Fitted, effects: Effects | None, multiplied: str, predictor: str
+    rows: Sequence[Coefficient],
+    posterior: Fitted,
+    effects: Effects | None,
+    multiplied: str,
+    predictor: str,
+    bends: Mapping[str, Finding] | None = None,
 ) -> list[str]:
     """A sentence for each coefficient or average effect whose interval leaves out 0, the clearest first.
 
     multiplied: what e to the power of a coefficient multiplies, "" where that has no name. predictor: what a
-    coefficient is added to.
+    coefficient is added to. bends: by column, where they are known.
     """
     design = posterior.design
     steps, plain = _standard_steps(posterior), None if design is None else design.plain_columns
@@ -62,13 +70,14 @@ def findings(
         elif column in truths:
             subject = _true(column)
         else:
-            subject = _one_more(column, step) if small else f"One more of {column}"
+            subject = _one_more(column, step) if small else f"a one-unit increase in {column}"
         numbers = (row.mean * change, row.lower * change, row.upper * change)
         what = multiplied.replace("a class", group) if group else multiplied
         sentence = f"{subject} {_of_coefficient(numbers, what, predictor)}"
         all_found.append(Finding(row.distance, f"{group}: {sentence}" if group and what == multiplied else sentence))
     if effects is not None and plain is not None:
-        all_found += _of_effects(effects, posterior, plain)
+        bends = bends_of(effects, posterior) if bends is None else bends
+        all_found += _of_effects(effects, posterior, plain, bends)
     return [found.sentence for found in sorted(all_found, key=lambda found: -found.distance)[:_SHOWN]]
 
 
@@ -80,18 +89,28 @@ def _of_coefficient(numbers: tuple[float, float, float], multiplied: str, predic
     return f"goes with {_change(numbers, predictor)}."
 
 
-def _of_effects(effects: Effects, posterior: Fitted, plain: frozenset[str]) -> list[Finding]:
+def bends_of(effects: Effects, posterior: Fitted) -> dict[str, Finding]:
+    """What the average mean of y is along the columns where it goes up and down, so that its slope says nothing."""
+    if posterior.design is None:
+        return {}
+    columns, bends = fitted_rows(posterior, None).columns, dict[str, Finding]()
+    for term, group, contrast in zip(effects.terms, effects.groups, effects.contrasts, strict=True):
+        if contrast != SLOPE or group or term in posterior.design.plain_columns:
+            continue
+        if (bend := _bend(posterior, term, columns[term].values, effects.on)) is not None:
+            bends[term] = bend
+    return bends
+
+
+def _of_effects(
+    effects: Effects, posterior: Fitted, plain: frozenset[str], bends: Mapping[str, Finding]
+) -> list[Finding]:
     """Those of columns of which no coefficient speaks by itself."""
-    columns, sentences, bent = fitted_rows(posterior, None).columns, [], dict[str, Finding | None]()
+    columns, sentences = fitted_rows(posterior, None).columns, list(bends.values())
     for term, group, contrast, mean, sd, ends in zip(
         effects.terms, effects.groups, effects.contrasts, effects.mean, effects.sd, effects.interval, strict=True
     ):
-        if term in plain:
-            continue
-        if contrast == SLOPE and not group and term not in bent:
-            bent[term] = _bend(posterior, term, columns[term].values, effects.on)
-        if (curve := bent.get(term)) is not None:
-            sentences.append(curve)
+        if term in plain or term in bends:
             continue
         if ends[0] <= 0 <= ends[1]:
             continue
@@ -121,19 +140,19 @@ def _bend(posterior: Fitted, column: str, values: Values, on: str) -> Finding | 
     distances = away.mean(axis=0) / np.maximum(away.std(axis=0, ddof=1), 1e-300)
     if distances[0] * distances[1] <= 0 or abs(distances).min() < _CLEAR:
         return None
-    at = [f"{short(float(mean[k]))} where it is {short(float(places[k]))}" for k in (0, inner, -1)]
-    kind = "highest" if distances[0] > 0 else "lowest"
-    sentence = f"On average {on} is {kind} in the middle of {column}: {at[0]}, {at[1]}, and {at[2]}."
-    return Finding(float(abs(distances).min()), sentence)
+    at = [f"{short(float(mean[k]))} where {column} is {short(float(places[k]))}" for k in (0, inner, -1)]
+    course = "rises and then falls" if distances[0] > 0 else "falls and then rises"
+    sentence = f"On average, {on} {course} along {column}: {at[0]}, {at[1]}, and {at[2]}."
+    return Finding(float(abs(distances).min()), sentence, course)
 
 
 def _change(numbers: tuple[float, float, float], of_what: str) -> str:
     size, *ends = (abs(value) for value in numbers)
-    return f"{'an increase' if numbers[0] > 0 else 'a decrease'} of {of_what} by {in_words(size, *sorted(ends))}"
+    return f"{'an increase' if numbers[0] > 0 else 'a decrease'} of {in_words(size, *sorted(ends))} in {of_what}"
 
 
 def _one_more(column: str, step: float | None) -> str:
-    return f"one standard deviation more of {column} ({short(step or 1.0)})"
+    return f"an increase of one standard deviation ({short(step or 1.0)}) in {column}"
 
 
 def _level(column: str, level: str, baseline: str) -> str:
@@ -141,7 +160,7 @@ def _level(column: str, level: str, baseline: str) -> str:
 
 
 def _true(column: str) -> str:
-    return f"that {column} is true"
+    return f"{column} being true"
 
 
 def _baseline(design: Design, column: str) -> str:
@@ -177,16 +196,6 @@ def in_words(mean: float, lower: float, upper: float) -> str:
     return f"{middle} ({ends[0]} to {ends[1]})"
 
 
-def short(value: float) -> str:
-    """Two digits after a leading one, without exponents where they can be had.
-
-    >>> short(1.6234), short(0.0123), short(1234.5)
-    ('1.62', '0.0123', '1,230')
-    """
-    rounded = float(f"{value:.3g}")
-    return f"{rounded:,.0f}" if 1000 <= abs(rounded) < 1e9 else f"{rounded:g}"
-
-
 def clear(rows: Sequence[Coefficient], posterior: Fitted) -> str:
     """How many coefficients are away from 0."""
     slopes, some = slopes_of(rows, posterior), away(rows, posterior)
@@ -202,6 +211,20 @@ def away(rows: Sequence[Coefficient], posterior: Fitted) -> list[Coefficient]:
     """Those whose intervals leave out 0, the clearest first."""
     some = [row for row in slopes_of(rows, posterior) if row.lower > 0 or row.upper < 0]
     return sorted(some, key=lambda row: -row.distance)
+
+
+def with_sign(posterior: Fitted) -> frozenset[str]:
+    """The names of what may be above or below 0 and says something by it: coefficients and correlations, and neither
+    intercepts and thresholds, nor logarithms of scales, nor standard deviations.
+    """
+    labels: tuple[str, ...] = posterior.labels
+    correlations = [name for name in labels if name.startswith("cor(")]
+    units = posterior.units
+    if units is None:
+        return frozenset(labels)
+    width, first = units.columns + int(units.intercept), int(units.intercept)
+    slopes = [name for j, name in enumerate(labels[: units.blocks * width]) if j % width >= first]
+    return frozenset([*slopes, *correlations])
 
 
 def slopes_of(rows: Sequence[Coefficient], posterior: Fitted) -> list[Coefficient]:

@@ -160,7 +160,7 @@ class Posterior(Fitted):
     _table_rows: FittedRows | None = field(default=None, metadata=_IN_MEMORY)
 
     def __str__(self) -> str:
-        return summary.paragraph(self)
+        return summary.printed(self)
 
     @property
     def errors(self) -> tuple[Array, Array]:

@@ -6,7 +6,8 @@ Every text that comes from the data (names, levels, formulas, commands) goes thr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from html import escape
 from importlib.resources import files
 from itertools import groupby
@@ -19,18 +20,20 @@ from svrhmc.core.errors import requirement
 from svrhmc.core.storage import write_text
 from svrhmc.core.version import VERSION
 from svrhmc.results.base import Fitted
-from svrhmc.results.checks import LOOKED_FOR, check
+from svrhmc.results.checks import check
 from svrhmc.results.effects import SLOPE, Effects, effects_of, fitted_rows
 from svrhmc.results.figures import chains_figure, curve_figure, fit_figure, forest_figure, marginal_figure
-from svrhmc.results.findings import clear, findings, slopes_of
+from svrhmc.results.findings import Finding, bends_of, clear, findings, slopes_of, with_sign
 from svrhmc.results.groups import GroupLevels, levels_of, variances_of
 from svrhmc.results.plots import steps_of
 from svrhmc.results.smooths import curves_of
 from svrhmc.results.summary import (
     Coefficient,
+    chance_in_words,
     coefficients,
     entangled,
     loss_of,
+    nothing_found,
     number,
     ratio_name,
     scale_notes,
@@ -101,7 +104,7 @@ def response_of(posterior: Fitted) -> str:
 
 
 def scale(posterior: Fitted) -> str:
-    """What one more of a column adds its coefficient to."""
+    """What a one-unit increase in a column adds its coefficient to."""
     loss = loss_of(posterior)
     return "the linear predictor" if loss is None else _worded(posterior, loss.modelled)
 
@@ -119,8 +122,8 @@ def verdict(posterior: Fitted) -> str:
     chance = max(float(ratio(error, posterior.sd).max()) for error in posterior.errors)
     if certificate.verdict == "exact":
         return (
-            "The numbers are computed correctly: they are those of the posterior but for chance, which puts a mean or "
-            f"a standard deviation off by {chance:.2g} posterior sd at the most (one standard error)."
+            "The numbers are computed correctly: they are those of the posterior, and chance alone leaves "
+            f"{chance_in_words(posterior)}."
             if chance > 0
             else "The numbers are computed correctly: means and standard deviations are known in closed form."
         )
@@ -150,7 +153,8 @@ def misfit(posterior: Fitted) -> str:
         return ""
     if posterior.misfits:
         return f"The model does not fit the data. {' '.join(posterior.misfits)}"
-    return f"No failure of the model to fit was found in {posterior.checked_rows:,} rows ({LOOKED_FOR})."
+    sentence = nothing_found(posterior.checked_rows)
+    return sentence[:1].upper() + sentence[1:]
 
 
 # The page
@@ -170,8 +174,9 @@ def page(
     style = files("svrhmc.results").joinpath("style.css").read_text("utf-8")
     own = rows[: len(rows) - posterior.group_scales]
     effects = _effects_of(posterior)
+    bends = {} if effects is None else bends_of(effects, posterior)
     parts: tuple[Callable[[], str], ...] = (
-        lambda: "" if effects is None else _effects(posterior, effects),
+        lambda: "" if effects is None else _effects(posterior, effects, bends),
         lambda: _coefficients(posterior, own),
         lambda: _groups(posterior, rows[len(rows) - posterior.group_scales :]),
         lambda: _fits(posterior),
@@ -180,7 +185,7 @@ def page(
         lambda: _data(posterior, source, notes),
         lambda: _again(posterior, command, python),
     )
-    sentences = "".join(f"<li>{escape(sentence)}</li>" for sentence in _sentences(posterior, own, effects))
+    sentences = "".join(f"<li>{escape(sentence)}</li>" for sentence in _sentences(posterior, own, effects, bends))
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -194,10 +199,12 @@ def page(
     )
 
 
-def _sentences(posterior: Fitted, rows: Sequence[Coefficient], effects: Effects | None) -> list[str]:
+def _sentences(
+    posterior: Fitted, rows: Sequence[Coefficient], effects: Effects | None, bends: Mapping[str, Finding]
+) -> list[str]:
     loss = loss_of(posterior)
     multiplied = "" if loss is None else _worded(posterior, loss.multiplied)
-    found = findings(rows, posterior, effects, multiplied, scale(posterior))
+    found = findings(rows, posterior, effects, multiplied, scale(posterior), bends)
     return [sentence[:1].upper() + sentence[1:] for sentence in found]
 
 
@@ -259,20 +266,21 @@ def _coefficients(posterior: Fitted, rows: Sequence[Coefficient]) -> str:
         places = [posterior.names.index(row.name) for row in shown]
         steps, change = steps_of(posterior, places, np.array([row.upper - row.lower for row in shown]))
         drawn = [_times(row, float(step)) for row, step in zip(shown, steps, strict=True)]
-        unit = change or "for one more of the column"
+        unit = change or "for a one-unit increase in the column"
         figure = forest_figure(_by_term(posterior, drawn), "change, with its 90% interval", "Coefficients")
         few = f" The {_FOREST} that are furthest from 0 of {len(slopes)}." if len(slopes) > _FOREST else ""
         inside.append(
-            f"<p>A coefficient is what one more of its column adds to {escape(predictor)}, all else being equal.</p>"
+            f"<p>A coefficient is what a one-unit increase in its column adds to {escape(predictor)}, all else being "
+            "equal.</p>"
             f"<figure>{figure}<figcaption>Mean and 90% interval of the change of {escape(predictor)}, {unit}.{few}"
             "</figcaption></figure>"
         )
-    ratio = ratio_name(posterior)
+    ratio, signed = ratio_name(posterior), with_sign(posterior)
     head = ("", "mean", "sd", "5%", "95%", *([f"{ratio} (90%)"] if ratio else []), "P(> 0)", "mode", "ess", "R-hat")
     body = [
         (row.name, *(number(v) for v in (row.mean, row.sd, row.lower, row.upper)),
-         *([row.ratio_in_words()] if ratio else []), _chance(row.positive), number(row.mode), f"{row.ess:,.0f}",
-         f"{row.r_hat:.3f}")
+         *([row.ratio_in_words()] if ratio else []), _chance(row.positive) if row.name in signed else "",
+         number(row.mode), f"{row.ess:,.0f}", f"{row.r_hat:.3f}")
         for row in rows[:_TABLE]
     ]  # fmt: skip
     inside.append(_table("Coefficients in the units of the data", head, body, len(rows)))
@@ -288,7 +296,7 @@ def _coefficients(posterior: Fitted, rows: Sequence[Coefficient]) -> str:
     )
     inside.append(
         f'<h3>Marginal distributions</h3><div class="grid">{small}</div><p class="note">Bars are the draws; the line '
-        "is Laplace’s approximation. Where they differ, the posterior is not a normal law.</p>"
+        "is Laplace’s approximation. Where they differ, the posterior is not normal.</p>"
     )
     return _section("Coefficients", "".join(inside))
 
@@ -410,7 +418,14 @@ def _effects_of(posterior: Fitted) -> Effects | None:
     return effects_of(posterior, _LEVEL, 500, 200, 0, variables, None) if variables else None
 
 
-def _effects(posterior: Fitted, effects: Effects) -> str:
+def _effects(posterior: Fitted, effects: Effects, bends: Mapping[str, Finding]) -> str:
+    """bends: of columns along which the mean goes up and down, whose average slope is marked."""
+    bent = "".join(f"<p>{escape(bend.sentence)} Its average slope says little.</p>" for bend in bends.values())
+    names = [
+        f"{name} ({bends[term].course})" if term in bends else name
+        for name, term in zip(effects.names, effects.terms, strict=True)
+    ]
+    effects = replace(effects, names=tuple(names))
     body = [
         (name, number(float(m)), number(float(s)), number(float(e[0])), number(float(e[1])))
         for name, m, s, e in zip(effects.names, effects.mean, effects.sd, effects.interval, strict=True)
@@ -420,9 +435,9 @@ def _effects(posterior: Fitted, effects: Effects) -> str:
     cut = f" The first {_FOREST} of {len(effects.names)}." if len(effects.names) > _FOREST else ""
     return _section(
         "Average effects",
-        f"<p>By how much {escape(effects.on)} changes on average.</p><figure>{figure}<figcaption>For a number with one "
-        f"standard deviation more of it, for a category against its baseline.{cut}</figcaption></figure>{table}"
-        f'<p class="note">In the table a number is changed by one. {escape(effects.said)}</p>',
+        f"<p>By how much {escape(effects.on)} changes on average.</p>{bent}<figure>{figure}<figcaption>For a number: "
+        f"an increase of one standard deviation; for a category: against its baseline.{cut}</figcaption></figure>{table}"
+        f'<p class="note">In the table, a number increases by one unit. {escape(effects.said)}</p>',
     )
 
 
@@ -450,12 +465,11 @@ def _fits(posterior: Fitted) -> str:
 
 
 def _trust(posterior: Fitted, rows: Sequence[Coefficient]) -> str:
-    mean, sd = (float(ratio(error, posterior.sd).max()) for error in posterior.errors)
     chains, draws, _ = posterior.trace.draws.shape
     items = [
         ("Verdict", f"{posterior.certificate.verdict} (tolerance {posterior.certificate.tolerance:g} posterior sd)"),
         ("Evidence", posterior.certificate.because() + "."),
-        ("Chance", f"standard errors of up to {mean:.2g} posterior sd in a mean and {sd:.2g} in an sd"),
+        ("Chance", chance_in_words(posterior)),
         ("Draws", f"{chains} chains of {draws:,}; at least {posterior.ess.min():,.0f} effective ones"),
         ("Agreement", f"R-hat of at most {posterior.r_hat.max():.3f} (1 where chains agree)"),
         ("Sampler", f"{posterior.method}: {posterior.why.rstrip('.')}."),
@@ -481,11 +495,9 @@ def _prior(posterior: Fitted, rows: Sequence[Coefficient]) -> str:
     strongest = sorted(range(len(posterior.prior.share)), key=lambda j: -rows[j].prior_share)[:8]
     if len(places):
         names = ", ".join(rows[int(j)].name for j in places[:12]) + (", …" if len(places) > 12 else "")
-        sentence = (
-            f"Of {names} more is known from the prior than from the data: another prior would give other numbers."
-        )
+        sentence = f"For {names}, the prior says more than the data: another prior would give other numbers."
     else:
-        sentence = "Of every coefficient more is known from the data than from the prior."
+        sentence = "For every coefficient, the data say more than the prior."
     sentence = " ".join(filter(None, (sentence, entangled(posterior), *_wider(posterior))))
     body = [(rows[j].name, f"{rows[j].prior_share:.2%}", f"{float(posterior.prior.shift[j]):+.2g}") for j in strongest]
     head = ("", "prior’s share", "shift, in sd")

@@ -115,7 +115,7 @@ def table_of(posterior: Fitted, level: float, mcse: bool = False) -> Summary:
         names, columns = tuple(names[j] for j in order), {word: v[order] for word, v in columns.items()}
     if not mcse:
         columns = {word: v for word, v in columns.items() if not word.startswith("mcse")}
-    return Summary(names, columns)
+    return Summary(names, columns, folded=posterior.units is not None)
 
 
 def summary_of(posterior: Fitted, level: float, mcse: bool = False) -> Summary:
@@ -162,7 +162,7 @@ def ratios_of(posterior: Fitted, level: float) -> Summary:
     return Summary(
         tuple(posterior.labels[j] for j in places),
         columns,
-        f"{name.capitalize()}{of}, for one more of each column: the median and interval of e^coefficient.",
+        f"{name.capitalize()}{of}, for a one-unit increase in each column: the median and interval of e^coefficient.",
         (*notes, *unit_notes(posterior, level)),
     )
 
@@ -215,11 +215,11 @@ def unit_notes(posterior: Fitted, level: float = 0.9) -> tuple[str, ...]:
         if (ends[1] < _SMALL and step > 1) or (ratio and ends[0] > _LARGE and step < 1):
             values = np.array([middle[j], low[j], high[j]]) * step
             words = [f"{value:.3g}" for value in (np.exp(values) if ratio else values)]
-            sentences.append(f"{name} ({step:.3g}) {words[0]} ({words[1]} to {words[2]})")
+            sentences.append(f"{words[0]} ({words[1]} to {words[2]}) for {name} (sd {short(step)})")
     if not sentences:
         return ()
     what = f"the {ratio} is" if ratio else "the linear predictor changes by"
-    return (f"Units: for one standard deviation more {what}: of {'; of '.join(sentences[:_UNITS])}.",)
+    return (f"Units: for an increase of one standard deviation, {what} {'; '.join(sentences[:_UNITS])}.",)
 
 
 def loss_of(posterior: Fitted) -> Loss | None:
@@ -309,7 +309,7 @@ def notes(posterior: Fitted) -> tuple[str, ...]:
     if posterior.prior is not None:
         sentences.append(f"Prior: {posterior.prior.said}.")
         if len(some := posterior.prior.dominated()):
-            sentences.append(f"More is known from the prior than from the data of {_listed(posterior, some)}.")
+            sentences.append(f"For {_listed(posterior, some)}, the prior says more than the data.")
         if sentence := entangled(posterior):
             sentences.append(sentence)
         sentences += posterior.prior.wider
@@ -383,7 +383,12 @@ def model_notes(posterior: Fitted) -> tuple[str, ...]:
         return ()
     if posterior.misfits:
         return tuple(f"Misfit: {misfit}" for misfit in posterior.misfits)
-    return (f"Model: no failure to fit was found in {posterior.checked_rows:,} rows ({LOOKED_FOR}).",)
+    return (f"Model: {nothing_found(posterior.checked_rows)}",)
+
+
+def nothing_found(rows: int) -> str:
+    """What it means that no misfit was found, and what was looked for."""
+    return f"no misfit was found in {rows:,} rows (looked for: {LOOKED_FOR})."
 
 
 def entangled(posterior: Fitted) -> str:
@@ -396,9 +401,9 @@ def entangled(posterior: Fitted) -> str:
     if not len(some):
         return ""
     return (
-        f"Of some combination of {_listed(posterior, some)} more is known from the prior than from the data, as their "
-        "columns nearly add up to each other or the rows are few: do not read these coefficients one by one. "
-        "Predictions and effects() may still be well known."
+        f"For some combination of {_listed(posterior, some)}, the prior says more than the data, as their columns "
+        "nearly add up to each other or there are few rows: do not read these coefficients one by one. Predictions "
+        "and effects() may still be precise."
     )
 
 
@@ -412,24 +417,34 @@ def draws_sentence(posterior: Fitted) -> str:
 
 def verdict_sentence(posterior: Fitted) -> str:
     """How far off the reported numbers can be, in one sentence; `posterior.certificate` has what it rests on."""
-    mean, sd = _chance(posterior)
+    (mean, _), (sd, _) = _chance(posterior)
     certificate = posterior.certificate
     if mean == sd == 0 and certificate.verdict == "exact":
         return "exact: means and sds come from a formula, without sampling error."
-    return (
-        f"{certificate.brief()}; by chance, means are off by up to about {mean:.2g} posterior sd, and sds by {sd:.2g}."
-    )
+    return f"{certificate.brief()}; chance alone leaves {chance_in_words(posterior)}."
 
 
-def _chance(posterior: Fitted) -> tuple[float, float]:
-    """The largest standard errors of what the table has, in posterior sd."""
+def chance_in_words(posterior: Fitted) -> str:
+    """The largest standard errors of what the table has, and the coefficients that they are of."""
+    (mean, of_mean), (sd, of_sd) = _chance(posterior)
+    if not math.isfinite(mean + sd):
+        return "errors that are not known"
+    whose = [f" ({name})" if len(names_of(posterior)) > 1 else "" for name in (of_mean, of_sd)]
+    return f"a standard error of at most {mean:.2g} posterior sd in a mean{whose[0]} and of {sd:.2g} in an sd{whose[1]}"
+
+
+def _chance(posterior: Fitted) -> tuple[tuple[float, str], tuple[float, str]]:
+    """The largest standard errors of the means and sds of the table, in posterior sd, and whose they are."""
     if posterior.parameters is None:
         spread, errors = posterior.sd, posterior.errors
     else:
         moments = posterior.parameters.moments
         spread, errors = moments.sd, (moments.mean_error, moments.sd_error)
-    finite = np.isfinite(spread)
-    mean, sd = (float(ratio(error[finite], spread[finite]).max(initial=0.0)) for error in errors)
+    finite = np.flatnonzero(np.isfinite(spread))
+    if not len(finite):
+        return (0.0, ""), (0.0, "")
+    names, relative = names_of(posterior), [ratio(error[finite], spread[finite]) for error in errors]
+    mean, sd = ((float(each.max()), names[int(finite[int(np.argmax(each))])]) for each in relative)
     return mean, sd
 
 
@@ -451,6 +466,14 @@ def paragraph(posterior: Fitted) -> str:
         f"the data, {posterior.seconds:.3g} s{short}).\nThe means and sds reported, {which}, have {errors}; "
         f"as to bias they are {posterior.certificate}." + "".join(f"\n{note}" for note in tail_notes(posterior))
     )
+
+
+def printed(posterior: Fitted) -> str:
+    """What `print` shows: of a fit the table and what to think of it, of another target how its draws were made."""
+    if posterior.units is None:
+        return paragraph(posterior)
+    notes = (f"Draws: {draws_sentence(posterior)}", *_essentials(posterior), "summary() says more.")
+    return str(replace(table_of(posterior, 0.9), title=title(posterior), notes=notes))
 
 
 def one_line(posterior: Fitted) -> str:
@@ -475,7 +498,12 @@ def one_line(posterior: Fitted) -> str:
 
 def html(posterior: Fitted) -> str:
     """HTML: a table, and the verdict."""
-    notes = (
+    return replace(table_of(posterior, 0.9), title=title(posterior), notes=_essentials(posterior))._repr_html_()
+
+
+def _essentials(posterior: Fitted) -> tuple[str, ...]:
+    """The verdict, and what it does not say of the model."""
+    return (
         f"Verdict: {verdict_sentence(posterior)}",
         *tail_notes(posterior),
         *model_notes(posterior),
@@ -486,7 +514,6 @@ def html(posterior: Fitted) -> str:
         *_imputations(posterior),
         *(f"Clash: {clash}" for clash in posterior.clashes),
     )
-    return replace(table_of(posterior, 0.9), title=title(posterior), notes=notes)._repr_html_()
 
 
 def _listed(posterior: Fitted, some: Indices) -> str:
@@ -520,6 +547,16 @@ def coefficients_csv(rows: tuple[Coefficient, ...]) -> str:
     'name,mean,sd,lower,upper,mode,laplace_sd,ess,r_hat,positive,prior_share,ratio,ratio_lower,ratio_upper'
     """
     return csv_text(Coefficient._fields, rows, 10)
+
+
+def short(value: float) -> str:
+    """Two digits after a leading one, without exponents where they can be had.
+
+    >>> short(1.6234), short(0.0123), short(1234.5)
+    ('1.62', '0.0123', '1,230')
+    """
+    rounded = float(f"{value:.3g}")
+    return f"{rounded:,.0f}" if 1000 <= abs(rounded) < 1e9 else f"{rounded:g}"
 
 
 def number(value: float) -> str:

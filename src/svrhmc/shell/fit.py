@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -20,15 +21,18 @@ from svrhmc.checkpoint import remove_checkpoint
 from svrhmc.core import processes
 from svrhmc.core.errors import CheckpointError, CheckpointInUseError, DataError, VerdictWarning, one_of, requirement
 from svrhmc.core.progress import Progress, stage
+from svrhmc.core.summaries import shown_rows
 from svrhmc.families.base import Loss
 from svrhmc.fitting.labels import Response, response_of
 from svrhmc.fitting.preview import design as design_of
 from svrhmc.fitting.regression import fit, posterior_of, regression, require_settings
 from svrhmc.reporting import Coefficient, coefficients
+from svrhmc.results.findings import with_sign
 from svrhmc.results.loo import Loo
 from svrhmc.results.posterior import Posterior
 from svrhmc.results.report import misfit, scale, verdict
 from svrhmc.results.summary import entangled, number, ratio_name, scale_notes, unit_notes
+from svrhmc.sampling.effects import GroupEffects
 from svrhmc.shell import outputs
 from svrhmc.shell.arguments import DEFAULTS, FitArguments, columns_used, formula_of, require_columns
 from svrhmc.shell.errors import interrupted, say, show
@@ -170,7 +174,7 @@ def _fit(
     quiet: bool,
     design: bool = False,
 ) -> None:
-    began = time.perf_counter()
+    began = processes.began or time.perf_counter()
     unfinished = arguments.out / outputs.UNFINISHED
     require_settings(fit, {**arguments.sampling(), "checkpoint": unfinished})
 
@@ -190,7 +194,8 @@ def _fit(
             posterior = _posterior(arguments, data, file, formula, progress)
             rows = coefficients(posterior)
             if not (as_json or quiet):
-                _show(arguments, data, posterior, rows, notes, time.perf_counter() - began)
+                _show(arguments, data, posterior, rows, notes)
+            sampled = time.perf_counter()
             with stage("cross-validation", progress):
                 left_out, why_none = _cross_validated(posterior, loo)
             with stage("report", progress):
@@ -213,6 +218,8 @@ def _fit(
             show(f"Report: {written.files['report']}")
         for line in written.notes:
             say(escape(line))
+        ended = time.perf_counter()
+        show(_seconds(posterior, ended - sampled, ended - began))
     for line in written.errors:
         say(f"[bold red]error:[/bold red] {escape(line)}")
     if written.errors:
@@ -323,7 +330,6 @@ def _show(
     posterior: Posterior,
     rows: tuple[Coefficient, ...],
     notes: tuple[str, ...],
-    seconds: float,
 ) -> None:
     design = posterior.design
     dropped = 0 if design is None else design.dropped
@@ -333,16 +339,15 @@ def _show(
         show(f"{dropped:,} rows with missing values were left out.")
     for note in (*(() if design is None else design.notes), *notes):
         show(f"Note: {note}.")
-    show(f"\nWhat one more of a column adds to {scale(posterior)}:")
+    show(f"\nWhat a one-unit increase in a column adds to {scale(posterior)}:")
     edge = len(rows) - posterior.group_scales
-    _show_table(rows[:edge], ratio_name(posterior))
+    signed = with_sign(posterior)
+    _show_table(rows[:edge], signed, ratio_name(posterior))
     if posterior.group_effects is not None:
-        show(f"How effects vary by group, {posterior.group_effects.in_words()}:")
-        _show_table(rows[edge:])
+        show(f"{_varying(posterior.group_effects)}:")
+        _show_table(rows[edge:], signed)
     if design is not None and design.baselines:
         show(f"Compared with {', '.join(design.baselines)}.")
-    compiled = posterior.compile_seconds
-    once = f", {compiled:.1f} s preparing compiled code (slow only the first time)" if compiled > 1 else ""
     for line in (
         *unit_notes(posterior),
         *scale_notes(posterior),
@@ -352,31 +357,53 @@ def _show(
     ):
         if line:
             show(line)
-    show(f"{seconds:.1f} s in all: {posterior.seconds:.1f} s sampling{once}.")
 
 
-def _show_table(rows: tuple[Coefficient, ...], ratio: str = "") -> None:
-    """With ratios where there are some, for which sds make room, and on a narrow screen intervals too."""
+def _seconds(posterior: Posterior, written: float, everything: float) -> str:
+    """How long it all took, from the start of the command to its last file."""
+    compiled = posterior.compile_seconds
+    once = f"{compiled:.1f} s preparing compiled code (slow only the first time), " if compiled > 1 else ""
+    after = f"{written:.1f} s cross-validation and report"
+    return f"{everything:.1f} s in all: {posterior.seconds:.1f} s sampling, {once}{after}, the rest reading and checks."
+
+
+def _varying(kept: GroupEffects) -> str:
+    """What the standard deviations of groups and smooths say."""
+    groups = f"how much effects vary by {kept.counted()}" if kept.groups else ""
+    smooths = f"how much {', '.join(kept.names[k] for k in kept.smooths)} may bend" if kept.smooths else ""
+    words = ", and ".join(filter(None, (groups, smooths)))
+    return words[:1].upper() + words[1:]
+
+
+def _show_table(rows: tuple[Coefficient, ...], signed: frozenset[str], ratio: str = "") -> None:
+    """With ratios where there are some, for which sds make room, and on a narrow screen intervals too.
+
+    signed: the names of those of which P(> 0) says something.
+    """
     console = Console()
-    table = _table(rows, ratio, ("5%", "95%"))
+    places, left_out = shown_rows([row.name for row in rows], _SHOWN, folded=True)
+    some = [rows[j] for j in places]
+    table = _table(some, signed, ratio, ("5%", "95%"))
     unbounded = console.options.update(max_width=_UNBOUNDED)
     if ratio and console.measure(table, options=unbounded).maximum > console.width:
-        table = _table(rows, ratio, ())
+        table = _table(some, signed, ratio, ())
     console.print(table)
-    if len(rows) > _SHOWN:
-        show(f"… and {len(rows) - _SHOWN} more, in {outputs.TABLE}.")
+    if left_out:
+        show(f"… and {left_out}, in {outputs.TABLE}.")
 
 
-def _table(rows: tuple[Coefficient, ...], ratio: str, ends: tuple[str, ...]) -> Table:
+def _table(rows: Sequence[Coefficient], signed: frozenset[str], ratio: str, ends: tuple[str, ...]) -> Table:
     """ends: of intervals of the coefficients, where there is room for them."""
     table = Table(box=SIMPLE_HEAD, padding=(0, 2, 0, 0), pad_edge=False)
-    table.add_column("", min_width=min(_NAME, max(len(row.name) for row in rows[:_SHOWN])))
-    heads = ("mean", *ends, f"{ratio} (90%)", "P(> 0)") if ratio else ("mean", "sd", *ends, "P(> 0)")
-    for head in heads:
+    table.add_column("", min_width=min(_NAME, max(len(row.name) for row in rows)))
+    chances = ["P(> 0)"] if any(row.name in signed for row in rows) else []
+    heads = ("mean", *ends, f"{ratio} (90%)") if ratio else ("mean", "sd", *ends)
+    for head in (*heads, *chances):
         table.add_column(head, justify="right", no_wrap=True)
-    for row in rows[:_SHOWN]:
+    for row in rows:
         own = (row.mean, *((row.lower, row.upper) if ends else ())) if ratio else row[1:5]
-        cells = [*map(number, own), *([row.ratio_in_words()] if ratio else []), f"{row.positive:.3f}"]
+        cells = [*map(number, own), *([row.ratio_in_words()] if ratio else [])]
+        cells += [f"{row.positive:.3f}" if row.name in signed else "" for _ in chances]
         table.add_row(escape(row.name), *cells)
     return table
 
