@@ -3,7 +3,7 @@
     python benchmarks/waits.py [--cases digits,rare,wide] [--draws 1000] [--before FOLDER] [--seconds 900]
 
 digits: the 1797 × 64 of scikit-learn, ten classes that can be told apart without error: 585 coefficients.
-rare: 300,000 × 100 normal columns, 278 events.
+rare: 300,000 × 100 normal columns, 333 events.
 wide: 3,000 × 1,500 normal columns.
 
 --before names the source folder (src) of another revision, which runs first. Each fit is a process of its own, with one

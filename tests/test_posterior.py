@@ -106,7 +106,7 @@ def test_sparse_rows_are_sampled_as_dense_ones():
 
 def test_where_exact_samplers_are_too_dear_batches_are_used(monkeypatch):
     monkeypatch.setattr(choice, "_PATIENCE", 1e-9)
-    posterior = sample(regression(4000, 3), draws=300)
+    posterior = sample(regression(200_000, 3), draws=300)
     assert posterior.method == "anchored"
     assert isinstance(posterior.sampler.gradient, Minibatch)
     assert posterior.sampler.gradient.importance
@@ -114,6 +114,13 @@ def test_where_exact_samplers_are_too_dear_batches_are_used(monkeypatch):
     full = sample(skewed(), draws=300)
     assert full.method == "split-hmc"
     assert full.why == "exact, with full gradients, in less than a tenth of a second: nothing else would be faster."
+
+
+@pytest.mark.parametrize(("seconds", "method"), [(0.0, "anchored"), (1e6, "split-hmc")])
+def test_the_price_of_batches_includes_that_of_their_verdict(monkeypatch, seconds, method):
+    monkeypatch.setattr(choice, "_PATIENCE", 1e-9)
+    monkeypatch.setattr(search.Search, "_seconds_of_verdict", lambda self, sampler: seconds)
+    assert sample(regression(200_000, 3), draws=100, certificate=False).method == method
 
 
 def test_many_columns_are_whitened_by_their_diagonal(monkeypatch):

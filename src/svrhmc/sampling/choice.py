@@ -80,7 +80,11 @@ class Choice:
 
 @dataclass(frozen=True, eq=False)
 class Chooser:
-    """What a choice rests on: the target, the same in whitened variables, and what is asked for."""
+    """What a choice rests on: the target, the same in whitened variables, and what is asked for.
+
+    modes: where there are several, between which chains can jump. verdict: the seconds in which draws of a sampler that
+    has a bias are judged.
+    """
 
     target: FiniteSum
     space: Space
@@ -90,7 +94,8 @@ class Chooser:
     fresh: FreshGradients
     gaussianity: Gaussianity
     budget: Budget
-    modes: Regions | None = None  # where there are several, between which chains can jump
+    modes: Regions | None = None
+    verdict: Callable[[Sampler], float] = lambda sampler: 0.0
 
     def choose(self, method: Any) -> Choice:
         """By name, or (None) by cost; a sampler is taken as it is."""
@@ -157,14 +162,17 @@ class Chooser:
             return Choice("subsampled-mh", SubsampledMH(), f"{why}, in {_in_words(subsampled)}.")
         whole = loss.barrier or loss.kernel is None  # batches would leave the region, or be a loop in Python
         size = None if whole else self._batch(1.0)
-        batches = math.inf if size is None else 2 * _STEPS * self.draws * costs.of_rows(self.space, size)
+        biased = Sampler(Anchored(1.0, 1.0, 1.0), self._gradient(size))
+        batches = math.inf
+        if size is not None:
+            batches = 2 * _STEPS * self.draws * costs.of_rows(self.space, size) + self.verdict(biased)
         if split < math.inf and (size is None or split <= batches):
             why = f"exact, with full gradients, in {_in_words(split)}: nothing else would be faster."
             return Choice("split-hmc", self._full(), why)
         dear = f"would take {_in_words(min(split, subsampled))}" if split < math.inf else f"is not known for {loss}"
         gradients = "full gradients" if size is None else f"batches of {size} rows, drawn by importance,"
         why = f"{gradients} are enough for the tolerance; an exact sampler {dear}."
-        return Choice("anchored", Sampler(Anchored(1.0, 1.0, 1.0), self._gradient(size)), why)
+        return Choice("anchored", biased, why)
 
     def _split(self, loss: Loss) -> float:
         """Seconds of split HMC."""

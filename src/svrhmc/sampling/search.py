@@ -121,6 +121,7 @@ class Search:
             self.gaussianity,
             budget,
             self.modes,
+            self._seconds_of_verdict,
         )
         self.reported = ReportedCoordinates(self.space.whitening, request.units)
         self.bias_judge = BiasJudge(self.fresh, budget, self.journal, request.tolerance, self.reported)
@@ -410,6 +411,13 @@ class Search:
             once = (0.0, 0.0)
         own = sampler.gradient.recipe(space)
         return FollowUp(of_draw, once, chains * costs.of_recipe(space, own), chains * own.rows_of_estimate / space.n)
+
+    def _seconds_of_verdict(self, sampler: Sampler) -> float:
+        """Seconds of the gradients at draws of a biased sampler, and of the first pairs that measure its bias."""
+        count = _CORRECTED * self.request.draws
+        gradient = self.fresh.quiet(count)
+        seconds = count * costs.of_recipe(self.space, gradient.recipe(self.space))
+        return seconds + (self.bias_judge.once(sampler, gradient)[0] if self.request.certificate else 0.0)
 
     # What the draws say
 
