@@ -471,7 +471,7 @@ def test_the_result_prints_what_it_promises():
     expected = [posterior.mean[0], posterior.sd[0], *ends]
     assert shown[:4] == pytest.approx(expected, rel=1e-3)
     assert shown[-4:-2] == pytest.approx([used.mean_error[0], used.sd_error[0]], rel=1e-3)
-    assert "Verdict: exact: the sampler has no bias, and its chains agree; by chance, means" in " ".join(lines[4:])
+    assert "Verdict: exact: the sampler has no bias, and its chains agree; standard errors of" in " ".join(lines[4:])
     assert set(posterior.steps) == {"mode and whitening", "choice", "sampling", "gradients at the draws", "certificate"}
     assert posterior.seconds == pytest.approx(sum(posterior.steps.values()), rel=0.2)
     assert np.asarray(posterior.to_arviz().posterior["x"]) == pytest.approx(posterior.trace.draws)

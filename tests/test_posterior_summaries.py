@@ -200,7 +200,7 @@ def test_the_summary_says_what_was_fitted_and_how_far_to_trust_it(fitted):
         "modelled is the probability of 'yes', against 'no'",
         "399 rows; 1 row left out because of missing values",
         "compared with plan[basic].",
-        "Verdict: exact: the sampler has no bias, and its chains agree; by chance, means are off by up to about",
+        "Verdict: exact: the sampler has no bias, and its chains agree; standard errors of up to",
         "It is about the computation (evidence: posterior.certificate), not the model",
         "Prior: given: {'rare <b>': Normal(",
         "More is known from the prior than from the data of rare <b>.",
