@@ -105,16 +105,19 @@ def warn_of_verdict(posterior: Fitted, category: type[Warning] = VerdictWarning)
     certificate = posterior.certificate
     if certificate.verdict not in SOUND:
         reason = certificate.because().rstrip(".")
-        remedy = _remedy(certificate, posterior.complete)
+        remedy = _remedy(posterior)
         warn_user(f"The verdict on this posterior is {certificate.verdict!r}: {reason}. {remedy}", category)
 
 
-def _remedy(certificate: Certificate, complete: bool) -> str:
+def _remedy(posterior: Fitted) -> str:
+    certificate: Certificate = posterior.certificate
     if certificate.verdict == "unjudged":
         return "To know whether its means and sds are right, leave out certificate=False."
     if certificate.verdict == "refuted":
         return "Do not use its means and sds: let method=None choose a sampler, or accept more by a larger tolerance."
-    if not complete:
+    if posterior.tails is not None:
+        return "Do not rely on its sds: report quantiles (posterior.interval()), which are those of the draws."
+    if posterior.stopped:
         return "Do not rely on its means and sds: give a larger budget, or none."
     if certificate.draws_needed is not None:
         return f"Do not rely on its means and sds: ask for draws={certificate.draws_needed}, or for a larger tolerance."

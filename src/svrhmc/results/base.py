@@ -39,6 +39,7 @@ class Fitted(Protocol):
     passes: float
     seconds: float
     complete: bool
+    stopped: bool
     model: Any  # a `Model`; None where the target has no rows
     names: tuple[str, ...]
     units: Units | None
@@ -55,12 +56,17 @@ class Fitted(Protocol):
     imputed: Any  # `Imputations`, or None
     fitted_rows: int
     fitted_at: str
+    tails: Array | None
     _target: FiniteSum | None
     _table_rows: Any  # `FittedRows`, or None
 
     @property
     def errors(self) -> tuple[Array, Array]:
         """Standard errors of the reported means and standard deviations."""
+
+    @property
+    def stretched(self) -> tuple[Array, Array]:
+        """Means and sds that draws are moved to for quantiles and statements."""
 
     @property
     def rows(self) -> int:

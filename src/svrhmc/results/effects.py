@@ -248,7 +248,7 @@ def effect_draws(posterior: Fitted, most: int) -> EffectDraws:
     """At most so many of a `Posterior`."""
     kept = posterior.group_effects
     if kept is None:
-        x = moved(thinned(posterior.trace.draws, most), posterior.mean, posterior.sd)
+        x = moved(thinned(posterior.trace.draws, most), *posterior.stretched)
         return EffectDraws(x, x if posterior.units is None else posterior.units.inward(x), ())
     x = thinned(posterior.trace.draws[:, :: kept.every], most)
     effects = tuple(term_effects(kept, k, most) for k in range(len(kept.names)))

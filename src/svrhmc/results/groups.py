@@ -450,7 +450,7 @@ def _of_category(
     known = tuple(map(shown, levels))
     classes = [f"{label}: " for label in design.classes[1:]] if loss.blocks > 1 else [""]
     if design.separate(name):
-        flat = moved(posterior.trace._flat(), posterior.mean, posterior.sd)
+        flat = moved(posterior.trace._flat(), *posterior.stretched)
         values, place = np.zeros((len(flat), len(known), loss.blocks)), int(design.intercept)
         for term in design.made_of:
             if name in term.variables:

@@ -68,6 +68,7 @@ from svrhmc.sampling.answer import Answer, Cost, standard_errors
 from svrhmc.sampling.certificate import Certificate
 from svrhmc.sampling.coordinates import Units
 from svrhmc.sampling.correction import Corrected, Location
+from svrhmc.sampling.doubts import NO_MEAN, NO_VARIANCE
 from svrhmc.sampling.effects import GroupEffects
 from svrhmc.sampling.inclusion import Shrinkage
 from svrhmc.sampling.modes import Modes
@@ -105,7 +106,7 @@ class Posterior(Fitted):
     seconds: the time taken by everything but compilation.
     compile_seconds: the time taken by compilation.
     complete: False if the run ended before there were as many draws as asked for, because of a budget or because it
-        reached the largest number of draws that are made.
+        reached the largest number of draws that are made. stopped: whether it was a budget.
     steps: seconds spent on each step of the search, by name.
     model: the family and the columns of a row, which predictions need; None if the target has no rows.
     modes: where several modes were found, what each of them is worth; None where there is one.
@@ -117,8 +118,10 @@ class Posterior(Fitted):
     from checked_rows of them (0: it was not checked). parameters: as a model states them, where other coordinates were
     sampled. shrinkage: of a shrinking prior (`inclusion`). imputed: where several imputed tables were pooled, what
     differs between them (`imputations`). fitted_rows, fitted_at: how many rows it was fitted on, and when (UTC); 0 and
-    "" in files of 0.1.0. covariance: of all coordinates, where their law is known and they are at most 1,000. The
-    target and some rows of its table are there for what needs the rows that were fitted; no file keeps them.
+    "" in files of 0.1.0. covariance: of all coordinates, where their law is known and they are at most 1,000. tails:
+    the Pareto shape of each coordinate whose tail is so heavy that the error of its sd is not known (0 for others):
+    from 0.5 on its sd is nan, from 1 on its mean; None where there is no such tail. The target
+    and some rows of its table are there for what needs the rows that were fitted; no file keeps them.
     """
 
     mean: Array
@@ -156,6 +159,8 @@ class Posterior(Fitted):
     fitted_rows: int = 0
     fitted_at: str = ""
     covariance: Array | None = None
+    tails: Array | None = None
+    stopped: bool = False
     _target: FiniteSum | None = field(default=None, metadata=_IN_MEMORY)
     _table_rows: FittedRows | None = field(default=None, metadata=_IN_MEMORY)
 
@@ -166,6 +171,16 @@ class Posterior(Fitted):
     def errors(self) -> tuple[Array, Array]:
         """Standard errors of the reported means and standard deviations: how far they may be off by chance alone."""
         return standard_errors(self)
+
+    @property
+    def stretched(self) -> tuple[Array, Array]:
+        """Means and sds that draws are moved to, coordinate by coordinate, for quantiles and statements: the reported
+        ones, or those of the draws themselves where a tail is so heavy that the error of an sd is not known.
+        """
+        if self.tails is None:
+            return self.mean, self.sd
+        heavy = self.tails > 0
+        return np.where(heavy, self.raw.mean, self.mean), np.where(heavy, self.raw.sd, self.sd)
 
     @property
     def rows(self) -> int:
@@ -189,14 +204,15 @@ class Posterior(Fitted):
 
     def quantile(self, levels: float | Sequence[float]) -> Array:
         """Quantiles of each coordinate, (levels…, dim): those of the draws, moved and stretched so that their mean and
-        sd are the reported ones (`svrhmc.results.probability`); exact where the posterior is Gaussian.
+        sd are the reported ones (`svrhmc.results.probability`), and as they are where a tail is so heavy that the
+        error of the sd is not known; exact where the posterior is Gaussian.
 
         >>> from svrhmc import sample, targets
         >>> sample(targets.linear([[1.0], [2.0]], [1.0, 3.0])).quantile([0.05, 0.5]).round(4)
         array([[0.4952],
                [1.1667]])
         """
-        return quantiles(self.trace._flat(), self.mean, self.sd, levels, self.gaussian)
+        return quantiles(self.trace._flat(), *self.stretched, levels, self.gaussian)
 
     def interval(self, level: float = 0.9) -> Array:
         """The middle interval of so much probability, of each coordinate: (dim, 2)."""
@@ -216,7 +232,7 @@ class Posterior(Fitted):
         """
         if self.parameters is not None:
             return probability(statement, self.parameters.names, self.parameters.flat())
-        return probability(statement, self.labels, moved(self.trace._flat(), self.mean, self.sd))
+        return probability(statement, self.labels, moved(self.trace._flat(), *self.stretched))
 
     def effects(
         self,
@@ -679,8 +695,12 @@ class Posterior(Fitted):
         for name, array in {**arrays, "ess": self.ess, "r_hat": self.r_hat}.items():
             if array.shape != (dim,):
                 raise requirement(name, f"an array of {dim} numbers, as the draws have it", f"shape {array.shape}")
+        shapes = np.zeros(dim) if self.tails is None else self.tails
+        if shapes.shape != (dim,) or np.isnan(shapes).any():
+            raise requirement("tails", f"{dim} Pareto shapes", f"shape {shapes.shape}")
         for name, array in arrays.items():
-            require_finite(name, array)
+            missing = (shapes >= (NO_MEAN if name == "mean" else NO_VARIANCE)) & (name in ("mean", "sd"))
+            require_finite(name, np.where(missing, 0.0, array))
         if self.covariance is not None and self.covariance.shape != (dim, dim):
             raise requirement("covariance", f"of {dim} coordinates", f"shape {self.covariance.shape}")
         if len(self.certificate.stein.mean) != dim:

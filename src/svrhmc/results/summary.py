@@ -22,6 +22,7 @@ from svrhmc.results.probability import moved
 from svrhmc.results.shrinkage import shrinkage_notes
 from svrhmc.results.smooths import degrees_sentence
 from svrhmc.sampling.answer import is_corrected
+from svrhmc.sampling.parameters import tails_in_words
 
 if TYPE_CHECKING:
     import pandas
@@ -171,7 +172,7 @@ def _hazard_ratios(posterior: Fitted, places: list[int], end: int, level: float)
     """e^{−β/σ} of accelerated failure times whose hazards are proportional: its median and interval. end: the place of
     log σ, where the family has one.
     """
-    draws = moved(posterior.trace._flat(), posterior.mean, posterior.sd)
+    draws = moved(posterior.trace._flat(), *posterior.stretched)
     sigma = np.exp(draws[:, [end]]) if posterior.model.loss.shared else 1.0
     middle, lower, upper = np.exp(np.quantile(-draws[:, places] / sigma, [0.5, *level_ends(level)], axis=0))
     low, high = end_names(level)
@@ -317,8 +318,15 @@ def notes(posterior: Fitted) -> tuple[str, ...]:
 
 
 def tail_notes(posterior: Fitted) -> tuple[str, ...]:
-    """Which parameters, as a model states them, have no standard deviation to report."""
-    sentence = "" if posterior.parameters is None else posterior.parameters.heavy(_NAMED)
+    """Which parameters, as a model states them, or coordinates have no standard deviation to report, or one whose error
+    is not known.
+    """
+    if posterior.parameters is not None:
+        sentence = posterior.parameters.heavy(_NAMED)
+    elif posterior.tails is not None:
+        sentence = tails_in_words(posterior.labels, posterior.trace.draws, posterior.tails, _NAMED)
+    else:
+        sentence = ""
     return (f"Tails: {sentence}",) if sentence else ()
 
 
@@ -428,23 +436,25 @@ def chance_in_words(posterior: Fitted) -> str:
     """The largest standard errors of what the table has, and the coefficients that they are of."""
     (mean, of_mean), (sd, of_sd) = _chance(posterior)
     if not math.isfinite(mean + sd):
-        return "errors that are not known"
+        return "standard errors that are not known"
     whose = [f" ({name})" if len(names_of(posterior)) > 1 else "" for name in (of_mean, of_sd)]
     return f"a standard error of at most {mean:.2g} posterior sd in a mean{whose[0]} and of {sd:.2g} in an sd{whose[1]}"
 
 
 def _chance(posterior: Fitted) -> tuple[tuple[float, str], tuple[float, str]]:
-    """The largest standard errors of the means and sds of the table, in posterior sd, and whose they are."""
+    """The largest standard errors of the means and sds of the table, in posterior sd, and whose they are; without those
+    of tails that have none, unless there are no others.
+    """
     if posterior.parameters is None:
-        spread, errors = posterior.sd, posterior.errors
+        spread, errors, tails = posterior.sd, posterior.errors, posterior.tails
     else:
-        moments = posterior.parameters.moments
+        moments, tails = posterior.parameters.moments, posterior.parameters.shapes
         spread, errors = moments.sd, (moments.mean_error, moments.sd_error)
-    finite = np.flatnonzero(np.isfinite(spread))
-    if not len(finite):
-        return (0.0, ""), (0.0, "")
-    names, relative = names_of(posterior), [ratio(error[finite], spread[finite]) for error in errors]
-    mean, sd = ((float(each.max()), names[int(finite[int(np.argmax(each))])]) for each in relative)
+    known = np.flatnonzero(np.isfinite(spread) if tails is None else tails == 0)
+    if not len(known):
+        return (math.inf, ""), (math.inf, "")
+    names, relative = names_of(posterior), [ratio(error[known], spread[known]) for error in errors]
+    mean, sd = ((float(of.max()), names[int(known[int(np.argmax(of))])]) for of in relative)
     return mean, sd
 
 
@@ -452,12 +462,13 @@ def paragraph(posterior: Fitted) -> str:
     """How the draws were made, how far off the reported numbers are by chance, and the verdict on their bias."""
     chains, draws, dim = posterior.trace.draws.shape
     short = "" if posterior.complete else "; stopped before there were as many as asked for"
-    mean, sd = (float(ratio(error, posterior.sd).max()) for error in posterior.errors)
+    tails = np.zeros(dim) if posterior.tails is None else posterior.tails
+    mean, sd = (float(ratio(error, posterior.sd)[tails == 0].max(initial=0.0)) for error in posterior.errors)
     which = "corrected by the gradients at the draws" if is_corrected(posterior) else "those of the draws themselves"
     if posterior.sampler is None:
         which = "known in closed form" if posterior.complete or mean == 0 else "those of the Laplace approximation"
     sizes = f"standard errors of up to {mean:.2g} and {sd:.2g} posterior sd"
-    errors = sizes if math.isfinite(mean + sd) else "errors that are not known"
+    errors = sizes if math.isfinite(mean + sd) and (tails == 0).any() else "errors that are not known"
     several = chains > 1
     return (
         f"{chains} chain{'s' * several} of {posterior.method} made {draws:,} draws{' each' * several} of {dim} "
@@ -525,7 +536,7 @@ def coefficients(posterior: Fitted, level: float = 0.9) -> tuple[Coefficient, ..
     """One for each coordinate; `level` is the probability within lower and upper."""
     mean, sd, laplace, (lower, upper) = posterior.mean, posterior.sd, posterior.laplace, posterior.interval(level).T
     draws = np.asarray(posterior.trace.draws).reshape(-1, len(mean))
-    positive = (moved(draws, mean, sd) > 0).mean(axis=0)
+    positive = (moved(draws, *posterior.stretched) > 0).mean(axis=0)
     share = np.zeros(len(mean))
     if posterior.prior is not None:
         share[: len(posterior.prior.share)] = posterior.prior.share

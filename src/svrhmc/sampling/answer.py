@@ -16,7 +16,7 @@ from svrhmc.sampling.correction import Corrected, Location, error_of_mean
 from svrhmc.sampling.effects import GroupEffects
 from svrhmc.sampling.inclusion import Shrinkage
 from svrhmc.sampling.modes import Modes
-from svrhmc.sampling.parameters import Parameters
+from svrhmc.sampling.parameters import Parameters, errors_with_tails
 from svrhmc.trace import Trace
 
 
@@ -62,6 +62,8 @@ class Answer:
     group_effects: GroupEffects | None = None
     shrinkage: Shrinkage | None = None
     covariance: Array | None = None
+    tails: Array | None = None
+    stopped: bool = False
 
 
 class Cost(NamedTuple):
@@ -75,15 +77,20 @@ class Cost(NamedTuple):
 
 def is_corrected(answer: Any) -> bool:
     """Whether the moments that an answer, or a posterior, reports are those corrected by the gradients at the draws."""
-    return np.array_equal(answer.mean, answer.corrected.mean) and np.array_equal(answer.sd, answer.corrected.sd)
+    if np.isnan(answer.sd).all():
+        return False
+    pairs = (answer.mean, answer.corrected.mean), (answer.sd, answer.corrected.sd)
+    return all(bool(((own == other) | np.isnan(own)).all()) for own, other in pairs)  # nan: of a tail without moments
 
 
 def standard_errors(answer: Any) -> tuple[Array, Array]:
     """Of the means and standard deviations that an answer, or a posterior, reports."""
-    if is_corrected(answer):
-        return answer.corrected.mean_error, answer.corrected.sd_error
     x = answer.trace.draws
-    return error_of_mean(x), ratio(error_of_mean((x - answer.raw.mean) ** 2), 2 * answer.raw.sd)
+    if is_corrected(answer):
+        errors = answer.corrected.mean_error, answer.corrected.sd_error
+    else:
+        errors = error_of_mean(x), ratio(error_of_mean((x - answer.raw.mean) ** 2), 2 * answer.raw.sd)
+    return errors if answer.tails is None else errors_with_tails(*errors, answer.tails)
 
 
 def independent_trace(x: Array, request: Request, seconds: float) -> Trace:

@@ -16,7 +16,7 @@ leaves π invariant must give them the mean 0: where they have another, its chai
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
@@ -120,6 +120,10 @@ class Corrected:
     def require_sound(self) -> None:
         """Refuse arrays of unequal shapes."""
         require_alike(self)
+
+    def missing(self, share: Array) -> Corrected:
+        """The same where such a share of a variance lies beyond all draws, by half of which an sd may be too small."""
+        return replace(self, sd_error=np.hypot(self.sd_error, self.sd * share / 2)) if share.any() else self
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,6 +19,8 @@ part have λ₁ and λ₂ too small, and g with them; but where steps were what 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -41,10 +43,21 @@ DRAWS = 256  # at which it is found
 _LARGEST = 4  # the number, from above, of the curvature that is λ₂: p₂ is 1/64
 _RARE = 1e-3  # p₃
 _STABLE = 4.0  # h²λ
-_BULGE = 4.0  # E a⁴/(E a²)² of draws, 3 for a Gaussian, from which a coordinate's tail is looked at
+_BULGE = 3.0  # E a⁴/(E a²)² of draws, that of a Gaussian, from which a coordinate's tail is looked at
+_AWAY = (
+    2.0  # standard deviations of a mean from the mode, or sds of the law there in one, from which on it is looked at
+)
+_NO_TIME = 1e5  # nanoseconds of a pass
 _MOST = 8  # coordinates whose tails are looked at
 _NEAR, _FAR = 1e4, 1e8  # standard deviations from the mode between which f is compared
 _POWER = 3.0  # of 1/|a| in a density, up to which E a² is infinite
+_FINITE = 5.0  # up to which E a⁴ is
+_LIGHT = 30.0  # up to which draws are asked how much of E a² lies beyond them
+_PEAK = 0.8  # the largest density of a law of variance 1 at its mode: of a Gaussian 0.4
+_DECADES = math.log(_FAR / _NEAR)
+_ROUNDED = 1e-4  # of a power that is found from f
+_WITHIN, _MATTERS = 10.0, 1e-4  # standard deviations, and the share of E a² there, from which a finite one is looked at
+NO_MEAN, NO_VARIANCE, UNKNOWN_ERROR = 1.0, 0.5, 0.25  # Pareto shapes from which there is none
 _HELD = 1e-20  # of E a² that a tail has to hold along its ray; the volume of the other coordinates is not known there
 _UNSETTLED = (
     "the posterior may be improper or nearly so, need more draws, or have a narrow part (a funnel, as where both a "
@@ -226,45 +239,183 @@ def cut_short(wanted: int) -> str:
     )
 
 
-def heavy_tail(target: FiniteSum, x: Array, sd: Array, budget: Budget, stopped: bool = False) -> str:
-    """A doubt, where the density falls so slowly along a coordinate that its variance is infinite; else empty.
+class Tails(NamedTuple):
+    """Of each coordinate: the Pareto shape k of its tail, where the density shows that E a⁴ is infinite (from ¼ on how
+    far an sd is off cannot be told, from ½ on there is no variance, from 1 on no mean; 0 for all others); and the share
+    of E a² beyond all draws.
+    """
 
-    Along a ray from the mode, with the other coordinates as they are there, let f grow like c·log t: between 10⁴ and
-    10⁸ standard deviations by c·log 10⁴. A density like t^{−c} has a variance for c > 3 alone. Draws do not show it:
-    no chain of a reasonable length gets so far. They tell where to look: at coordinates with many draws far out. Only
-    models of functions are looked at, as others say themselves whether they are proper, and where a budget allows it.
+    shapes: Array
+    unseen: Array
+
+    @property
+    def known(self) -> Array:
+        """The shapes, 0 where it is known that E a⁴ is finite, nan where nothing is known."""
+        return np.where((self.shapes > 0) | (self.unseen > 0), self.shapes, np.nan)
+
+
+def tails_by_density(
+    target: FiniteSum,
+    x: Array,
+    sd: Array,
+    budget: Budget,
+    whitening: Whitening | None = None,
+    stopped: bool = False,
+    settled: bool = True,
+) -> Tails:
+    """What the density itself shows of the tail of each coordinate, where it falls like a power.
+
+    Along a ray from the mode let f grow like c·log t: between 10⁴ and 10⁸ standard deviations by c·log 10⁴. Rays go
+    along a coordinate, with the others as they are at the mode, and as N(x̂, Σ̂) has them given that one. How wide the
+    others are at x their block of the Hessian there says, so that by Laplace's method the marginal density is
+
+        −log π(t) ≈ f + ½ log det ∇²f(x) of the others ∼ c·log t,            k = 1/(c − 1).
+
+    Draws do not show it: no chain of a reasonable length gets so far. They tell where to look: at coordinates with many
+    draws far out, and at those whose chains ran far away from the mode or reach many times as far as the law there;
+    where chains have not settled, at those that are nearest to this. Only models of functions are looked at, as others
+    say themselves whether they are proper, and where a budget allows it; one that ended the draws does where this takes
+    next to no time.
 
     A tail counts where it holds some of E a²: t³·exp(f(x̂) − f(x̂ + t d)) is its share between t and 2t standard
     deviations, d along the ray. Where f has risen by thousands before it becomes flat, because exp(t) is 0 or a
-    probability is rounded to 1, the share is 0, and what f does there is of no consequence.
+    probability is rounded to 1, the share is 0, and what f does there is of no consequence. Of a variance that is
+    finite a tail counts where, continued inwards to 10 standard deviations, it holds a share of 10⁻⁴ there.
+
+    Chains seldom enter a tail whose E a⁴ is finite, too. What lies beyond their farthest draw T a law
+    p(t) = p₀(1 + t²/b²)^{−c/2} with that tail tells, which is Student's:
+
+        ∫_T^∞ t²p(t) dt = ½p₀b³B(½(c − 3), 3/2) I_u(½(c − 3), 3/2),            u = 1/(1 + T²/b²).
     """
-    if stopped or functions_of(target.form()) is None or not budget.pays(0.0, 4.0 * _MOST):
-        return ""
+    shapes, unseen = np.zeros(target.dim), np.zeros((2, target.dim))
+    tails = Tails(shapes, unseen.sum(axis=0))
+    if functions_of(target.form()) is None or not budget.pays(0.0, 4.0 * _MOST):
+        return tails
+    if stopped and target.n * (target.row_nanoseconds or 0.0) > _NO_TIME:
+        return tails
     a = x.reshape(-1, target.dim) - x.mean(axis=(0, 1))
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         squares = a * a
         bulge = (squares * squares).mean(axis=0) / squares.mean(axis=0) ** 2
-    worst = np.argsort(-bulge, kind="stable")[:_MOST]
-    worst = worst[bulge[worst] > _BULGE]
+        mode = target.mode()
+        away = np.abs(x.mean(axis=(0, 1)) - mode) / np.maximum(sd, 1e-300)
+        wide = sd / np.sqrt(whitening.variances) if whitening is not None else np.ones(target.dim)
+        far_out = np.fmax(bulge / _BULGE, np.fmax(away / _AWAY, wide / _AWAY))
+    worst = np.argsort(-far_out, kind="stable")[:_MOST]
+    worst = worst[((far_out[worst] > 1) | (not settled)) & (sd[worst] > 0)]
     if not len(worst):
+        return tails
+    dense = target.dim <= MOST_COORDINATES
+    axes = np.zeros((len(worst), target.dim))
+    axes[np.arange(len(worst)), worst] = 1.0
+    kinds = [axes]
+    if dense and whitening is not None:
+        along = whitening.displace(whitening.pull(axes))
+        kinds.append(along / along[np.arange(len(worst)), worst][:, None])
+    for rays in kinds:
+        rays = rays * sd[worst][:, None]
+        states = np.concatenate([mode[None], *(mode + s * t * rays for t in (_NEAR, _FAR) for s in (-1.0, 1.0))])
+        budget.evaluations += float(len(states)) * target.n
+        with np.errstate(over="ignore", invalid="ignore"):
+            f = target.potentials(states)
+            rises = (f[1:] - f[0]).reshape(2, 2, len(worst))
+        for side, sign in enumerate((-1.0, 1.0)):
+            for place, j in enumerate(worst):
+                near, far = (float(rise) for rise in rises[:, side, place])
+                power = (far - near) / _DECADES
+                if not (math.isfinite(power) and power <= _LIGHT + target.dim - 1):
+                    continue
+                volumes = None
+                if dense and target.dim > 1:
+                    budget.evaluations += 3.0 * target.dim * target.n
+                    volumes = _log_widths(target, int(j), [mode + sign * t * rays[place] for t in (0.0, _NEAR, _FAR)])
+                if volumes is not None:
+                    near, far = near + volumes[1] - volumes[0], far + volumes[2] - volumes[0]
+                elif dense and target.dim > 1 and power > _POWER:
+                    continue  # how much of the posterior is there is not known
+                shapes[j] = max(shapes[j], _shape_of_tail(near, far))
+                beyond = float((sign * a[:, j]).max()) / sd[j]
+                unseen[side, j] = max(unseen[side, j], _share_beyond(beyond, near, far))
+    return Tails(shapes, unseen.sum(axis=0))
+
+
+def _share_beyond(t: float, near: float, far: float) -> float:
+    """Of E a², beyond so many standard deviations on one side, from the rises of minus the log density; 0 where it is
+    not finite, or no power.
+    """
+    from scipy.special import beta, betainc
+
+    power = (far - near) / _DECADES
+    if not (_POWER + _ROUNDED < power <= _LIGHT and t > 0):
+        return 0.0
+    b, half = math.exp(math.log(_NEAR) - near / power), (power - 3) / 2
+    peak = min(1 / (b * beta(0.5, (power - 1) / 2)), _PEAK)
+    return float(min(peak * b**3 * beta(half, 1.5) * betainc(half, 1.5, 1 / (1 + (t / b) ** 2)) / 2, 1.0))
+
+
+def _log_widths(target: FiniteSum, j: int, states: list[Array]) -> list[float] | None:
+    """½ log det ∇²f at some states, of all coordinates but j; None where it is not positive definite."""
+    logs = []
+    for state in states:
+        with np.errstate(over="ignore", invalid="ignore"):
+            others = np.delete(np.delete(target.hessian(state), j, axis=0), j, axis=1)
+        if not np.isfinite(others).all():
+            return None
+        units = np.sqrt(np.maximum(np.diag(others), 1e-300))
+        sign, value = np.linalg.slogdet(others / units / units[:, None])
+        if not (sign > 0 and float(np.linalg.eigvalsh(others / units / units[:, None])[0]) > 0):
+            return None
+        logs.append(float(value) / 2 + float(np.log(units).sum()))
+    return logs
+
+
+def _shape_of_tail(near: float, far: float) -> float:
+    """k, from the rises of minus the log density; 0 where E a⁴ is finite, or hardly anything is in the tail."""
+    power = (far - near) / _DECADES
+    shares = [3 * math.log(_NEAR) - near, 3 * math.log(_FAR) - far]
+    if power <= _POWER + _ROUNDED:
+        counts = max(shares) > math.log(_HELD)
+    else:
+        inwards = shares[0] + (power - 3) * math.log(_NEAR / _WITHIN)
+        counts = power <= _FINITE + _ROUNDED and inwards > math.log(_MATTERS)
+    return 0.0 if not counts else 1 / (power - 1) if power > 1 + _ROUNDED else math.inf
+
+
+def heavy_tail(names: Sequence[str], shapes: Array) -> str:
+    """A doubt, where the density falls so slowly along a coordinate that its variance is infinite, or that it cannot be
+    told how far its sd is off; else empty.
+    """
+    worst = int(
+        np.argmax((shapes > shapes.max() - _ROUNDED) | np.isinf(shapes))
+    )  # of several that are the same the first
+    k, name = float(shapes[worst]), names[worst]
+    if not k >= UNKNOWN_ERROR:
         return ""
-    mode, count = target.mode(), len(worst)
-    rays = np.zeros((count, target.dim))
-    rays[np.arange(count), worst] = sd[worst]
-    far_off = [mode + s * t * rays for t in (_NEAR, _FAR) for s in (-1.0, 1.0)]
-    states = np.concatenate([mode[None], *far_off])
-    budget.evaluations += float(len(states)) * target.n
-    with np.errstate(over="ignore", invalid="ignore"):
-        f = target.potentials(states)
-        near, far = (f[1:] - f[0]).reshape(2, 2, count)
-        log_share = np.maximum(3 * math.log(_NEAR) - near, 3 * math.log(_FAR) - far)
-        counts = np.isfinite(far - near) & (log_share > math.log(_HELD))
-        powers = np.where(counts, (far - near) / math.log(_FAR / _NEAR), np.inf).min(axis=0)
-    least = int(np.argmin(powers))
-    if not powers[least] <= _POWER:
-        return ""
-    name = target.names[worst[least]]
+    if math.isinf(k):
+        return (
+            f"far from its mode the density falls along {name} no faster than 1/|{name}|, so that the posterior has no "
+            "integral: it is improper; give a prior with a lighter tail"
+        )
+    falls = f"far from its mode the density falls along {name} only like 1/|{name}|^{1 + 1 / k:.2g}, so that"
+    if k >= NO_VARIANCE:
+        without = "neither mean nor variance" if k > NO_MEAN - _ROUNDED else "no variance"
+        return f"{falls} it has {without}; quantiles are those of the draws; give a prior with a lighter tail"
+    some = [names[int(j)] for j in np.flatnonzero(shapes >= UNKNOWN_ERROR)]
+    more = f" (and those of {len(some) - 1:,} more)" if len(some) > 1 else ""
     return (
-        f"far from its mode the density falls along {name} only like 1/|{name}|^{max(powers[least], 0.0):.2g}, so that "
-        "the posterior has no variance, and perhaps no mean or no integral; give a prior with a lighter tail"
+        f"{falls} its sd{more} hangs on places so far out that hardly any draw is made there, and how far it is off "
+        "cannot be told, mostly too small; report quantiles, which are those of the draws and hang on no tail, or give "
+        "a prior with a lighter tail"
+    )
+
+
+def tail_of_draws(names: Sequence[str], shapes: Array) -> str:
+    """A doubt, where draws that are otherwise sound have a tail in which no variance is to be seen; else empty."""
+    worst = int(np.argmax(shapes))
+    if not shapes[worst] >= NO_VARIANCE:
+        return ""
+    return (
+        f"the draws of {names[worst]} have so heavy a tail (a Pareto shape of {shapes[worst]:.2g}, and from "
+        f"{NO_VARIANCE:g} on there is no variance) that no sd can be reported; quantiles are those of the draws; "
+        "give a prior with a lighter tail"
     )

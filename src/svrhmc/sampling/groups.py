@@ -225,7 +225,8 @@ class GroupSearch:
             mean=raw.mean[own], sd=raw.sd[own], raw=Location(raw.mean[own], raw.sd[own]), corrected=errors,
             laplace=self._laplace_location(), trace=trace, method=sampler.method, sampler=sampler,
             why=self.approach.why, certificate=certificate, ess=drawn.effective[own],
-            r_hat=r_hat[own], complete=drawn.complete, parameters=None, group_effects=self._effects(drawn.z),
+            r_hat=r_hat[own], complete=drawn.complete, stopped=drawn.stopped, parameters=None,
+            group_effects=self._effects(drawn.z),
         )  # fmt: skip
 
     @property
@@ -331,7 +332,7 @@ class GroupSearch:
             trace=independent_trace(x, request, 0.0), method="laplace", sampler=None,
             why="Laplace's approximation, because the budget did not pay for draws of the posterior.",
             certificate=unmeasured(request.tolerance, unknown_bias(dim), _NO_DRAWS),
-            ess=np.full(dim, float(chains * count)), r_hat=np.ones(dim), complete=False, parameters=None,
+            ess=np.full(dim, float(chains * count)), r_hat=np.ones(dim), complete=False, stopped=True, parameters=None,
             group_effects=self._named(effects.reshape(chains, count, -1), 1, w.mean(axis=0)),
         )  # fmt: skip
 

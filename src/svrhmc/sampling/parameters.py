@@ -30,17 +30,19 @@ from svrhmc.core.errors import require_finite, requirement
 from svrhmc.core.summaries import end_names, level_ends
 from svrhmc.density.base import FiniteSum
 from svrhmc.sampling.correction import Corrected, corrected_functions, error_of_mean
+from svrhmc.sampling.doubts import NO_MEAN, NO_VARIANCE, UNKNOWN_ERROR, Tails
 
 _WITHOUT = (
-    "No standard deviation can be reported of what has so heavy a tail (a Pareto shape k of 0.5 or more, by the draws: "
-    "its variance is infinite or depends on draws that no run has made); quantiles 5%, 50%, 95% of"
+    "No standard deviation can be reported of what has so heavy a tail (a Pareto shape k of 0.5 or more, by the "
+    "draws or the density: its variance is infinite or depends on draws that no run has made); quantiles 5%, 50%, "
+    "95% of"
 )
 _LOOSE = (
-    "The standard deviation is unstable, as it hangs on few draws far out (a Pareto shape k of 0.35 or more); "
-    "quantiles 5%, 50%, 95% of"
+    "The standard deviation is unstable, and its error not known, as it hangs on few draws far out, or on places where "
+    "none was made (a Pareto shape k of 0.35 or more, by the draws, or of 0.25 by the density); quantiles 5%, "
+    "50%, 95% of"
 )
 _ENTRY = re.compile(r"[^\[\]]+\[\d+(, *\d+)*\]")
-NO_VARIANCE, NO_MEAN = 0.5, 1.0
 UNSTABLE = 0.35  # from which squares have averages that another run does not repeat
 _BULGE = 6.0  # E a⁴/(E a²)² of draws, below which no tail is looked at: 3 for a Gaussian, 9 for an exponential law
 _FEWEST = 25  # draws of a tail
@@ -49,12 +51,15 @@ _FEWEST = 25  # draws of a tail
 @dataclass(frozen=True, eq=False)
 class Parameters:
     """names: of every number, such as sigma or w[0, 1]. draws: an array (chain, draw, number). corrected: moments that
-    are corrected by the gradients at the draws; None where those of the draws are the best there are.
+    are corrected by the gradients at the draws; None where those of the draws are the best there are. known: Pareto
+    shapes that the density shows of some of them, 0 where it shows that E a⁴ is finite, nan for others; None where it
+    shows nothing.
     """
 
     names: tuple[str, ...]
     draws: Array
     corrected: Corrected | None = None
+    known: Array | None = None
 
     def require_sound(self) -> None:
         """Refuse draws that are not finite or of another number."""
@@ -63,6 +68,8 @@ class Parameters:
         require_finite("parameters", self.draws)
         if self.corrected is not None and len(self.corrected.mean) != len(self.names):
             raise requirement("parameters", f"moments of {len(self.names)} numbers", len(self.corrected.mean))
+        if self.known is not None and len(self.known) != len(self.names):
+            raise requirement("parameters", f"shapes of {len(self.names)} numbers", len(self.known))
 
     def by_name(self) -> dict[str, Array]:
         """Arrays (chain, draw, …) in the shapes that the model gives them."""
@@ -74,8 +81,10 @@ class Parameters:
 
     @cached_property
     def shapes(self) -> Array:
-        """The Pareto shape of the heavier tail of each number: from 0.5 on it has no variance, from 1 on no mean."""
-        return pareto_shapes(self.draws)
+        """The Pareto shape of the heavier tail of each number: from 0.5 on it has no variance, from 1 on no mean. 0
+        where the error of its sd is known.
+        """
+        return heavy_shapes(self.draws, self.known)
 
     @cached_property
     def moments(self) -> Corrected:
@@ -87,30 +96,14 @@ class Parameters:
             mean, sd = x.mean(axis=(0, 1)), diagnostics.spread(x)
             sd_error = error_of_mean((x - mean) ** 2) / (2 * np.where(sd > 0, sd, 1.0))
             moments = Corrected(mean, sd, error_of_mean(x), sd_error)
-        has_mean, has_variance = self.shapes < NO_MEAN, self.shapes < NO_VARIANCE
         return Corrected(
-            np.where(has_mean, moments.mean, np.nan),
-            np.where(has_variance, moments.sd, np.nan),
-            np.where(has_variance, moments.mean_error, np.nan),
-            np.where(has_variance, moments.sd_error, np.nan),
+            *without_unknown(moments.mean, moments.sd, self.shapes),
+            *errors_with_tails(moments.mean_error, moments.sd_error, self.shapes),
         )
 
     def heavy(self, most: int) -> str:
         """Which of the numbers have no sd, or one that another run would not repeat, and quantiles of some of them."""
-        without = np.flatnonzero(self.shapes >= NO_VARIANCE)
-        unstable = np.flatnonzero((self.shapes >= UNSTABLE) & (self.shapes < NO_VARIANCE))
-        return " ".join(
-            f"{words}: {self._quantiles(some[:most])}{f' and {len(some) - most:,} more' if len(some) > most else ''}."
-            for words, some in ((_WITHOUT, without), (_LOOSE, unstable))
-            if len(some)
-        )
-
-    def _quantiles(self, some: Indices) -> str:
-        ends = np.quantile(self.flat()[:, some], (0.05, 0.5, 0.95), axis=0).T
-        return "; ".join(
-            f"{self.names[j]} (k {self.shapes[j]:.2f}) {', '.join(f'{end:.4g}' for end in row)}"
-            for j, row in zip(some, ends, strict=True)
-        )
+        return tails_in_words(self.names, self.draws, self.shapes, most)
 
     def columns(self, level: float) -> dict[str, Array]:
         """Mean and sd, the ends of the interval, which are those of the draws, standard errors, effective draws and
@@ -129,20 +122,28 @@ def stated_parameters(
     draws: Array,
     corrected_at: tuple[Array, Array] | None = None,
     pull: Callable[[Array], Array] | None = None,
+    tails: Tails | None = None,
 ) -> Parameters | None:
     """The parameters of a target as it states them, at draws; None where they are its coordinates.
 
-    corrected_at: some of the draws and WWᵀ∇f at them, by which moments are corrected; pull(w) = Wᵀw.
+    corrected_at: some of the draws and WWᵀ∇f at them, by which moments are corrected; pull(w) = Wᵀw. tails: of its
+    coordinates, as its density shows them; a parameter of the same name is that coordinate.
     """
     named = target.stated(draws)
     if named is None:
         return None
     names, values = named
+    by_name = (
+        {} if tails is None else dict(zip(target.names, zip(tails.known, tails.unseen, strict=True), strict=False))
+    )
+    shapes, unseen = np.array([by_name.get(name, (np.nan, 0.0)) for name in names]).reshape(-1, 2).T
+    known = None if np.isnan(shapes).all() else shapes
     if corrected_at is None or pull is None:
-        return Parameters(names, values)
+        return Parameters(names, values, None, known)
     x, h = corrected_at
     some = values if x is draws else (target.stated(x) or named)[1]
-    return Parameters(names, values, corrected_functions(some, x, h, pull, target.one_mode is not None))
+    moments = corrected_functions(some, x, h, pull, target.one_mode is not None)
+    return Parameters(names, values, None if moments is None else moments.missing(unseen), known)
 
 
 def grids(names: tuple[str, ...]) -> dict[str, Indices] | None:
@@ -166,6 +167,47 @@ def grids(names: tuple[str, ...]) -> dict[str, Indices] | None:
             return None
         arrays[name] = np.array(numbers[name]).reshape(shape)
     return arrays
+
+
+def heavy_shapes(draws: Array, known: Array | None = None) -> Array:
+    """Pareto shapes of those numbers (chain, draw, number) whose sd has an error that is not known, 0 for others: by
+    the density where it tells (`Tails.known`), else by the draws, from 0.35 on.
+    """
+    shapes = pareto_shapes(draws)
+    shapes = np.where(shapes >= UNSTABLE, shapes, 0.0)
+    return shapes if known is None else np.where(np.isnan(known), shapes, np.where(known >= UNKNOWN_ERROR, known, 0.0))
+
+
+def without_unknown(mean: Array, sd: Array, shapes: Array) -> tuple[Array, Array]:
+    """Means and sds, nan where there is none."""
+    return np.where(shapes < NO_MEAN, mean, np.nan), np.where(shapes < NO_VARIANCE, sd, np.nan)
+
+
+def errors_with_tails(mean_error: Array, sd_error: Array, shapes: Array) -> tuple[Array, Array]:
+    """Standard errors: nan of what there is not, infinite of an sd whose squares have no variance."""
+    unknown = np.where(shapes >= UNKNOWN_ERROR, np.inf, sd_error)
+    return np.where(shapes < NO_VARIANCE, mean_error, np.nan), np.where(shapes < NO_VARIANCE, unknown, np.nan)
+
+
+def tails_in_words(names: tuple[str, ...], draws: Array, shapes: Array, most: int) -> str:
+    """Which numbers have no sd, or one that another run would not repeat, and quantiles of some of them; shapes: 0 of
+    all others.
+    """
+
+    def quantiles(some: Indices) -> str:
+        ends = np.quantile(draws[:, :, some].reshape(-1, len(some)), (0.05, 0.5, 0.95), axis=0).T
+        return "; ".join(
+            f"{names[j]} (k {shapes[j]:.2f}) {', '.join(f'{end:.4g}' for end in row)}"
+            for j, row in zip(some, ends, strict=True)
+        )
+
+    without = np.flatnonzero(shapes >= NO_VARIANCE)
+    unstable = np.flatnonzero((shapes > 0) & (shapes < NO_VARIANCE))
+    return " ".join(
+        f"{words}: {quantiles(some[:most])}{f' and {len(some) - most:,} more' if len(some) > most else ''}."
+        for words, some in ((_WITHOUT, without), (_LOOSE, unstable))
+        if len(some)
+    )
 
 
 def pareto_shapes(draws: Array) -> Array:

@@ -192,6 +192,7 @@ def _closed_form(request: Request, journal: Journal, law: Law, budget: Budget) -
         ess=np.full(dim, float(chains * count)),
         r_hat=np.ones(dim),
         complete=count == asked,
+        stopped=count < asked,
         parameters=stated_parameters(request.target, x),
         gaussian=law.gaussian,
         covariance=covariance if dim <= _MOST_COVARIANCE else None,

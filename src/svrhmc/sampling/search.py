@@ -39,6 +39,7 @@ from svrhmc.sampling.coordinates import ReportedCoordinates, find_whitening
 from svrhmc.sampling.correction import Corrected, DrawMoments, Location
 from svrhmc.sampling.doubts import (
     DRAWS,
+    NO_VARIANCE,
     agreement,
     curvatures,
     cut_short,
@@ -50,6 +51,8 @@ from svrhmc.sampling.doubts import (
     refusing_tail,
     staying,
     tail_draws,
+    tail_of_draws,
+    tails_by_density,
     unsettled,
 )
 from svrhmc.sampling.doubts import MOST_COORDINATES as FEW_COORDINATES
@@ -57,8 +60,8 @@ from svrhmc.sampling.drawing import LEAST, Drawing, Drawn, FollowUp
 from svrhmc.sampling.gaussianity import Gaussianity
 from svrhmc.sampling.gradients import FreshGradients
 from svrhmc.sampling.modes import Modes
-from svrhmc.sampling.parameters import stated_parameters
-from svrhmc.trace import Trace, sampler_of
+from svrhmc.sampling.parameters import heavy_shapes, stated_parameters, without_unknown
+from svrhmc.trace import Trace, numbered, sampler_of
 from svrhmc.whitening import whitened
 from svrhmc.whitening.targets import Space
 
@@ -103,6 +106,7 @@ class Search:
         self._raw_moments: dict[int, Location] = {}  # of the draws of each attempt, by its number
         self._best: Answer | None = None
         self._hopeless = False  # whether no other step can help
+        self._names = request.target.names or numbered(request.target.dim)
 
     def run(self) -> tuple[Answer, Cost]:
         """Until the verdict stands or the budget ends; with what all attempts took."""
@@ -426,26 +430,43 @@ class Search:
         with stage("tails", request.progress), self._recording(f"tails-{attempt.number}", drawn):
             raw, r_hat = Location(x.mean(axis=(0, 1)), spread(x)), agreement(x)
             effective = np.minimum(drawn.effective, 2 * tail_draws(x))  # of the tails half as many do
-            heavy = heavy_tail(request.target, x, raw.sd, self.budget, drawn.stopped)
             narrow = self._narrow(sampler, drawn) if sampler.invariant else ""
             modes = self._modes(x)
         seldom = "" if modes is None or self.modes is None else modes.doubt
-        self._hopeless = bool(heavy or request.target.doubt or seldom)
         count, chains = len(request.target.modes()), len(request.chains)
         stay, times = longest_stay(x), self._times(sampler)
-        doubt = heavy or unsettled(effective, r_hat, request.draws, chains, drawn.stopped, count, stay, times)
+        doubt = unsettled(effective, r_hat, request.draws, chains, drawn.stopped, count, stay, times)
+        with stage("tails", request.progress), self._recording(f"density-{attempt.number}", drawn):
+            law, settled = self.space.whitening, not doubt
+            tails = tails_by_density(request.target, x, raw.sd, self.budget, law, drawn.stopped, settled)
+        shapes = tails.shapes
+        heavy = heavy_tail(self._names, shapes)
+        infinite = heavy if (shapes >= NO_VARIANCE).any() else ""
+        self._hopeless = bool(infinite or request.target.doubt or seldom)
+        doubt = f"{infinite}; besides, {doubt}" if infinite and doubt else infinite or doubt
         doubt = doubt or seldom or self._reached_less(raw, attempt.number) or moments.doubt or request.target.doubt
         if sampler.invariant:
             doubt = doubt or staying(sampler.stay_index(self.gaussianity))
             doubt = doubt or refusing_tail(least_tail_acceptance(x, drawing.first, sampler.cycle)) or narrow
+        if not doubt and request.target.one_mode is None:
+            with self._recording(f"shapes-{attempt.number}", drawn):
+                shapes = heavy_shapes(x, tails.known)
+            doubt = heavy or tail_of_draws(self._names, shapes)
+            self._hopeless = self._hopeless or bool(doubt)  # other steps see the same tail
         certificate = self._judged(attempt, drawn, moments, doubt)
         certificate = certificate.knowing(request.target.one_mode, count, request.target.mode_starts)
         self.budget.lap("certificate")
-        best: Location | Corrected = moments.corrected if certificate.corrects else raw
+        corrected = moments.corrected.missing(tails.unseen)
+        best: Location | Corrected = corrected if certificate.corrects else raw
         with stage("parameters", request.progress), self._recording(f"parameters-{attempt.number}", drawn):
             parameters = stated_parameters(
-                request.target, x, moments.corrected_at if certificate.corrects else None, self.space.whitening.pull
+                request.target,
+                x,
+                moments.corrected_at if certificate.corrects else None,
+                self.space.whitening.pull,
+                tails,
             )
+        mean, sd = without_unknown(best.mean, best.sd, shapes)
         trace = Trace(
             draws=x,
             passes=drawn.spent / request.target.n,
@@ -461,10 +482,10 @@ class Search:
         rough = self.space.whitening.why
         notes = (attempt.choice.why, f"The whitening is only rough: {rough}." if rough else "", request.target.note)
         return Answer(
-            mean=best.mean,
-            sd=best.sd,
+            mean=mean,
+            sd=sd,
             raw=raw,
-            corrected=moments.corrected,
+            corrected=corrected,
             laplace=self.reported.laplace,
             trace=trace,
             method=attempt.choice.method,
@@ -474,8 +495,10 @@ class Search:
             ess=drawn.effective,
             r_hat=r_hat,
             complete=drawn.complete,
+            stopped=drawn.stopped,
             parameters=parameters,
             modes=modes,
+            tails=shapes if shapes.any() else None,
         )
 
     def _judged(self, attempt: _Attempt, drawn: Drawn, moments: DrawMoments, doubt: str) -> Certificate:
@@ -591,6 +614,7 @@ class Search:
             ess=np.full(dim, float(chains * count)),
             r_hat=np.ones(dim),
             complete=False,
+            stopped=True,
             parameters=stated_parameters(request.target, x),
         )
 

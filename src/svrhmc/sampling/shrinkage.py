@@ -149,7 +149,7 @@ class ShrinkageSearch:
         return Answer(
             mean=mean, sd=sd, raw=Location(mean, sd), corrected=errors, laplace=Location(mean, sd), trace=trace,
             method=sampler.method, sampler=sampler, why=self.why, certificate=self._judged(doubt, errors),
-            ess=drawn.effective[own], r_hat=r_hat[own], complete=drawn.complete, parameters=None,
+            ess=drawn.effective[own], r_hat=r_hat[own], complete=drawn.complete, stopped=drawn.stopped, parameters=None,
             shrinkage=self._shrinkage(drawn.z, x),
         )  # fmt: skip
 
