@@ -108,6 +108,7 @@ _ADVICE = replace(
     link="another link (svrhmc.fit takes family=svrhmc.targets.families.bernoulli('probit'))",
     words={
         **ARRAYS.words,
+        "prior=svrhmc.targets.priors.LearntScale() learns": "prior='auto' learns",
         "use 'gaussian' or 'student-t'": "use BayesianRegression",
         "use 'gaussian' or 'gamma'": "use BayesianRegression",
         "family='negative-binomial'": "BayesianNegativeBinomialRegression",
