@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import sparse
 from sklearn.datasets import load_iris
 
 from svrhmc import BayesianLogisticRegression, sample, targets
@@ -102,7 +103,8 @@ def test_estimators_take_a_learnt_prior_or_a_scale_that_can_be_searched():
     wide = BayesianLogisticRegression(draws=60).fit(X, y)
     assert np.abs(narrow.coef_ * X.std(axis=0)).max() < 0.3 < np.abs(wide.coef_ * X.std(axis=0)).max()
     usual = BayesianRegression(prior_scale=2.5).fit(X, X[:, 0])
-    assert usual.posterior_.prior.said.startswith("given: every coefficient ~ StandardNormal(scale=2.5)")
+    assert usual.posterior_.prior.said.startswith("given (prior_scale), on the scale of the data: ")
+    assert "N(0, (2.5·sd(y)/sd(x))²)" in usual.posterior_.prior.said
     for settings, complaint in (
         ({"prior": "ridge"}, "prior must be None, 'auto', one of svrhmc.targets.priors .*; got 'ridge'"),
         ({"prior": "auto", "prior_scale": 1.0}, "prior must be None where prior_scale is given; got 'auto'"),
@@ -110,6 +112,21 @@ def test_estimators_take_a_learnt_prior_or_a_scale_that_can_be_searched():
     ):
         with pytest.raises(ValueError, match=complaint):
             BayesianLogisticRegression(**settings).fit(X, y)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
+def test_a_scale_counts_the_step_of_columns_of_two_values(kind):
+    """A rare level has a small standard deviation, and a prior over that would be flat. 2.5 is the default."""
+    rng = np.random.default_rng(6)
+    X = np.column_stack([rng.normal(0, 10, 400), np.arange(400) < 4, 3.0 * (rng.random(400) < 0.5)])
+    y = rng.random(400) < 0.5
+    precision = [
+        BayesianLogisticRegression(prior_scale=scale, draws=60).fit(kind(X), y).posterior_._target.prior_precision[1:]
+        for scale in (0.5, 2.5, None)
+    ]
+    sd, step = X.std(axis=0), np.array([X[:, 0].std(), 1.0, 3.0])
+    np.testing.assert_allclose(precision[0], (0.5 * sd / step) ** -2, rtol=1e-10)
+    np.testing.assert_allclose(precision[1], precision[2], rtol=1e-10)
 
 
 def test_what_a_learnt_scale_does_not_do_is_refused():

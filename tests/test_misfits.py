@@ -10,14 +10,18 @@ from scipy import stats
 from scipy.sparse import csr_matrix
 
 import svrhmc
+from svrhmc.fitting import regress
 from svrhmc.fitting.regression import regression
 from svrhmc.results import checks
 from svrhmc.results.advice import Advice
 from svrhmc.results.checks import misfits
+from svrhmc.results.left_out import left_out
 from svrhmc.rows.base import DenseRows
 from svrhmc.rows.columns import ColumnRows
+from svrhmc.rows.forms import RowsForm
 from svrhmc.rows.sparse import SparseRows
 from svrhmc.targets import families
+from svrhmc.targets.priors import Normal
 
 
 def draw(family, t, rng, shape=2.0):
@@ -254,3 +258,77 @@ def test_summary_report_and_files_say_it(tmp_path):
     right = svrhmc.fit("y ~ a", {"y": draw("poisson", X[:, 0], np.random.default_rng(0)), "a": X[:, 0]}, draws=100)
     assert right.misfits == ()
     assert "Model: no misfit was found in 3,000 rows (looked for: zeros" in " ".join(str(right.summary()).split())
+
+
+def many_small_groups(seed, family="bernoulli"):
+    rng = np.random.default_rng(seed)
+    g, x = rng.integers(0, 500, 2000), rng.normal(size=2000)
+    table = {"x": x, "g": [f"g{k}" for k in g], "y": draw(family, 0.5 * x + rng.normal(0, 1, 500)[g], rng)}
+    return svrhmc.fit("y ~ x + (1 | g)", table, family, draws=100)
+
+
+def many_columns(seed, sd, prior_sd, family="bernoulli", n=1000, square=0.0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 100))
+    t = X @ rng.normal(0, sd, 100)
+    y = draw(family, t + square * t**2, rng)
+    return regress(X, y, family, prior=prior_sd and Normal.with_sd(prior_sd), draws=100)
+
+
+@pytest.mark.parametrize("family", ["bernoulli", "poisson", "gaussian"])
+def test_many_small_groups_are_no_misfit(family):
+    """At the posterior mean given all rows, fitted values are drawn inward, and residuals go up along them."""
+    assert [many_small_groups(seed, family).misfits for seed in range(3)] == [()] * 3
+
+
+@pytest.mark.parametrize("prior_sd", [0.2, 0.3, 1.0])
+@pytest.mark.parametrize("family", ["bernoulli", "gaussian"])
+def test_a_prior_that_is_right_too_wide_or_too_narrow_is_no_misfit_of_the_form(family, prior_sd):
+    assert [many_columns(seed, 0.3, prior_sd, family).misfits for seed in range(2)] == [()] * 2
+
+
+@pytest.mark.parametrize("prior_sd", [0.2, 0.3, None])
+def test_a_missing_square_is_found_under_any_prior(prior_sd):
+    assert "Calibration: " in " ".join(many_columns(0, 0.1, prior_sd, n=4000, square=1.0).misfits)
+
+
+def test_predictions_that_are_much_too_sure_are_named_with_a_prior_to_try():
+    """The weak prior of 200 coefficients leaves them to 1,000 rows, which separate the classes."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1000, 200))
+    y = draw("bernoulli", X @ rng.normal(0, 0.3, 200), rng)
+    sentence = " ".join(regress(X, y, "bernoulli", draws=100).misfits)
+    assert "a narrower prior" in sentence
+    assert "LearntScale" in sentence
+
+
+def test_rows_whose_columns_are_the_same_are_not_sorted_by_y():
+    rng = np.random.default_rng(0)
+    for count in (2, 7, 40):
+        x = rng.integers(0, count, 2000) / count
+        assert regress(x[:, None], draw("gaussian", x, rng), draws=100).misfits == ()
+
+
+@pytest.mark.parametrize("leverage", [0.01, 0.3, 0.7])
+def test_what_is_known_without_a_row(leverage):
+    """A normal law times a normal likelihood gives back the law; times a logistic one, quadrature does."""
+    t, y, noise = np.array([0.3]), np.array([1.0]), 0.7
+    without = leverage * noise / (1 - leverage)
+    mean, variance = t + (y - t) * without / (without + noise), leverage * noise
+    found = left_out(of_one_row(families.gaussian(noise), y), mean, mean + np.sqrt(variance) * EVEN)
+    assert found.mean(lambda t: t) == pytest.approx(t, abs=1e-3)
+    assert found.mean(lambda s: (s - t) ** 2) == pytest.approx(without, rel=0.02)
+    grid = t + np.sqrt(without * 10) * np.linspace(-9, 9, 4001)
+    density = np.exp(-0.5 * (grid - t) ** 2 / (without * 10)) / (1 + np.exp(-grid))
+    mean = np.average(grid, weights=density)
+    sd = np.sqrt(np.average((grid - mean) ** 2, weights=density))
+    found = left_out(of_one_row(families.bernoulli(), y), np.array([mean]), mean + sd * EVEN)
+    assert found.mean(lambda t: t) == pytest.approx(t, abs=0.02 + 0.02 * without)
+    assert found.mean(lambda s: (s - t) ** 2) == pytest.approx(without * 10, rel=0.05)
+
+
+EVEN = stats.norm.ppf((np.arange(4000) + 0.5) / 4000)[:, None]
+
+
+def of_one_row(loss, y):
+    return RowsForm(DenseRows(np.ones((1, 1))), loss.labels(y, 1), loss, np.ones(1), np.zeros(1))

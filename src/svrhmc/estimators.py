@@ -16,8 +16,9 @@ prior: of the coefficients, in the units of the data: one of `svrhmc.targets.pri
     one; "auto": a normal one whose scale is learnt with the coefficients (`svrhmc.targets.priors.LearntScale`), for
     predictions from many columns; None: weak ones that follow the data's scale (`svrhmc.fitting.regress`).
 prior_scale: the standard deviation of a normal prior of all coefficients but the intercept, for a change of a column by
-    its standard deviation, in standard deviations of y (of classes: in log odds; of counts: of their logarithm). It
-    can be searched, by `GridSearchCV` and the like. None: that of `prior`.
+    its standard deviation, and of a column of two values (0 and 1, one-hot) for the step from one to the other, however
+    rare it is; in standard deviations of y (of classes: in log odds; of counts: of their logarithm). It can be
+    searched, by `GridSearchCV` and the like: 2.5 is the default prior. None: that of `prior`.
 groups: columns of X, by their names or numbers, that are taken out of it: the intercept varies by their levels, which
     may be texts, as by (1 | school) in a formula of `svrhmc.fit`.
 new_groups: what the effects of levels that were not fitted are: "average" for 0, a typical group, "draw" them as those
@@ -28,7 +29,7 @@ random_state: a whole number is the seed itself, and fixes every draw; a `Random
     None every fit has another.
 verbose: 1 or True to show progress, 0 or False not to, None to show it on a terminal only.
 
-There is no `warm_start`: chains that went on from a posterior of other rows would have to find this one all the same.
+There is no `warm_start`: `svrhmc.fit(…, prior=posterior)` continues from an earlier fit with new rows.
 
 Where the verdict on the posterior is undecided, refuted or (certificate=False) unjudged, `fit` gives scikit-learn's
 `ConvergenceWarning`, which says why and what to do.
@@ -108,6 +109,7 @@ _ADVICE = replace(
     link="another link (svrhmc.fit takes family=svrhmc.targets.families.bernoulli('probit'))",
     words={
         **ARRAYS.words,
+        "prior=svrhmc.targets.priors.LearntScale() learns": "prior='auto' learns",
         "use 'gaussian' or 'student-t'": "use BayesianRegression",
         "use 'gaussian' or 'gamma'": "use BayesianRegression",
         "family='negative-binomial'": "BayesianNegativeBinomialRegression",
@@ -116,17 +118,19 @@ _ADVICE = replace(
     },
 )
 _PRIORS = "None, 'auto', one of svrhmc.targets.priors such as Normal.with_sd(1.0), or a dictionary of these by column"
-_SCALE = "prior_scale is the standard deviation of the prior for standardised columns, and prior='auto' learns it."
+_SCALE = (
+    "prior_scale is the standard deviation of the prior, for one standard deviation of a column of numbers and for the "
+    "step of a column of 0 and 1 (one-hot), and prior='auto' learns one for standardised columns."
+)
 _STARTS = "draws and tolerance say how many draws are made, budget_seconds how long."
 _HABITS = {  # parameters of scikit-learn's estimators, and what does the same here
-    "C": f"{_SCALE} C of LogisticRegression is prior_scale².",
+    "C": f"{_SCALE} C of LogisticRegression is prior_scale², on columns on these scales.",
     "alpha": _SCALE,
-    "penalty": f"{_SCALE} A prior is an L2 penalty if it is normal, and an L1 penalty if it is Laplace.",
-    "l1_ratio": "prior=Laplace(…) and Horseshoe(…) of svrhmc.targets.priors are for few columns of many.",
+    "penalty": f"{_SCALE} A normal prior is an L2 penalty, and a Laplace prior an L1 penalty.",
+    "l1_ratio": "prior=Laplace(…) and Horseshoe(…) of svrhmc.targets.priors are for many columns of which few matter.",
     "class_weight": "fit(X, y, sample_weight=sklearn.utils.compute_sample_weight('balanced', y)) is the same; for "
     "decisions alone, sklearn.model_selection.TunedThresholdClassifierCV leaves the probabilities as they are.",
-    "warm_start": "every fit begins anew, as chains that went on from a posterior of other rows would have to find "
-    "this one all the same; svrhmc.fit(…, prior=posterior) learns from new rows.",
+    "warm_start": "every fit begins anew; svrhmc.fit(…, prior=posterior) continues from an earlier fit with new rows.",
     "max_iter": _STARTS,
     "n_iter": _STARTS,
     "tol": _STARTS,

@@ -38,7 +38,7 @@ from svrhmc.core.errors import requirement
 from svrhmc.families.base import Loss, Parameter
 from svrhmc.fitting.standardise import Scales
 from svrhmc.priors.groups import EffectTerm
-from svrhmc.priors.terms import LKJ, Flat, Normal, Prior
+from svrhmc.priors.terms import LKJ, Flat, Normal, Prior, StandardNormal
 from svrhmc.sampling.coordinates import Units
 
 INTERCEPT = "Intercept"
@@ -197,7 +197,7 @@ def _slopes(
     if prior is None:
         return usual
     if isinstance(prior, Prior):
-        return prior.on_columns(scales.scale, size)
+        return _on_columns(prior, scales, size)
     if not isinstance(prior, Mapping):
         raise requirement("prior", "one of svrhmc.targets.priors, or a dictionary of them by column", repr(prior))
     more = (*others, *(_positive(name) for name in others if name != _positive(name)))
@@ -213,9 +213,17 @@ def _slopes(
     if odd:
         raise requirement("prior", "a dictionary of svrhmc.targets.priors by column", repr(odd[0]))
     return [
-        prior[name].on_columns(scales.scale[j : j + 1], size)[0] if name in prior else one
+        _on_columns(prior[name], scales.of(slice(j, j + 1)), size)[0] if name in prior else one
         for j, (name, one) in enumerate(zip(names, usual, strict=True))
     ]
+
+
+def _on_columns(prior: Prior, scales: Scales, size: float) -> list[Prior]:
+    """Of standardised columns; one that follows the data is, as usual ones are, about a typical change of each."""
+    priors = prior.on_columns(scales.scale, size)
+    if not prior.by_data:
+        return priors
+    return [one.scaled(float(s)) for one, s in zip(priors, scales.scale / scales.step, strict=True)]
 
 
 def _intercept(prior: Priors, location: float, size: float, taken_off: float) -> Prior:
@@ -287,6 +295,13 @@ def prior_in_words(
         )
     if isinstance(prior, Mapping):
         words = [f"given: {dict(prior)!r}", "other coefficients have weak ones, on the scale of the data"]
+    elif isinstance(prior, StandardNormal):
+        of = f"·sd({loss.scaled_by})" if loss.scaled_by else ""
+        sd = f"{prior.scale:g}{of}"
+        words = [
+            f"given (prior_scale), on the scale of the data: coefficients of numbers ~ N(0, ({sd}/sd(x))²), those of "
+            f"columns of two values, such as 0 and 1, N(0, ({sd})²) for the step from one to the other"
+        ]
     else:
         words = [f"given: every coefficient ~ {prior!r}"]
     by_name = prior if isinstance(prior, Mapping) else {}

@@ -159,8 +159,9 @@ class Flat(Prior):
 
 @dataclass(frozen=True)
 class StandardNormal(Prior):
-    """N(0, scale²) for a change of each column by its standard deviation, in standard deviations of y (of events: in
-    log odds), where `fit` or `regress` standardise the columns.
+    """N(0, scale²) for a change of each column by its standard deviation, and of a column of two values for the step
+    from one to the other, in standard deviations of y (of events: in log odds), where `fit` or `regress` standardise
+    the columns. With the scale 2.5 these are their default priors.
 
     >>> StandardNormal(0.5).on_columns(np.array([10.0]), 2.0)
     [Normal(precision=1.0, mean=0.0)]

@@ -24,6 +24,7 @@ class Advice:
     """Of a door that takes arrays and a target; other doors say otherwise.
 
     curve: how a column {name} gets another form than a straight line. curves: the same for all columns together.
+    narrower: what to do where a prior is too wide for so many coefficients.
     prior, noise: what to do about a prior, or a noise, that contradicts the data. link: where another one is taken.
     words: what this door calls things, by what targets call them. columns: the columns that `curve` can name, as this
     door writes them; None where it can name all.
@@ -35,6 +36,7 @@ class Advice:
         "Take a wider prior, bring columns and y to a scale of about 1, or use svrhmc.fit, whose priors follow the data"
     )
     noise: str = "leave the noise unknown: targets.glm(X, y, 'gaussian'), or svrhmc.fit"
+    narrower: str = "a narrower prior, as there are many coefficients for so few rows"
     link: str = "another link (svrhmc.targets.families.bernoulli('probit'))"
     words: Mapping[str, str] = field(default_factory=dict)
     columns: Mapping[str, str] | None = None
@@ -74,7 +76,11 @@ _WORDS = {
     "give prior_precision > 0": "give a prior that is not flat",
     "give a larger prior_precision": "give a narrower prior",
 }
-ARRAYS = Advice(prior=_PRIOR, noise="leave noise_variance out", words=_WORDS)
+_NARROWER = (
+    "a narrower prior, as there are many coefficients for so few rows "
+    "(prior=svrhmc.targets.priors.LearntScale() learns how narrow)"
+)
+ARRAYS = Advice(narrower=_NARROWER, prior=_PRIOR, noise="leave noise_variance out", words=_WORDS)
 
 
 def of_formula(columns: Mapping[str, str], smooths: bool = True) -> Advice:
@@ -83,6 +89,7 @@ def of_formula(columns: Mapping[str, str], smooths: bool = True) -> Advice:
     return Advice(
         curve=f"{smooth}bs({{name}}, df=4) in the formula",
         curves=f"interactions, {smooth_of_x}bs(x, df=4) of columns x in the formula",
+        narrower=_NARROWER,
         prior=_PRIOR,
         noise="leave noise_variance out",
         link="another link (in Python, family=svrhmc.targets.families.bernoulli('probit'))",

@@ -1,14 +1,21 @@
 """How a model fails to fit the rows it was fitted to, in sentences, with what to try instead.
 
-At the posterior mean a row has the law F of its y. With a = P(Y < y), b = P(Y ≤ y) and z = Φ⁻¹, the quantile residual
-of y is r = z(u), u uniform on (a, b): a standard normal number if the model is right, whatever the family (Dunn &
-Smyth, Journal of Computational and Graphical Statistics 5, 1996). No random u is needed, only means over it,
+Given the other rows a row has the law F of its y, which `left_out` finds from the posterior given all of them, with
+what is not known of its predictor. (At the posterior mean given all rows residuals would depend on the prior: it draws
+fitted values inward, and residuals go up along them; where it leaves the coefficients to the data, each row draws its
+own fitted value outward.) With a = P(Y < y), b = P(Y ≤ y) and z = Φ⁻¹, the quantile residual of y is r = z(u), u
+uniform on (a, b): a standard normal number if the model is right, whatever the family (Dunn & Smyth, Journal of
+Computational and Graphical Statistics 5, 1996). No random u is needed, only means over it,
 
     r̄ = E r = (φ(z(a)) − φ(z(b)))/(b − a),       q = E r² = 1 + (z(a)φ(z(a)) − z(b)φ(z(b)))/(b − a),
 
 which are r and r² where y is a number. Under the model E r̄ = 0 and E q = 1; w counts the rows that a row stands for.
 
-    pattern      rows in G ≤ 10 groups by fitted values, or by a column: S_g = Σ wr̄/√V_g, and Σ S_g² is compared with χ²
+    calibration  with η the predictor of the mean of y given the other rows: rows in G ≤ 10 groups by η, residuals as
+                 below about the law at a + bη, of the a and b that fit best, and χ² of G − 2 degrees of freedom (Hosmer
+                 & Lemeshow, Communications in Statistics A 9, 1980). b is 1 if the prior is right too, below 1 where it
+                 is too wide (Copas, JRSS B 45, 1983) and above where it is too narrow: neither bends the line
+    pattern      rows in G ≤ 10 groups by a column: S_g = Σ wr̄/√V_g, and Σ S_g² is compared with χ²
                  of G degrees of freedom. V_g is Σ wr̄² in the group, or what the mean of r̄² over all rows would make of
                  it, if that is more: so no group has less than its variance where events are rare. Where dispersion is
                  too large (y − μ)/√μ stands for r̄. Looked at are all columns of three values or more, up to 2·10⁷
@@ -23,8 +30,8 @@ which are r and r² where y is a number. Under the model E r̄ = 0 and E q = 1; 
                  0 where x shifts some thresholds more than others
 
 Each of these says something in at most one of a thousand fits of a right model, so all together in less than one of a
-hundred: coefficients that were fitted to the same rows make residuals smaller, and tests more cautious. What is too
-small to matter is not said, however many rows show it. Checked are at most 50,000 rows, spread evenly.
+hundred. What is too small to matter is not said, however many rows show it. Checked are at most 50,000 rows, spread
+evenly.
 
 For the report, what the model says of rows that it was not fitted to is compared with what was seen there, where there
 are enough of them (`check`). The model is fitted once more to four fifths of the rows (its mode, which takes a few
@@ -34,7 +41,7 @@ are looked at, and the report says so: the fit then looks better than it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -44,11 +51,13 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.density.base import FiniteSum
 from svrhmc.density.generalised import GeneralisedLinear
+from svrhmc.families import bernoulli
 from svrhmc.families.base import Loss
 from svrhmc.results.advice import Advice
 from svrhmc.results.base import Fitted
+from svrhmc.results.left_out import LeftOut, left_out
 from svrhmc.results.predict import Predictions, even_rows
-from svrhmc.rows.base import Rows
+from svrhmc.rows.base import DenseRows, Rows
 from svrhmc.rows.forms import RowsForm
 
 LOOKED_FOR = "zeros, dispersion, calibration, outliers, patterns of residuals"
@@ -66,6 +75,10 @@ _ZEROS = 10.0  # least variance of the number of zeros
 _FEWEST_HELD_OUT, _SHARE = 200, 5  # rows from which on, and the part of them that, is held out
 _MOST_HELD, _MOST_NUMBERS = 20_000, 20_000_000  # rows looked at, and numbers in the rows of the second fit
 _COPIES = 20  # new y of each row
+_NUMBERS, _FEWEST_DRAWS = 1 << 22, 64  # of predictors under draws, and draws at least
+_STRAIGHT = 2  # coefficients of a line along fitted values
+_TOO_SURE = 0.5  # slope of that line below which predictions are too sure by far
+_NEWTON, _HALVED = 20, 12  # steps to it, and how often one is halved
 
 
 def misfits(
@@ -76,25 +89,28 @@ def misfits(
     advice: Advice,
     effects: int = 0,
     classes: tuple[str, ...] = (),
+    draws: Callable[[int], Array] | None = None,
 ) -> tuple[tuple[str, ...], int]:
     """Sentences, and how many rows they are about: 0 where the model cannot be checked (too few rows, weights that do
     not count rows, a family that does not say its law).
 
     mean: the posterior's, in the variables of the form. names: of its columns, of which those before `first` are ones.
     advice: what is to be tried, in the words of the door. effects: how many columns, the last ones, are those of groups
-    and smooths, which have no names. classes: the names of those of y; (): they have numbers.
+    and smooths, which have no names. classes: the names of those of y; (): they have numbers. draws: gives at most so
+    many of the posterior, in the variables of the form; None: it has no width.
     """
     some = form.chosen(even_rows(form.rows.n, _ROWS, 0))
     weights = np.ones(some.rows.n) if some.weights is None or some.loss.tried else some.weights
     if weights.sum() < _FEWEST or (weights != np.round(weights)).any():
         return (), 0
     with np.errstate(all="ignore"):
-        t = some.predictors(mean[None])[0]
+        size = some.rows.n * max(1, sum(some.loss.tail))
+        unseen = left_out(some, mean, draws and draws(max(_FEWEST_DRAWS, _NUMBERS // size)))
         columns = _Columns(some, weights, names, first, some.rows.columns - effects, advice, classes)
         if some.loss.outcome == "classes":
-            sentences = _of_classes(some, t, weights, columns, advice)
+            sentences = _of_classes(some, unseen, weights, columns, advice)
         else:
-            residuals = _residuals(some, t, weights)
+            residuals = _residuals(some, unseen, weights)
             if residuals is None:
                 return (), 0
             sentences = _of_law(some, residuals, columns, advice)
@@ -103,10 +119,9 @@ def misfits(
 
 @dataclass(frozen=True, eq=False)
 class _Residuals:
-    """Of each row: all its predictors and the first of them, how many observations it stands for, a, b, r̄ and q."""
+    """Of each row given the others: its predictors, how many observations it stands for, a, b, r̄ and q."""
 
-    predictors: Array
-    t: Array
+    unseen: LeftOut
     weights: Array
     below: Array
     at_most: Array
@@ -119,24 +134,34 @@ class _Residuals:
         return float(self.weights.sum())
 
 
-def _residuals(some: RowsForm, t: Array, weights: Array) -> _Residuals | None:
+def _residuals(some: RowsForm, unseen: LeftOut, weights: Array) -> _Residuals | None:
     """None where the family does not say its law, or it is beyond float64."""
+    trials = some.loss.trials_of(some.y, some.weights)
+    if some.loss.cumulative(unseen.fitted[:1], some.y[:1], None if trials is None else trials[:1]) is None:
+        return None
+
+    def ends_at(t: Array) -> Array:
+        return np.stack(cast(tuple[Array, Array], some.loss.cumulative(t, some.y, trials)), axis=1)
+
+    a, b = unseen.mean(ends_at).T
+    a, b, mean, square = _of_ends(a, b)
+    if not (np.isfinite(mean).all() and np.isfinite(square).all()):
+        return None
+    return _Residuals(unseen, weights, a, b, mean, square)
+
+
+def _of_ends(below: Array, at_most: Array) -> tuple[Array, Array, Array, Array]:
+    """a, b, r̄ and q from P(Y < y) and P(Y ≤ y)."""
     from scipy.special import ndtri
 
-    law = some.loss.cumulative(t, some.y, some.loss.trials_of(some.y, some.weights))
-    if law is None:
-        return None
-    a, b = (np.clip(probability, 0.0, 1.0) for probability in law)
+    a, b = (np.clip(probability, 0.0, 1.0) for probability in (below, at_most))
     low, high = ndtri(a), ndtri(b)
     at_a, at_b = (np.exp(-0.5 * z * z) / np.sqrt(2 * np.pi) for z in (low, high))
     width = np.maximum(b - a, 1e-300)
     jumps = b > a
     r = np.where(jumps, (at_a - at_b) / width, ndtri(np.clip(b, 1e-300, 1 - 1e-16)))
     edges = np.where(np.isfinite(low), low, 0.0) * at_a - np.where(np.isfinite(high), high, 0.0) * at_b
-    q = np.where(jumps, 1 + edges / width, r**2)
-    if not (np.isfinite(r).all() and np.isfinite(q).all()):
-        return None
-    return _Residuals(t, some.loss.predictor(t), weights, a, b, r, q)
+    return a, b, r, np.where(jumps, 1 + edges / width, r**2)
 
 
 def _of_law(some: RowsForm, residuals: _Residuals, columns: _Columns, advice: Advice) -> list[str]:
@@ -148,12 +173,14 @@ def _of_law(some: RowsForm, residuals: _Residuals, columns: _Columns, advice: Ad
     if loss.outcome == "counts" or (trials is not None and bool((trials > 1).any())):
         dispersion = _dispersion(some, residuals)
         sentences.append(dispersion)
-    sentences.append(_outliers(some, residuals))
-    about_mean = _about_mean(some, residuals, trials) if dispersion else residuals.mean
-    pattern = _pattern(residuals.t, about_mean, residuals.weights)
+    mean = residuals.unseen.mean(loss.mean)
+    about_mean = _about_mean(some, mean, residuals, trials) if dispersion else residuals.mean
+    pattern, line = _along_fitted(some, mean, residuals, trials, bool(dispersion))
+    too_sure = loss.outcome == "events" and line < _TOO_SURE
+    sentences.append(_outliers(some, residuals, advice.narrower if too_sure else loss.far_off))
     if pattern is not None and pattern.p < _CHANCE and pattern.largest > _MATTERS:
         if loss.outcome == "events":
-            sentences.append(_calibration(some, residuals, pattern, advice))
+            sentences.append(_calibration(some, mean, residuals, pattern, advice, too_sure))
         else:
             sentences.append(
                 f"Pattern: along the fitted values residuals go {pattern.course}: the mean of y has another form. "
@@ -162,18 +189,74 @@ def _of_law(some: RowsForm, residuals: _Residuals, columns: _Columns, advice: Ad
     return [*sentences, columns.clearest([about_mean])]
 
 
-def _about_mean(some: RowsForm, residuals: _Residuals, trials: Array | None) -> Array:
+def _about_mean(some: RowsForm, mean: Array, residuals: _Residuals, trials: Array | None) -> Array:
     """(y − μ)/√μ, with a mean square of 1: 0 on average wherever μ is right, however y varies about it. Of a law that
     is too narrow E r̄ is not 0, and depends on μ.
     """
-    mean = some.loss.mean(residuals.predictors)
     away = (_shares(some.loss, some.y, trials) - mean) / np.sqrt(np.maximum(mean, 1e-300))
     return np.asarray(away / np.sqrt(np.average(away**2, weights=residuals.weights)), np.float64)
 
 
+def _along_fitted(
+    some: RowsForm, mean: Array, residuals: _Residuals, trials: Array | None, too_narrow: bool
+) -> tuple[_Pattern | None, float]:
+    """Residuals about the straight line a + bη in place of the predictor, η being that of the mean given the others;
+    and b.
+    """
+    loss = some.loss
+    eta = _on_link(loss, mean)
+    eta = residuals.unseen.mean(loss.predictor) if eta is None else eta
+    t, line = _straightened(some, residuals.unseen.fitted, eta)
+    if too_narrow:
+        residual = _about_mean(some, loss.mean(t), residuals, trials)
+    else:
+        law = loss.cumulative(t, some.y, trials)
+        assert law is not None  # as there are residuals
+        residual = _of_ends(*law)[2]
+    return _bent(eta, residuals.unseen.fitted, residual, residuals.weights), line
+
+
+def _on_link(loss: Loss, mean: Array) -> Array | None:
+    """The predictor of a mean; None where a family does not say it, or the mean is at an end of its range."""
+    from scipy.special import logit
+
+    links: dict[str, Callable[[Array], Array]] = {"identity": np.asarray, "logistic": logit, "exp": np.log}
+    if loss.inverse_link not in links:
+        return None
+    t = np.asarray(links[loss.inverse_link](mean), np.float64)
+    return t if np.isfinite(t).all() else None
+
+
+def _straightened(some: RowsForm, t: Array, eta: Array) -> tuple[Array, float]:
+    """Predictors a + bη that fit the rows best, by Newton's method from a = 0 and b = 1, and b; other predictors are
+    those of t.
+    """
+    loss = some.loss
+    X = np.column_stack([np.ones(len(eta)), eta])
+
+    def at(line: Array) -> Array:
+        moved = t.copy()
+        loss.predictor(moved)[...] = X @ line
+        return moved
+
+    line, moved = np.array([0.0, 1.0]), at(np.array([0.0, 1.0]))
+    value = some.values(moved).sum()
+    for _ in range(_NEWTON):
+        slope, curvature = some.slopes(moved), some.curvatures(moved)
+        slope, curvature = (slope[..., 0], curvature[..., 0, 0]) if loss.tail else (slope, curvature)
+        hessian = (X * np.maximum(curvature, 0.0)[:, None]).T @ X
+        step = np.linalg.lstsq(hessian, X.T @ slope, rcond=None)[0]
+        shorter = [line - step / 2**k for k in range(_HALVED)]
+        better = next(((x, v) for x in shorter if (v := some.values(at(x)).sum()) < value - 1e-9 * abs(value)), None)
+        if better is None:
+            break
+        (line, value), moved = better, at(better[0])
+    return moved, float(line[1])
+
+
 def _zeros(some: RowsForm, residuals: _Residuals) -> str:
     loss, zero, w = some.loss, np.zeros(some.rows.n), residuals.weights
-    p = np.exp(-loss.value(residuals.predictors, zero) - loss.constant(zero))
+    p = residuals.unseen.mean(lambda t: np.exp(-loss.value(t, zero) - loss.constant(zero)))
     count, expected, variance = float(w @ (some.y == 0)), float(w @ p), float(w @ (p * (1 - p)))
     if variance < _ZEROS or abs(count - expected) < _deviations(_CHANCE) * np.sqrt(variance):
         return ""
@@ -195,7 +278,7 @@ def _dispersion(some: RowsForm, residuals: _Residuals) -> str:
     return f"Dispersion: y varies {ratio:.2g} times as much as the model says." + (f" Try: {remedy}." if remedy else "")
 
 
-def _outliers(some: RowsForm, residuals: _Residuals) -> str:
+def _outliers(some: RowsForm, residuals: _Residuals, remedy: str) -> str:
     """Single rows far off, and tails that are too heavy."""
     from scipy.special import pdtr
 
@@ -207,7 +290,7 @@ def _outliers(some: RowsForm, residuals: _Residuals) -> str:
     tails = beyond > 0 and 1 - pdtr(beyond - 1, _BEYOND * total) < _CHANCE
     if not (outlier or tails):
         return ""
-    r, remedy = abs(float(residuals.mean[least])), some.loss.far_off
+    r = abs(float(residuals.mean[least]))
     where = f"row {least:,}" if some.rows.n < _ROWS else "one"
     far = f"{where} is {'more than 8' if r > 8 else f'{r:.2g}'} standard deviations from what the model says"
     if tails:
@@ -216,16 +299,19 @@ def _outliers(some: RowsForm, residuals: _Residuals) -> str:
     return f"Outliers: {far}. Look at it" + (f"; or try: {remedy}." if remedy else ".")
 
 
-def _calibration(some: RowsForm, residuals: _Residuals, pattern: _Pattern, advice: Advice) -> str:
+def _calibration(
+    some: RowsForm, mean: Array, residuals: _Residuals, pattern: _Pattern, advice: Advice, too_sure: bool
+) -> str:
     """Where the share that was seen is furthest from the probability."""
+    remedy = advice.narrower if too_sure else f"{advice.curves}, or {advice.link}"
     rows = pattern.worst
     trials = some.loss.trials_of(some.y, some.weights)
     w = residuals.weights[rows] if trials is None else trials[rows]
-    model = float(np.average(some.loss.mean(residuals.predictors[rows]), weights=w))
+    model = float(np.average(mean[rows], weights=w))
     share = float(np.average(_shares(some.loss, some.y, trials)[rows], weights=w))
     return (
-        f"Calibration: where the model says {model:.2g}, a share of {share:.2g} is seen. Try: {advice.curves}, or "
-        f"{advice.link}."
+        f"Calibration: where the model says {model:.2g} of rows that it has not seen, a share of {share:.2g} is seen. "
+        f"Try: {remedy}."
     )
 
 
@@ -235,25 +321,40 @@ def _shares(loss: Loss, y: Array, trials: Array | None) -> Array:
     return seen if trials is None else np.asarray(seen / np.maximum(trials, 1.0), np.float64)
 
 
-def _of_classes(some: RowsForm, t: Array, weights: Array, columns: _Columns, advice: Advice) -> list[str]:
+def _of_classes(some: RowsForm, unseen: LeftOut, weights: Array, columns: _Columns, advice: Advice) -> list[str]:
     """The class whose probabilities are furthest from what is seen, and residuals of all classes along columns."""
-    mean = some.loss.mean(t)
+    mean = unseen.mean(some.loss.mean)
     away = [(some.y == k) - mean[:, k] for k in range(mean.shape[1])]
     residuals = [difference / np.sqrt(np.mean(difference**2)) for difference in away]
-    patterns = [(k, p) for k, r in enumerate(residuals) if (p := _pattern(mean[:, k], r, weights)) is not None]
+    along = [(k, *_of_class(mean[:, k], unseen.fitted, some.y == k, weights)) for k in range(len(away))]
+    patterns = [(k, pattern, line) for k, pattern, line in along if pattern is not None]
     sentences = []
     if patterns:
-        k, worst = min(patterns, key=lambda pair: pair[1].p)
+        k, worst, line = min(patterns, key=lambda one: one[1].p)
         if worst.p * len(patterns) < _CHANCE and worst.largest > _MATTERS:
             rows = worst.worst
             model, share = (float(np.average(v[rows], weights=weights[rows])) for v in (mean[:, k], some.y == k))
             sentences.append(
-                f"Calibration: of class {columns.class_name(k)}, where the model says {model:.2g}, a share of "
-                f"{share:.2g} is seen. Try: {advice.curves}."
+                f"Calibration: of class {columns.class_name(k)}, where the model says {model:.2g} of rows that it has "
+                f"not seen, a share of {share:.2g} is seen. "
+                f"Try: {advice.narrower if line < _TOO_SURE else advice.curves}."
             )
     if some.loss.ordered:
         sentences.append(columns.unequal_shifts(np.cumsum(mean, axis=1)[:, :-1]))
     return [*sentences, columns.clearest(residuals)]
+
+
+def _of_class(mean: Array, fitted: Array, seen: npt.NDArray[np.bool_], weights: Array) -> tuple[_Pattern | None, float]:
+    """Of one class beside all others, about a straight line on the scale of its log odds, as for two classes; and the
+    slope of that line.
+    """
+    yes_no = bernoulli()
+    eta = np.asarray(np.log(np.maximum(mean, 1e-300)) - np.log(np.maximum(1 - mean, 1e-16)), np.float64)
+    ones, none = DenseRows(np.ones((len(eta), 1))), np.zeros(1)
+    form = RowsForm(ones, yes_no.labels(seen, len(eta)), yes_no, none, none, weights=weights)
+    t, line = _straightened(form, np.zeros(len(eta)), eta)
+    away = seen - yes_no.mean(t)
+    return _bent(eta, fitted, away / np.sqrt(np.mean(away**2)), weights), line
 
 
 @dataclass(frozen=True, eq=False)
@@ -408,24 +509,60 @@ def _pattern(x: Array, residual: Array, weights: Array) -> _Pattern | None:
 
 def _patterns(x: Array, residuals: list[Array], weights: Array) -> Iterator[_Pattern]:
     """Of each of some residuals, in groups by x; none where there are not two."""
-    from scipy.special import chdtrc
-
-    total = float(weights.sum())
-    count = int(min(_GROUPS, total // _IN_GROUP))
+    count = _group_count(weights)
     if count < 2:
         return
     order, group = equal_groups(x, weights, count)
+    for residual in residuals:
+        if (pattern := _scored(order, group, residual, weights)) is not None:
+            yield pattern
+
+
+def _bent(eta: Array, fitted: Array, residual: Array, weights: Array) -> _Pattern | None:
+    """In groups by η of each row given the others, about a line that was fitted.
+
+    Of rows whose columns are the same, and so are the `fitted` predictors given all rows, those with a large y have a
+    small η: a border between two groups among them would sort them by y. So it is moved to the widest gap around, and
+    rows that fill half a group have their mean η.
+    """
+    count = _group_count(weights)
+    if count <= _STRAIGHT:
+        return None
+    _, alike = np.unique(np.round(fitted.reshape(len(eta), -1), 9), axis=0, return_inverse=True)
+    sizes = np.bincount(alike, weights)
+    means = np.bincount(alike, weights * eta) / sizes
+    eta = np.where(sizes[alike] > weights.sum() / (2 * count), means[alike], eta)
+    order = np.argsort(eta, kind="stable")
+    gaps, half = np.diff(eta[order], prepend=-np.inf), float(weights.sum()) / (4 * count)
+    upto = np.cumsum(weights[order])
+    begins = [0]
+    for k in range(1, count):
+        middle = 4 * k * half
+        low, high = np.searchsorted(upto, [middle - half, middle + half])
+        begins.append(int(low) + int(np.argmax(gaps[low : high + 1])))
+    group = np.searchsorted(np.unique(begins), np.arange(len(eta)), "right") - 1
+    first = np.searchsorted(eta[order], eta[order], "left")  # equal ones stay together
+    return _scored(order, group[first], residual, weights, _STRAIGHT)
+
+
+def _group_count(weights: Array) -> int:
+    return int(min(_GROUPS, float(weights.sum()) // _IN_GROUP))
+
+
+def _scored(order: Indices, group: Indices, residual: Array, weights: Array, fitted: int = 0) -> _Pattern | None:
+    """Of the groups of rows in an order; fitted: coefficients along it that were fitted to these rows."""
+    from scipy.special import chdtrc
+
     _, group = np.unique(group, return_inverse=True)
     count = int(group[-1]) + 1
-    if count < 2:
-        return
-    w, rows = weights[order], np.split(order, np.flatnonzero(np.diff(group)) + 1)
-    for residual in residuals:
-        r = residual[order]
-        sums, sizes, squares = (np.bincount(group, values, count) for values in (w * r, w, w * r * r))
-        variance = np.maximum(squares, sizes * squares.sum() / total)
-        scores = sums / np.sqrt(np.maximum(variance, 1e-300))
-        yield _Pattern(rows, scores, sums / sizes, float(chdtrc(count, (scores**2).sum())))
+    if count < max(2, fitted + 1):
+        return None
+    r, w = residual[order], weights[order]
+    sums, sizes, squares = (np.bincount(group, values, count) for values in (w * r, w, w * r * r))
+    variance = np.maximum(squares, sizes * squares.sum() / float(weights.sum()))
+    scores = sums / np.sqrt(np.maximum(variance, 1e-300))
+    rows = np.split(order, np.flatnonzero(np.diff(group)) + 1)
+    return _Pattern(rows, scores, sums / sizes, float(chdtrc(count - fitted, (scores**2).sum())))
 
 
 def equal_groups(x: Array, weights: Array, count: int) -> tuple[Indices, Indices]:

@@ -534,16 +534,11 @@ class Posterior(Fitted):
 
     def without_groups(self, most: int) -> Array:
         """At most so many draws of coefficients and shared parameters, in the variables of the target."""
-        every = 1 if self.group_effects is None else self.group_effects.every
-        x = thinned(self.trace.draws[:, ::every, : len(self.mean) - self.group_scales], most)
-        return x if self.units is None else self.units.inward(x)
+        return _own_draws(self, self.units, most)
 
     def inner(self, most: int) -> Array:
         """At most so many draws, in the variables of the rows: with the effects of groups."""
-        own = self.without_groups(most)
-        if self.group_effects is None:
-            return own
-        return with_effects(own, thinned(self.group_effects.draws, most), self.model.loss.shared, self._target)
+        return _inner_draws(self, self.model.loss.shared, self.units, self._target, most)
 
     def to_arviz(
         self,
@@ -726,6 +721,22 @@ def _inner_mean(answer: Answer, shared: int, units: Units | None, target: Finite
     return own if kept is None else with_effects(own, kept.draws.mean(axis=(0, 1)), shared, target)
 
 
+def _own_draws(answer: Answer | Posterior, units: Units | None, most: int) -> Array:
+    """At most so many draws of coefficients and shared parameters, in the variables of the target."""
+    kept = answer.group_effects
+    every, scales = (1, 0) if kept is None else (kept.every, kept.covariances)
+    x = thinned(answer.trace.draws[:, ::every, : len(answer.mean) - scales], most)
+    return x if units is None else units.inward(x)
+
+
+def _inner_draws(
+    answer: Answer | Posterior, shared: int, units: Units | None, target: FiniteSum | None, most: int
+) -> Array:
+    """At most so many draws in the variables of the rows: with the effects of groups."""
+    own, kept = _own_draws(answer, units, most), answer.group_effects
+    return own if kept is None else with_effects(own, thinned(kept.draws, most), shared, target)
+
+
 def build_posterior(
     answer: Answer,
     cost: Cost,
@@ -769,8 +780,9 @@ def build_posterior(
             warn_user("The model contradicts the data's scale: " + " And ".join(contradictions))
         first = int(units is not None and units.intercept)
         failures, checked_rows = misfits(
-            form, mean, labels, first, advice, target.effect_count, () if design is None else design.classes
-        )
+            form, mean, labels, first, advice, target.effect_count, () if design is None else design.classes,
+            lambda most: _inner_draws(answer, form.loss.shared, units, target, most),
+        )  # fmt: skip
     return Posterior(
         **vars(answer),
         **cost._asdict(),

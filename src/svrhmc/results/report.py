@@ -436,7 +436,8 @@ def _effects(posterior: Fitted, effects: Effects, bends: Mapping[str, Finding]) 
     return _section(
         "Average effects",
         f"<p>By how much {escape(effects.on)} changes on average.</p>{bent}<figure>{figure}<figcaption>For a "
-        f"number: an increase of one standard deviation; for a category: against its baseline.{cut}</figcaption></figure>{table}"
+        f"number: an increase of one standard deviation; for a category: against its baseline.{cut}</figcaption>"
+        f"</figure>{table}"
         f'<p class="note">In the table, a number increases by one unit. {escape(effects.said)}</p>',
     )
 
