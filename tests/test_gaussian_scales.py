@@ -10,6 +10,7 @@ from scipy import sparse, stats
 
 from conftest import LIMIT
 from svrhmc import checkpoint, design
+from svrhmc.core.errors import NoResidualsError
 from svrhmc.core.randomness import Stream
 from svrhmc.density import cholesky, gaussian_scales, mixed
 from svrhmc.density.cholesky import Factors, Pattern
@@ -375,7 +376,13 @@ def test_scales_that_may_be_0_beside_a_correlation_have_proposals_that_count():
     assert min(worth_of_proposals(seed) for seed in range(3)) > 0.4
 
 
-def test_by_the_first_weights_alone_they_have_not(monkeypatch):
+def test_where_the_search_for_a_mode_goes_astray_walkers_find_them(monkeypatch):
+    monkeypatch.setattr(scales, "_FAR", 25.0)
+    assert min(worth_of_proposals(seed) for seed in range(3)) > 0.4
+
+
+def test_by_the_first_weights_alone_they_do_not(monkeypatch):
+    monkeypatch.setattr(scales, "_FAR", 25.0)
     monkeypatch.setattr(scales, "_LOST", 0.0)
     assert min(worth_of_proposals(seed) for seed in range(3)) < 0.05
 
@@ -491,6 +498,42 @@ def test_where_proposals_of_scales_do_not_count_split_hmc_takes_over_unless_they
     assert answer.method == "split-hmc"
     assert np.array_equal(answer.trace.draws, usual.trace.draws)
     assert answer_of(model, 50, method="marginal-mh").method == "marginal-mh"
+
+
+def test_a_response_that_groups_fit_exactly_is_refused():
+    """As where it is a function of the factor; noise of 1e-7 of it is some, and its size is found."""
+    index, effects = np.arange(N) % 6, np.sin(np.arange(6.0))
+    groups = [Group(index, name="g", prior=priors.HalfNormal(1.5))]
+    with pytest.raises(NoResidualsError, match="labels that the groups and columns fit exactly"):
+        answer_of(glm(X, effects[index] + X[:, 1], "gaussian", prior_precision=0.3, groups=groups), 20)
+    noise = 1e-7 * np.random.default_rng(1).normal(size=N)
+    answer = answer_of(glm(X, effects[index] + X[:, 1] + noise, "gaussian", prior_precision=0.3, groups=groups), 200)
+    assert answer.method == "marginal-mh"
+    assert answer.mean[2] == pytest.approx(np.log(1e-7), abs=5 * N**-0.5)
+    assert answer.mean[1] == pytest.approx(1.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("away", [1e3, 1e6])
+def test_slopes_of_a_column_far_from_0_are_effects_of_levels(away):
+    """x v with x near a: τ a is the standard deviation of an intercept. A search that steps to where all digits of Q
+    are lost takes what it finds there for the mode.
+    """
+    index, x = np.arange(N) % 6, np.random.default_rng(3).normal(size=N)
+    y = X @ [2.0, 0.5] + np.sin(3.0 * index) + 0.5 * np.random.default_rng(1).normal(size=N)
+    modes = []
+    for columns, scale in ((None, 1.0), ((x + away)[:, None], away)):
+        groups = [Group(index, columns, name="g", prior=priors.HalfNormal(1.5 / scale))]
+        model = glm(X, y, "gaussian", prior_precision=0.3, groups=groups)
+        modes.append(np.add(scales._mode(GaussianScales(model), np.array([-0.5, 0.0])), [np.log(scale), 0.0]))
+    assert modes[1] == pytest.approx(modes[0], abs=0.03 if away < 1e6 else 0.01)
+
+
+def test_where_no_digit_is_left_there_is_no_density():
+    """σ = e⁻⁴⁰ beside residuals of 0.5: f is 10³⁴ and more, and rounding of it was as large."""
+    density = GaussianScales(model_of("crossed"))
+    value = density.log_density(np.array([[0.3, -0.2, 0.1, -0.5], [25.0, 25.0, 25.0, -40.0]]))
+    assert np.isfinite(value[0])
+    assert value[1] == -np.inf
 
 
 def test_a_large_core_keeps_split_hmc(monkeypatch):

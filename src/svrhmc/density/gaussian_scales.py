@@ -36,6 +36,7 @@ import numpy as np
 
 from svrhmc.core.arrays import Array, Indices, cores
 from svrhmc.core.deadline import look
+from svrhmc.core.errors import NoResidualsError, requirement
 from svrhmc.core.machine import one_blas_thread
 from svrhmc.density.cholesky import Factor, Pattern
 from svrhmc.density.mixed import MixedModel, Term, least_squares
@@ -45,6 +46,8 @@ MOST_CORE = 2500  # coordinates of the dense part of the factor that each φ tak
 MOST_PAIRS = 2e7  # products of two entries of ã, of all levels: 0.3 GB
 _NULL = 1e-13  # of the largest eigenvalue of a level's D of columns of one length, below which it is 0
 _NUMBERS = 1 << 22  # of the factors that are held at once
+_EXACT = 1e-20  # of the squares of the response, below which residuals are rounding
+_ROUNDING = 1e-15  # of each of the squares that Q is made of
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,6 +118,7 @@ class GaussianScales:
         e = e - X @ more[:p] - Zo @ more[p:]
         self._levels, rest = within(e)
         self._square, self._force = float(weights @ (rest * rest)), combined(rest)
+        self._require_residuals(float(weights @ (y - np.average(y, weights=weights)) ** 2))
         self._between = ZZ
         self._entries = LevelPairs(self.core_terms, by_other, first.width, ZZ)
         self._within_levels = self._entries.values_of(ZZ)
@@ -129,6 +133,27 @@ class GaussianScales:
         self._places = [self.pattern.places(*at) for at in (beta, (rows, columns), (own, own))]
         heavy = conditional.heavy
         self._noise_heavy = None if heavy is None else replace(heavy, columns=heavy.columns - (model.inner_dim - 1))
+
+    @property
+    def noise_of_residuals(self) -> float:
+        """log σ by the residuals of least squares, where effects and coefficients leave some; else ∞."""
+        left = self._weight * (1 - (self.model.columns + self.model.effect_count) / self.model.n)
+        return 0.5 * float(np.log(self._square / left)) if left > 0 and self._square > 0 else np.inf
+
+    def _require_residuals(self, total: float) -> None:
+        """Refuse a response that coefficients and effects, fewer than the rows, fit exactly: p(φ) grows as σ → 0.
+
+        total: the sum of its squares, less its mean.
+        """
+        model = self.model
+        few = model.columns + model.effect_count < model.n
+        if few and self.known_noise is None and self._square <= _EXACT * total:
+            why = (
+                "no residual tells how large the noise is; look whether a factor or a column repeats the response, and "
+                "leave it out"
+            )
+            allowed = f"labels that leave residuals for the family {model.loss.name!r}"
+            raise requirement("y", allowed, "labels that the groups and columns fit exactly", why, NoResidualsError)
 
     @property
     def together(self) -> int:
@@ -174,13 +199,16 @@ class GaussianScales:
         d = solution - self._fit
         e = self._residuals(d)
         scaled = np.array([sum(inverse[i, j] * e[j] for j in range(i + 1)) for i in range(r)])
-        inner = self._square + np.einsum("sj,sj->s", d, self._product(d) - 2 * self._force)
+        product = self._product(d)
+        inner = self._square + np.einsum("sj,sj->s", d, product - 2 * self._force)
+        rounding = _ROUNDING * rho * (self._square + np.einsum("sj,sj->s", abs(d), abs(product) + 2 * abs(self._force)))
         v = self._unscaled(solution, scale)
         Q = rho * (inner + np.einsum("isl,isl->s", scaled, scaled))
         Q = Q + ((solution[:, : self.columns] - self._mean) ** 2) @ self._precision + (v * v).sum(axis=1)
         volume = log_root - sum(np.log(inverse[i, i]).sum(axis=1) for i in range(r))
         log_density = -self._weight * log_sigma - 0.5 * Q - volume - self._prior(theta, log_sigma)
-        return Given(phi, np.where(np.isnan(log_density), -np.inf, log_density), solution, root, Y, within)
+        lost = np.isnan(log_density) | (rounding > 1)  # as where σ is far too small, and Q of digits that are left
+        return Given(phi, np.where(lost, -np.inf, log_density), solution, root, Y, within)
 
     def _prior(self, theta: Array, log_sigma: Array) -> Array:
         """−log p(φ)."""

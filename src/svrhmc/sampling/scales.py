@@ -40,7 +40,8 @@ _HOPELESS = 0.15  # of the proposals of the last round: effective ones, below wh
 _WALKERS, _WALKS, _APART = 24, 60, 7  # in each half; moves of each half; between two looks at where they are
 _STEP = 1e-3  # of differences, in log τ
 _WIDE = 0.02  # the same, for curvatures; a standard deviation is at most 1
-_FAR = 25.0  # from the start that a mode is looked for
+_FAR, _BOXES = 6.0, 5  # from the start that a mode is looked for, beyond which digits may be lost; and from there again
+_FAR_BELOW = 3.0  # log σ of the residuals of least squares, below a guess by the response, from which it is the start
 _NEAR = 1e-3  # of a log density, by which the last step of the search may raise it
 _SPREAD = 1.0
 _LEAST_PRECISION = 0.05  # of a quadratic fitted in variables of a spread of about 1
@@ -247,8 +248,9 @@ def displacement(density: GaussianScales, mode: Array, sds: Array) -> tuple[Arra
 def _with_noise(model: MixedModel, density: GaussianScales, theta: Array) -> Array:
     if density.known_noise is not None:
         return theta
-    guess = model.conditional.loss.shared_start(model.conditional.y)
-    return np.concatenate([theta, np.atleast_1d(guess)])
+    guess = float(model.conditional.loss.shared_start(model.conditional.y)[0])
+    least = density.noise_of_residuals
+    return np.append(theta, least if least < guess - _FAR_BELOW else guess)
 
 
 def _mode(density: GaussianScales, start: Array) -> Array:
@@ -265,12 +267,14 @@ def _mode(density: GaussianScales, start: Array) -> Array:
         return -float(values[0]), -(up - down) / (2 * _STEP)
 
     first = max(abs(falling(start)[0]), 1.0)
-    bounds = [(one - _FAR, one + _FAR) for one in start]
-    found = minimize(
-        falling, start, jac=True, method="L-BFGS-B", bounds=bounds,
-        options={"ftol": _NEAR / first, "gtol": 1e-2, "maxiter": 60},
-    )  # fmt: skip
-    return np.asarray(found.x, np.float64)
+    options = {"ftol": _NEAR / first, "gtol": 1e-2, "maxiter": 60}
+    x = start
+    for _ in range(_BOXES):
+        bounds = [(one - _FAR, one + _FAR) for one in x]
+        before, x = x, np.asarray(minimize(falling, x, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x)
+        if np.abs(x - before).max() < _FAR:
+            break
+    return x
 
 
 def _curvature_root(density: GaussianScales, mode: Array) -> Array:
