@@ -104,6 +104,18 @@ GAUSSIAN = {
 }
 
 
+def test_functions_of_a_column_of_texts_say_what_to_do_about_it():
+    amounts = [f"{k:,}" for k in range(1000, 90_000, 1000)]
+    table = {"y": np.arange(89.0), "income": amounts, "plan": ["a"] * 89}
+    for term in ("np.log(income)", "I(income / 2)", "bs(income, df=4)", "scale(income)"):
+        with pytest.raises(
+            DataError, match=r"column 'income' holds texts such as '1,000': make numbers .*thousands=','"
+        ):
+            svrhmc.fit(f"y ~ {term}", table)
+    with pytest.raises(DataError, match="column 'plan' holds texts such as 'a', and arithmetic takes numbers"):
+        svrhmc.fit("y ~ np.log(plan)", table)
+
+
 @pytest.mark.parametrize("name", GAUSSIAN)
 def test_linear_regression_is_right_whatever_the_units(name):
     table = linear_case(**GAUSSIAN[name])
@@ -179,7 +191,9 @@ def test_a_combination_that_the_prior_decides_is_named(also):
     assert not len(posterior.prior.dominated())
     found = posterior.prior.entangled(posterior.units.inward(posterior.trace.draws))
     assert [posterior.names[j] for j in found] == (["a", "b", "c", "total"] if also else [])
-    assert ("Of some combination of a, b, c, total more" in " ".join(str(posterior.summary()).split())) == bool(also)
+    assert ("For some combination of a, b, c, total, the prior" in " ".join(str(posterior.summary()).split())) == bool(
+        also
+    )
 
 
 def test_a_prior_that_decides_is_named():

@@ -340,6 +340,20 @@ def test_effects_of_new_levels_have_the_law_of_the_others(logit):
     assert not np.allclose(predictor_of_new(logit, table, seed=1)[:, :50], (e * tau) + base[:, :50])
 
 
+def test_a_column_of_very_many_numbers_that_is_taken_for_groups_is_said():
+    rng = np.random.default_rng(0)
+    income = np.repeat(rng.permutation(10_000)[:1100], 2)
+    table = {"y": income / 5e3 + rng.normal(size=2200), "income": income}
+    settings = {"draws": 20, "certificate": False}
+    said = "the 1,100 different numbers of income are taken for names of groups, as (1 | income) says; write income or"
+    assert said in " ".join(str(svrhmc.fit("y ~ (1 | income)", table, **settings).summary()).split())
+    for formula, columns in {
+        "y ~ (1 | C(income))": table,
+        "y ~ (1 | income)": {**table, "income": income % 900},
+    }.items():
+        assert "taken for names of groups" not in str(svrhmc.fit(formula, columns, **settings).summary())
+
+
 def test_new_levels_have_correlated_slopes(slopes):
     names = np.repeat([f"new {k}" for k in range(100)], 2)
     table = {"x": np.tile([0.0, 1.0], 100), "school": names}

@@ -177,6 +177,18 @@ def test_links_in_words_and_in_files(tmp_path):
             make()
 
 
+def test_levels_of_numbers_may_be_texts_as_a_shell_has_them():
+    rng = np.random.default_rng(0)
+    table = {"y": rng.integers(1, 6, 60).astype(float), "x": rng.normal(size=60)}
+    by_text = svrhmc.fit("y ~ x", table, families.ordinal(levels=["1", "2", "3", "4", "5"]), draws=50)
+    assert by_text.design.classes == ("1", "2", "3", "4", "5")
+    assert by_text.mean.tolist() == svrhmc.fit("y ~ x", table, "ordinal", draws=50).mean.tolist()
+    with pytest.raises(ValueError, match=r"among the levels; got 5\.0"):
+        svrhmc.fit("y ~ x", table, families.ordinal(levels=["1", "2", "3", "4"]))
+    with pytest.raises(ValueError, match=r"fit takes no levels=: they belong to the family, .*ordinal\(levels="):
+        svrhmc.fit("y ~ x", table, "ordinal", levels=[1, 2, 3, 4, 5])
+
+
 def test_levels_that_no_row_has_are_said():
     table, _ = rated(200)
     table["rating"] = table["rating"].cat.add_categories(["superb"])
@@ -457,7 +469,7 @@ def test_ratios_are_of_higher_classes():
         "Odds ratio of a higher rating,"
     )
     classes = svrhmc.fit("group ~ year", table).ratios()
-    assert str(classes).startswith("Odds ratio of group, each class against 'a', for one more")
+    assert str(classes).startswith("Odds ratio of group, each class against 'a', for a one-unit")
 
 
 def test_priors_of_thresholds_and_of_no_intercept():

@@ -292,12 +292,21 @@ def test_from_formula_to_report(name, tmp_path):
     assert np.isfinite(found.effects().mean).all()
     text = found.report(tmp_path / "report.html").read_text()
     assert "Kaplan–Meier" in text
-    assert "the logarithm of the time" in text
+    assert "<h1>What is associated with time until event?</h1>" in text
+    assert "the logarithm of time until event" in text
+    assert ">Kaplan–Meier estimate</text>" in text
     found.save(tmp_path / "kept.npz")
     again = svrhmc.Posterior.load(tmp_path / "kept.npz")
     assert np.array_equal(again.survival(table[:5], [10.0]).mean, found.survival(table[:5], [10.0]).mean)
     with pytest.raises(ValueError, match="times must be given"):
         again.survival(table[:5])
+
+
+def test_an_event_in_the_place_of_the_time_is_answered():
+    table = {"time": [1.5, 2.0, 0.5], "event": [1, 0, 1], "lost": ["yes", "no", "no"], "x": [0.0, 1.0, 2.0]}
+    for response in ("Surv(event, time)", "Surv(lost == 'yes', time)", "Surv(lost, time)"):
+        with pytest.raises(svrhmc.DataError, match="takes the time first: these two are the other way round"):
+            svrhmc.fit(f"{response} ~ x", table)
 
 
 def test_log_normal_times_that_all_ended_are_the_family_without_censoring():

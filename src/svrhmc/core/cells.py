@@ -67,6 +67,17 @@ def is_number(word: str) -> bool:
         return False
 
 
+def made_numbers(texts: Iterable[object]) -> str:
+    """How a column of texts such as '24,652' becomes numbers; "" where none of them has a sign between thousands."""
+    grouped = next((text for text in texts if isinstance(text, str) and in_thousands(text, ",", ".")), "")
+    if not grouped:
+        return ""
+    return (
+        f"texts such as {grouped!r}: make numbers of them, in pandas by read_csv(…, thousands=',') or "
+        "column.str.replace(',', '').astype(float)"
+    )
+
+
 def in_thousands(word: str, sign: str, decimal: str) -> bool:
     """Whether a number has a sign between its groups of three digits.
 

@@ -208,6 +208,17 @@ def _between(xp: ModuleType, t: Value, y: Value) -> tuple[Value, Value, Value]:
     return upper - t[..., 0], lower - t[..., 0], upper - lower
 
 
+def _as_numbers(given: Sequence[object], levels: Sequence[object]) -> Sequence[object]:
+    """Texts such as '1' as the numbers that labels are, as a shell has no others; what is no number stays as it is."""
+    numbers = {float(level): level for level in levels if isinstance(level, int | float)}
+    if len(numbers) < len(levels):
+        return given
+    try:
+        return [numbers.get(float(text), text) if isinstance(text, str) else text for text in given]
+    except ValueError:
+        return given
+
+
 @part
 @dataclass(frozen=True)
 class OrdinalLoss(SharedFamily):
@@ -288,7 +299,7 @@ class OrdinalLoss(SharedFamily):
         if self.levels is None and not ordered:
             shown = ", ".join(map(repr, levels[:4])) + (", …" if len(levels) > 4 else "")
             raise requirement("y", "labels whose order is known for the family 'ordinal'", f"the texts {shown}", _HOW)
-        ranked = list(levels if self.levels is None else self.levels)
+        ranked = list(levels if self.levels is None else _as_numbers(self.levels, levels))
         if len(ranked) > self.most_classes:
             why = "each but one has a threshold; for numbers use 'gaussian'"
             raise requirement("y", f"labels of at most {self.most_classes} classes", f"{len(ranked):,}", why)

@@ -118,7 +118,7 @@ class Times(Family):
 
     law: ClassVar[Law]
     ratio = "time ratio"
-    modelled = "the logarithm of the time in {response}"
+    modelled = "the logarithm of {response}"
     reading = (
         "A coefficient is a change of the logarithm of time: e to its power is a time ratio, above 1 for longer times "
         "(posterior.ratios())."

@@ -439,6 +439,9 @@ def require_settings(door: Callable[..., Posterior], settings: Mapping[str, Any]
     """
     own, usual = tuple(signature(door).parameters)[2:-1], usual_settings()
     for word in settings:
+        if word == "levels":
+            family = "svrhmc.targets.families.ordinal(levels=['bad', 'fair', 'good'])"
+            raise ValueError(f"{door.__name__} takes no levels=: they belong to the family, {family}.")
         one_of(f"a keyword of {door.__name__}", word, (*own, *usual))
     require_draws(**{word: settings.get(word, usual[word]) for word in ("draws", "chains", "checkpoint")})
 

@@ -291,7 +291,7 @@ def fitted_rows(posterior: Fitted, table: object) -> FittedRows:
 
 def _changed(design: Design | None, loss: Loss) -> str:
     """What the effects are on, in words."""
-    response = "y" if design is None else design.response
+    response = "y" if design is None else design.response_in_words
     if loss.in_trials:
         of = f" of {design.trials}" if design is not None and design.trials else ""
         return f"the probability of a success in one trial ({response}{of})"
@@ -299,7 +299,7 @@ def _changed(design: Design | None, loss: Loss) -> str:
         return "the mean of y"
     if design.classes:
         return f"the probability of {design.response} = {design.classes[1] if len(design.classes) == 2 else '…'}"
-    return f"the mean of {design.response}"
+    return f"the mean of {response}"
 
 
 # Tables

@@ -7,7 +7,7 @@ Colours are classes, so that one figure serves a light and a dark page; every te
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from itertools import count
 from textwrap import wrap
@@ -198,6 +198,14 @@ def fit_figure(check: Check) -> tuple[str, str]:
     return makers[check.outcome](check)
 
 
+def _legend(out: Sheet, lines: Mapping[str, str]) -> None:
+    """What each kind of line is, in the upper right corner."""
+    for k, (kind, words) in enumerate(lines.items()):
+        y = 44 + 20 * k
+        out.path([(288, y), (312, y)], kind)
+        out.text(318, y + 4.5, words, "start", "n")
+
+
 def _kaplan_meier(check: Check, censored: npt.NDArray[np.bool_]) -> tuple[str, str]:
     """Kaplan and Meier's curve beside the mean of the model's survival curves over the same rows."""
     curve = kaplan_meier(check.seen, ~censored, check.weights)
@@ -218,6 +226,7 @@ def _kaplan_meier(check: Check, censored: npt.NDArray[np.bool_]) -> tuple[str, s
     shown = np.unique(np.linspace(0, len(corners) - 1, min(len(corners), 2 * _LONGEST)).round().astype(int))
     out.path([(across(0), up(1)), *((across(corners[k][0]), up(float(corners[k][1]))) for k in shown)], "join")
     out.path([(across(t), up(s)) for t, s in zip(times, fitted, strict=True)], "other")
+    _legend(out, {"join": "Kaplan–Meier estimate", "other": "model"})
     watched = times <= np.quantile(check.seen, 0.9)  # beyond, few rows tell
     off = int(np.argmax(np.where(watched, np.abs(seen - fitted), 0.0)))
     error = np.append(0.0, curve.error)[np.searchsorted(curve.times, times[off], "right")]
@@ -249,6 +258,7 @@ def _turnbull(check: Check, bounds: Array) -> tuple[str, str]:
     out.side(up, 52, 452, "share above y")
     out.path([(across(v), up(float(s))) for v, s in zip(at, seen, strict=True)], "join")
     out.path([(across(v), up(float(s))) for v, s in zip(at, fitted, strict=True)], "other")
+    _legend(out, {"join": "Turnbull's estimate", "other": "model"})
     off = int(np.argmax(np.abs(seen - fitted)))
     return out.write(), (
         "The steps are Turnbull's estimate of the share above y, which allows for rows that are censored, truncated or "

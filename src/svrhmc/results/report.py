@@ -32,6 +32,7 @@ from svrhmc.results.summary import (
     chance_in_words,
     coefficients,
     entangled,
+    factor_notes,
     loss_of,
     nothing_found,
     number,
@@ -100,7 +101,8 @@ def _place(path: str | Path) -> Path:
 
 def response_of(posterior: Fitted) -> str:
     """The name of the response."""
-    return posterior.design.response if posterior.design is not None and posterior.design.response else "the response"
+    design = posterior.design
+    return design.response_in_words if design is not None and design.response else "the response"
 
 
 def scale(posterior: Fitted) -> str:
@@ -320,7 +322,8 @@ def _groups(posterior: Fitted, scales: Sequence[Coefficient]) -> str:
     ]  # fmt: skip
     inside.append(_table("Standard deviations and correlations of the effects", head, body, len(body)))
     inside += [
-        f"<p>{escape(note)}</p>" for note in (*smooth_notes(posterior), *scale_notes(posterior), *_wider(posterior))
+        f"<p>{escape(note)}</p>"
+        for note in (*smooth_notes(posterior), *factor_notes(posterior), *scale_notes(posterior), *_wider(posterior))
     ]
     if posterior.form is not None and kept.groups:
         inside.append(_shares(posterior))
@@ -435,9 +438,9 @@ def _effects(posterior: Fitted, effects: Effects, bends: Mapping[str, Finding]) 
     cut = f" The first {_FOREST} of {len(effects.names)}." if len(effects.names) > _FOREST else ""
     return _section(
         "Average effects",
-        f"<p>By how much {escape(effects.on)} changes on average.</p>{bent}<figure>{figure}<figcaption>For a "
-        f"number: an increase of one standard deviation; for a category: against its baseline.{cut}</figcaption>"
-        f"</figure>{table}"
+        f"<p>By how much {escape(effects.on)} changes on average.</p>{bent}<figure>{figure}<figcaption>For a number: "
+        f"an increase of one standard deviation; for a category: against its baseline.{cut}</figcaption></figure>"
+        f"{table}"
         f'<p class="note">In the table, a number increases by one unit. {escape(effects.said)}</p>',
     )
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _SMALL, _LARGE = 0.01, 5.0  # changes of a predictor that are read with ease lie between
 _NAMED = 8  # coefficients that a sentence names
 _UNITS = 3  # of which it is said what a standard deviation of their column does
+_MANY_NUMBERS = 1000  # levels of a grouping factor of numbers, above which these may be amounts
 _NEAR_ZERO = 0.2  # of its median, where the 5% quantile of a scale is below: half of a half-normal law
 _LAPLACE_OFF = 0.5  # posterior sds, from which on it is said
 _NEAR_ONE, _MOST_DECIMALS = 0.1, 5  # ratios whose distance from 1 is what matters, and their decimals
@@ -156,7 +157,7 @@ def ratios_of(posterior: Fitted, level: float) -> Summary:
     if loss.proportional_hazards:
         end = len(posterior.mean) - posterior.group_scales - loss.shared
         columns |= _hazard_ratios(posterior, places, end, level)
-    of = f" of {'a higher ' if loss.ordered else ''}{design.response}" if design is not None else ""
+    of = f" of {'a higher ' if loss.ordered else ''}{design.response_in_words}" if design is not None else ""
     if loss.blocks > 1 and design is not None and design.classes:
         of += f", each class against {design.classes[0]!r}"
     notes = [f"Levels of categories are compared with {_baselines(posterior)}."] if _baselines(posterior) else []
@@ -300,7 +301,7 @@ def notes(posterior: Fitted) -> tuple[str, ...]:
     if posterior.modes is not None:
         sentences.append(f"Modes: {posterior.modes.brief()} (posterior.modes).")
     sentences += tail_notes(posterior)
-    sentences += [*smooth_notes(posterior), *scale_notes(posterior), *_shrinkage(posterior)]
+    sentences += [*smooth_notes(posterior), *factor_notes(posterior), *scale_notes(posterior), *_shrinkage(posterior)]
     sentences += _imputations(posterior)
     if posterior.parameters is not None:
         sentences.append(
@@ -328,6 +329,20 @@ def tail_notes(posterior: Fitted) -> tuple[str, ...]:
     else:
         sentence = ""
     return (f"Tails: {sentence}",) if sentence else ()
+
+
+def factor_notes(posterior: Fitted) -> tuple[str, ...]:
+    """Which grouping factors are columns of very many numbers, that might have been meant as numbers."""
+    if posterior.design is None:
+        return ()
+    sentences = dict[str, None]()
+    for group in posterior.design.groups:
+        for name, levels in zip(group.factors, group.levels, strict=True):
+            if len(levels) <= _MANY_NUMBERS or isinstance(levels[0], str) or f"C({name})" in group.text:
+                continue
+            taken = f"the {len(levels):,} different numbers of {name} are taken for names of groups"
+            sentences[f"Groups: {taken}, as {group.text} says; write {name} or s({name}) if they are amounts."] = None
+    return tuple(sentences)
 
 
 def scale_notes(posterior: Fitted) -> tuple[str, ...]:
@@ -520,6 +535,7 @@ def _essentials(posterior: Fitted) -> tuple[str, ...]:
         *model_notes(posterior),
         *unit_notes(posterior),
         *smooth_notes(posterior),
+        *factor_notes(posterior),
         *scale_notes(posterior),
         *_shrinkage(posterior),
         *_imputations(posterior),

@@ -31,7 +31,7 @@ from svrhmc.results.findings import with_sign
 from svrhmc.results.loo import Loo
 from svrhmc.results.posterior import Posterior
 from svrhmc.results.report import misfit, scale, verdict
-from svrhmc.results.summary import entangled, number, ratio_name, scale_notes, unit_notes
+from svrhmc.results.summary import entangled, factor_notes, number, ratio_name, scale_notes, unit_notes
 from svrhmc.sampling.effects import GroupEffects
 from svrhmc.shell import outputs
 from svrhmc.shell.arguments import DEFAULTS, FitArguments, columns_used, formula_of, require_columns
@@ -86,7 +86,7 @@ def fit_command(
     trials: Annotated[str, typer.Option(help="A column: of how many trials the target counts the successes.")] = "",
     levels: Annotated[
         str,
-        typer.Option(help="An ordinal target's texts, the lowest first: 'bad, fair, good'.", show_default=False),
+        typer.Option(help="An ordinal target's values, the lowest first: 'bad, fair, good'.", show_default=False),
     ] = "",
     missing: Annotated[str, typer.Option(help="Rows with missing values: drop or refuse.")] = "refuse",
     out: Annotated[Path | None, typer.Option(help="Folder for the files; FILE-fit if not set.")] = None,
@@ -350,6 +350,7 @@ def _show(
         show(f"Compared with {', '.join(design.baselines)}.")
     for line in (
         *unit_notes(posterior),
+        *factor_notes(posterior),
         *scale_notes(posterior),
         entangled(posterior),
         verdict(posterior),

@@ -23,7 +23,7 @@ from svrhmc.rows.sparse import beside
 from svrhmc.tables import formula as grammar
 from svrhmc.tables import smooths as smoothing
 from svrhmc.tables.columns import CATEGORY, NUMBER, Column, Columns, Level, columns_of, names_of
-from svrhmc.tables.expressions import Rows, State, Value, require_transforms
+from svrhmc.tables.expressions import Rows, State, Value, require_transforms, times_in_words
 from svrhmc.tables.formula import Parsed, parsed, unusable
 from svrhmc.tables.groups import GroupDesign, Refusal, from_numbers, group_designs, to_numbers
 from svrhmc.tables.smooths import SmoothDesign, require_separate_smooths, smooth_designs
@@ -163,6 +163,11 @@ class Design:
     def own_choices(self) -> dict[str, tuple[Level, ...]]:
         """The same of the first formula alone."""
         return {name: levels for term in self.made_of for name, levels in term.choices.items()}
+
+    @cached_property
+    def response_in_words(self) -> str:
+        """The response, or of Surv(time, event == 2) "time until event"."""
+        return times_in_words(self.response)
 
     @property
     def all_choices(self) -> dict[str, tuple[Level, ...]]:

@@ -34,6 +34,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from svrhmc.core.cells import made_numbers
 from svrhmc.core.errors import DataError, missing, nearest, requirement
 from svrhmc.tables.columns import Level
 from svrhmc.tables.surv import RESPONSES, SURV, TRUNC, labels
@@ -80,6 +81,7 @@ _CONTRASTS = {
 _OWN = ("C", "I", "Q", *RESPONSES)
 _PLAIN = frozenset((*_NUMPY, *(f"np.{name}" for name in _NUMPY), "I", "Q", *RESPONSES))  # which never learn
 SMOOTH = "s"  # the name of smooths, which are terms and no functions
+_OF_NUMBERS = frozenset(_SIZES) - {"hashed", "lag"}
 FUNCTIONS = frozenset((*_NUMPY, *(f"np.{name}" for name in _NUMPY), *_SIZES, *_CONTRASTS, *_OWN))
 _INSTEAD = {  # names of other languages and libraries, and what to write here
     "as.factor": "write C(x)",
@@ -186,6 +188,13 @@ class Expression:
         if not isinstance(tree, ast.Call) or self._called(tree) != "C" or not tree.args:
             return None
         return self._column(tree.args[0])
+
+    @property
+    def first_columns(self) -> tuple[str, ...]:
+        """The first column in each argument of a call without keywords; () of all else."""
+        if not isinstance(self.tree, ast.Call) or self.tree.keywords:
+            return ()
+        return tuple(next(self._variables(node), "") for node in self.tree.args)
 
     def compute(self, rows: Rows) -> Value:
         """The values of the expression for some rows."""
@@ -483,8 +492,19 @@ class _Computation:
         if kind == "b":
             return value.astype(np.float64)
         if kind not in ("i", "u", "f") or np.ndim(value) == 0:
-            raise self.whole._wrong("arithmetic takes numbers, not texts or lists")
+            raise self.whole._wrong(self._no_numbers(value))
         return value
+
+    def _no_numbers(self, value: Value) -> str:
+        """Why arithmetic cannot take a value, with what to do about a column of texts."""
+        name = getattr(value, "name", None)
+        if name not in self.columns:
+            return "arithmetic takes numbers, not texts or lists"
+        texts = list(dict.fromkeys(value.tolist()))
+        remedy = made_numbers(texts)
+        if not remedy:
+            remedy = f"texts such as {str(texts[0])!r}, and arithmetic takes numbers: make numbers of them first"
+        return f"column {name!r} holds {remedy}"
 
     def _call(self, node: ast.Call) -> Value:
         name = self.whole._called(node)
@@ -505,6 +525,9 @@ class _Computation:
         if name.removeprefix("np.") in _NUMPY:
             return self._elementwise(name.removeprefix("np."), arguments, keywords)
         function = function_of(name, self.transforms)
+        texts = arguments and getattr(getattr(arguments[0], "dtype", None), "kind", "") in ("O", "U")
+        if texts and name in _OF_NUMBERS and name not in self.transforms:
+            self._number(arguments[0])
         if name in _SIZES:
             self._require_size(name, function, arguments, keywords)
         if getattr(function, "__is_stateful_transform__", False):
@@ -601,6 +624,25 @@ class _Computation:
             if self.levels is None or not self.levels.get(str(column)):
                 raise
             return {"levels": list(self.levels[str(column)])}
+
+
+def times_in_words(text: str) -> str:
+    """What a response is called: "time until event" for Surv(time, event) and Surv(start, stop, event), the time alone
+    where there is no event, and any other as it stands.
+
+    >>> times_in_words("Surv(time, status == 'died')"), times_in_words("Surv(time)"), times_in_words("log(y)")
+    ('time until status', 'time', 'log(y)')
+    """
+    if not text.startswith(f"{SURV}("):
+        return text
+    try:
+        names = expression(text).first_columns
+    except DataError:
+        return text
+    if not names or not all(names):
+        return text
+    *times, event = names
+    return f"{times[-1]} until {event}" if times else event
 
 
 def function_of(name: str, transforms: Mapping[str, Callable[..., object]]) -> Callable[..., object]:

@@ -56,6 +56,8 @@ def _surv(rows: int, alone: bool, *arguments: object, **keywords: object) -> Arr
     if not most or not set(words) - {"event"} <= named.keys() or (kind == "interval" and "event" not in named):
         shown = f"Surv({', '.join(words)}, type={kind!r})" if kind != "right" else _FORM
         raise DataError(f"Surv cannot be used so: it is {shown}.")
+    if kind in ("right", "left") and "event" in named and _is_event(named["time"]) and not _is_event(named["event"]):
+        raise DataError("Surv(time, event) takes the time first: these two are the other way round.")
     numbers = [_numbers(word, named[word], kind == "interval2") for word in words if word != "event"]
     codes = (0, 1, 2, 3) if kind == "interval" else (0, 1)
     event = _event(named.get("event", np.ones(rows)), codes)
@@ -128,6 +130,14 @@ def _numbers(word: str, value: object, gaps: bool, name: str = SURV) -> Array:
         row = int(np.argmax(np.isnan(array)))
         raise DataError(f"the {word} of {name} must be a number in every row; it is missing in row {row}.")
     return array
+
+
+def _is_event(value: object) -> bool:
+    """Whether it holds 0 and 1, false and true, or two texts, as events do and times do not."""
+    array = np.asarray(value)
+    if array.ndim != 1 or array.dtype.kind not in "biufOU":
+        return False
+    return array.dtype.kind == "b" or set(array[:1000].tolist()) <= {0, 1} or array.dtype.kind in "OU"
 
 
 def _event(event: object, codes: tuple[int, ...]) -> Array:

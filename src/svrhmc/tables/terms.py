@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Reals, Values
-from svrhmc.core.cells import in_thousands
+from svrhmc.core.cells import made_numbers
 from svrhmc.core.errors import DataError, missing, requirement
 from svrhmc.core.machine import free_memory
 from svrhmc.families.labels import names_rows
@@ -520,11 +520,8 @@ def require_few(name: str, levels: int, rows: int, what: str = "levels", some: S
     if not names_rows(levels, rows):
         return
     has = f"{name} has {levels:,} different {what} in {rows:,} rows"
-    if grouped := next((level for level in some if isinstance(level, str) and in_thousands(level, ",", ".")), ""):
-        raise DataError(
-            f"{has}, texts such as {grouped!r}: make numbers of them, in pandas by read_csv(…, thousands=',') or "
-            "column.str.replace(',', '').astype(float)."
-        )
+    if remedy := made_numbers(some):
+        raise DataError(f"{has}, {remedy}.")
     raise DataError(
         f"{has}, and would have a coefficient for each of them: leave it out of the formula where it names rows, put "
         "rare levels together where it is a category, or take it as a number."
