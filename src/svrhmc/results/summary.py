@@ -407,7 +407,13 @@ def draws_sentence(posterior: Fitted) -> str:
     chains, draws, _ = posterior.trace.draws.shape
     made = f"{chains} chain{'s' if chains > 1 else ''} of {draws:,} by {posterior.method}"
     short = "" if posterior.complete else "; stopped before there were as many as asked for"
-    return f"{made}, worth {posterior.ess.min():,.0f} independent ones or more, in {posterior.seconds:.3g} s{short}."
+    if posterior.method == "laplace":
+        return (
+            f"{chains * draws:,} of the Laplace approximation, in {posterior.seconds:.3g} s; the budget ended before "
+            "there were any of the posterior."
+        )
+    effective = f"as precise as at least {posterior.ess.min():,.0f} independent ones"
+    return f"{made}, {effective}, in {posterior.seconds:.3g} s{short}."
 
 
 def verdict_sentence(posterior: Fitted) -> str:
@@ -416,6 +422,8 @@ def verdict_sentence(posterior: Fitted) -> str:
     certificate = posterior.certificate
     if mean == sd == 0 and certificate.verdict == "exact":
         return "exact: means and sds come from a formula, without sampling error."
+    if not math.isfinite(mean + sd):
+        return f"{certificate.brief()}; how far means and sds are off by chance is not known."
     return (
         f"{certificate.brief()}; by chance, means are off by up to about {mean:.2g} posterior sd, and sds by {sd:.2g}."
     )
