@@ -1,5 +1,6 @@
 """Verdicts by which numbers are not known to be right are told in Python, where someone may never print a summary."""
 
+import pickle
 import warnings
 from dataclasses import replace
 
@@ -8,7 +9,8 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 import svrhmc
-from svrhmc.results.advice import warn_of_verdict
+from svrhmc.results import advice
+from svrhmc.results.advice import open_verdict, warn_of_verdict
 from svrhmc.sampling import search
 
 rng = np.random.default_rng(0)
@@ -47,7 +49,7 @@ def test_a_verdict_that_numbers_are_right_does_not_warn(door):
 
 
 @pytest.mark.parametrize(
-    ("verdict", "stopped", "needed", "advice"),
+    ("verdict", "stopped", "needed", "remedy"),
     [
         ("undecided", True, None, "give a larger budget, or none"),
         ("undecided", False, None, "Do not rely on its means and sds[.]$"),
@@ -56,10 +58,50 @@ def test_a_verdict_that_numbers_are_right_does_not_warn(door):
         ("unjudged", False, None, "leave out certificate=False"),
     ],
 )
-def test_a_warning_says_what_to_do(verdict, stopped, needed, advice):
+def test_a_warning_says_what_to_do(verdict, stopped, needed, remedy):
     """Where no budget ended a run that has too few draws, none is spoken of."""
     posterior = svrhmc.sample(svrhmc.targets.linear(X, EVENTS), draws=40)
     certificate = replace(posterior.certificate, verdict=verdict, reason="for this test", draws_needed=needed)
-    with pytest.warns(svrhmc.VerdictWarning, match=advice) as warned:
+    with pytest.warns(svrhmc.VerdictWarning, match=remedy) as warned:
         warn_of_verdict(replace(posterior, certificate=certificate, complete=False, stopped=stopped))
     assert f"'{verdict}': for this test. " in str(warned[0].message)
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_run_that_ended_early_warns_whatever_its_verdict(door, monkeypatch):
+    monkeypatch.setattr(advice, "open_verdict", lambda posterior: open_verdict(replace(posterior, complete=False)))
+    with pytest.warns(category(door), match="'exact', but the run ended before there were as many draws as asked for"):
+        assert DOORS[door](draws=40).certificate.passed
+
+
+def test_a_gate_for_production():
+    posterior = DOORS["sample"](draws=200)
+    assert posterior.certificate.passed
+    for verdict in ("undecided", "refuted", "unjudged"):
+        assert not replace(posterior.certificate, verdict=verdict).passed
+    with pytest.raises(TypeError, match=r"use certificate\.passed"):
+        bool(posterior.certificate)
+
+
+def test_estimators_refuse_or_repeat_an_open_verdict(monkeypatch):
+    monkeypatch.setattr(search, "unsettled", lambda *_, **__: "the chains have not settled (as they were told)")
+    model = svrhmc.BayesianLogisticRegression(draws=40, on_undecided="raise")
+    with pytest.raises(svrhmc.VerdictError, match="the chains have not settled"):
+        model.fit(X, EVENTS)
+    assert not hasattr(model, "posterior_")
+    with pytest.warns(ConvergenceWarning):
+        pickled = pickle.dumps(model.set_params(on_undecided="warn").fit(X, EVENTS))
+    with pytest.warns(ConvergenceWarning, match="is .undecided."):
+        pickle.loads(pickled)
+    with pytest.raises(ValueError, match="on_undecided must be"):
+        model.set_params(on_undecided="stop").fit(X, EVENTS)
+
+
+def test_a_summary_without_any_draw_of_the_posterior_does_not_speak_of_chance():
+    with pytest.warns(svrhmc.VerdictWarning):
+        posterior = DOORS["fit"](draws=400, budget_passes=40.0)
+    text = " ".join(str(posterior.summary()).split())
+    assert posterior.method == "laplace"
+    assert "of the Laplace approximation" in text
+    assert "inf" not in text.replace("in fact", "")
+    assert "independent ones" not in text

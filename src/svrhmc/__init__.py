@@ -17,6 +17,7 @@ from svrhmc.core.errors import (
     TraceFileError,
     UndefinedDensityError,
     UnstableStepError,
+    VerdictError,
     VerdictWarning,
     WorkersError,
 )
@@ -59,6 +60,7 @@ __all__ = [
     "TraceFileError",
     "UndefinedDensityError",
     "UnstableStepError",
+    "VerdictError",
     "VerdictWarning",
     "WorkersError",
     "compare",

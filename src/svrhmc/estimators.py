@@ -24,6 +24,8 @@ groups: columns of X, by their names or numbers, that are taken out of it: the i
 new_groups: what the effects of levels that were not fitted are: "average" for 0, a typical group, "draw" them as those
     of other levels vary, which intervals and new y then allow for, or "refuse" such rows.
 draws, chains, tolerance, method, certificate, budget_seconds: as `svrhmc.sample` takes them.
+on_undecided: "warn" or "raise" (`svrhmc.VerdictError`, and nothing is fitted) where the verdict on the posterior is
+    undecided, refuted or (certificate=False) unjudged, or where it has fewer draws than were asked for.
 n_jobs: threads; None is one, −1 every core, as everywhere in scikit-learn. The draws do not depend on them.
 random_state: a whole number is the seed itself, and fixes every draw; a `RandomState` gives a seed at each fit; with
     None every fit has another.
@@ -31,8 +33,8 @@ verbose: 1 or True to show progress, 0 or False not to, None to show it on a ter
 
 There is no `warm_start`: `svrhmc.fit(…, prior=posterior)` continues from an earlier fit with new rows.
 
-Where the verdict on the posterior is undecided, refuted or (certificate=False) unjudged, `fit` gives scikit-learn's
-`ConvergenceWarning`, which says why and what to do.
+By default such a `fit` gives scikit-learn's `ConvergenceWarning`, which says why and what to do, and so does reading
+the pickle of an estimator whose verdict is undecided or refuted.
 """
 
 from __future__ import annotations
@@ -51,6 +53,7 @@ from svrhmc.core.arrays import Array, Indices, Selection, Values
 from svrhmc.core.errors import (
     DataError,
     NoResidualsError,
+    VerdictError,
     missing,
     nearest,
     one_of,
@@ -68,7 +71,7 @@ from svrhmc.fitting.regression import posterior_of, regression
 from svrhmc.priors.groups import Group
 from svrhmc.priors.shrinkage import LearntScale
 from svrhmc.priors.terms import LKJ, Prior, StandardNormal
-from svrhmc.results.advice import ARRAYS
+from svrhmc.results.advice import ARRAYS, warn_of_verdict
 from svrhmc.results.posterior import Posterior
 from svrhmc.results.predict import NEW_GROUPS, Grouping, Predictions, predictions_at, thinned, unseen_levels
 from svrhmc.sampling.run import require_draws
@@ -138,6 +141,7 @@ _HABITS = {  # parameters of scikit-learn's estimators, and what does the same h
     "seed": "random_state is the seed.",
     "normalize": "columns are standardised inside.",
 }
+_ON_UNDECIDED: dict[str, type[Exception]] = {"warn": ConvergenceWarning, "raise": VerdictError}
 _SETTINGS = ("draws", "chains", "tolerance", "method", "certificate", "budget_seconds")
 _REMEDIES = {
     "X": (
@@ -214,6 +218,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         tolerance: float = 0.02,
         method: Method = None,
         certificate: bool = True,
+        on_undecided: str = "warn",
         budget_seconds: float | None = None,
         n_jobs: int | None = None,
         random_state: RandomState = 0,
@@ -229,6 +234,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         self.tolerance = tolerance
         self.method = method
         self.certificate = certificate
+        self.on_undecided = on_undecided
         self.budget_seconds = budget_seconds
         self.n_jobs = n_jobs
         self.random_state = random_state
@@ -256,6 +262,13 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
             state["posterior_"] = state["posterior_"].about(None)
         return state
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """From a pickle; a verdict that is open is told again, as whoever predicts may not have seen the fit."""
+        super().__setstate__(state)
+        posterior = state.get("posterior_")
+        if posterior is not None and posterior.certificate.verdict != "unjudged":
+            warn_of_verdict(posterior, ConvergenceWarning)
+
     def sample_y(self, X: Input, n_samples: int = 1, random_state: RandomState = 0) -> Values:
         """New y at each row, (rows, n_samples): a draw of the posterior for each sample, and a y of its law.
 
@@ -278,6 +291,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
     def _sampled(self, X: Input, y: Array, family: str, weights: Array | None, classes: Classes | None = None) -> None:
         """Sample the posterior of these rows, and set `posterior_`."""
         require_draws(self.draws, self.chains)
+        one_of("on_undecided", self.on_undecided, tuple(_ON_UNDECIDED))
         groups: list[Group] = []
         if isinstance(X, GroupedRows):
             names = [(group.level_names, group.name) for group in self.group_designs_]
@@ -292,7 +306,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
             )  # fmt: skip
             self.posterior_: Posterior = posterior_of(
                 model,
-                ConvergenceWarning,
+                _ON_UNDECIDED[self.on_undecided],
                 _ADVICE,
                 **{name: getattr(self, name) for name in _SETTINGS},
                 threads=effective_n_jobs(self.n_jobs),
@@ -614,6 +628,7 @@ class BayesianRegression(_Regressor):
         tolerance: float = 0.02,
         method: Method = None,
         certificate: bool = True,
+        on_undecided: str = "warn",
         budget_seconds: float | None = None,
         n_jobs: int | None = None,
         random_state: RandomState = 0,
@@ -623,7 +638,8 @@ class BayesianRegression(_Regressor):
         super().__init__(
             fit_intercept=fit_intercept, prior=prior, prior_scale=prior_scale, groups=groups, new_groups=new_groups,
             draws=draws, chains=chains, tolerance=tolerance, method=method, certificate=certificate,
-            budget_seconds=budget_seconds, n_jobs=n_jobs, random_state=random_state, verbose=verbose,
+            on_undecided=on_undecided, budget_seconds=budget_seconds, n_jobs=n_jobs, random_state=random_state,
+            verbose=verbose,
         )  # fmt: skip
 
     def fit(self, X: Input, y: Input, sample_weight: Input = None) -> Self:

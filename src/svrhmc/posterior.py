@@ -53,7 +53,8 @@ def sample(
         an engine, as for `Sampler.run`. `posterior.trace.engine` says which it was.
     threads: None to use every core.
     certificate: False to skip the chains that only serve to measure a bias. The verdict is then "unjudged" for samplers
-        that have one. (Of a verdict that is undecided, refuted or unjudged a `VerdictWarning` tells.)
+        that have one. (Of a verdict that is undecided, refuted or unjudged, and of a run that ended with fewer draws
+        than were asked for, a `VerdictWarning` tells.)
     progress: True or False to show a line of progress or not, None to show it on a terminal only, or a function that is
         called with (done, total) in chain steps.
     checkpoint: a folder in which to store what has been found and drawn. After an interruption the same call continues

@@ -123,7 +123,13 @@ class WorkersError(RuntimeError):
 
 
 class VerdictWarning(UserWarning):
-    """What a posterior reports is not known to be right: its verdict is undecided, refuted or unjudged."""
+    """What a posterior reports is not known to be right (its verdict is undecided, refuted or unjudged), or it has
+    fewer draws than were asked for.
+    """
+
+
+class VerdictError(RuntimeError):
+    """The same, where an error was asked for (`on_undecided="raise"` of the estimators)."""
 
 
 class MissingDataError(DataError):

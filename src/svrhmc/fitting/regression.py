@@ -448,14 +448,14 @@ def require_settings(door: Callable[..., Posterior], settings: Mapping[str, Any]
 
 def posterior_of(
     model: Regression,
-    warning: type[Warning] = VerdictWarning,
+    warning: type[Exception] = VerdictWarning,
     advice: Advice = ARRAYS,
     design: Design | None = None,
     table_rows: FittedRows | None = None,
     **settings: object,
 ) -> Posterior:
-    """Sample it, with the settings of `svrhmc.sample` (`require_settings`); warning: of a verdict that is open; advice:
-    in the words of the door. design, table_rows: of a table.
+    """Sample it, with the settings of `svrhmc.sample` (`require_settings`); warning: of a verdict that is open, or the
+    error for it; advice: in the words of the door. design, table_rows: of a table.
     """
     answer, cost = find_answer(model.target, model.units, **{**usual_settings(), **settings})
     own = answer.trace.draws[..., : model.units.dim]  # without standard deviations and correlations of groups

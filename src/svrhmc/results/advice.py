@@ -14,7 +14,7 @@ from types import FrameType
 
 from svrhmc.core.errors import DataError, VerdictWarning
 from svrhmc.results.base import Fitted
-from svrhmc.sampling.certificate import SOUND, Certificate
+from svrhmc.sampling.certificate import Certificate
 
 _PACKAGE = __name__.partition(".")[0]
 
@@ -107,13 +107,29 @@ def warn_user(text: str, category: type[Warning] = UserWarning) -> None:
     warnings.warn(text, category, stacklevel=level)
 
 
-def warn_of_verdict(posterior: Fitted, category: type[Warning] = VerdictWarning) -> None:
-    """Warn unless the verdict is that the reported numbers are right."""
+def warn_of_verdict(posterior: Fitted, category: type[Exception] = VerdictWarning) -> None:
+    """Warn unless the verdict is that the reported numbers are right, and there are as many draws as were asked for; an
+    error instead where the category is one.
+    """
+    if sentence := open_verdict(posterior):
+        if not issubclass(category, Warning):
+            raise category(sentence)
+        warn_user(sentence, category)
+
+
+def open_verdict(posterior: Fitted) -> str:
+    """Why the reported numbers are not known to be right, or that there are too few draws; "" where neither is so."""
     certificate = posterior.certificate
-    if certificate.verdict not in SOUND:
-        reason = certificate.because().rstrip(".")
-        remedy = _remedy(posterior)
-        warn_user(f"The verdict on this posterior is {certificate.verdict!r}: {reason}. {remedy}", category)
+    beginning = f"The verdict on this posterior is {certificate.verdict!r}"
+    if not certificate.passed:
+        return f"{beginning}: {certificate.because().rstrip('.')}. {_remedy(posterior)}"
+    if posterior.complete:
+        return ""
+    return (
+        f"{beginning}, but the run ended before there were as many draws as asked for: there are "
+        f"{posterior.ess.min():,.0f} effective ones of some coordinate. Give a larger budget where there is one, or "
+        "ask for fewer draws."
+    )
 
 
 def _remedy(posterior: Fitted) -> str:

@@ -435,7 +435,13 @@ def draws_sentence(posterior: Fitted) -> str:
     chains, draws, _ = posterior.trace.draws.shape
     made = f"{chains} chain{'s' if chains > 1 else ''} of {draws:,} by {posterior.method}"
     short = "" if posterior.complete else "; stopped before there were as many as asked for"
-    return f"{made}, worth {posterior.ess.min():,.0f} independent ones or more, in {posterior.seconds:.3g} s{short}."
+    if posterior.method == "laplace":
+        return (
+            f"{chains * draws:,} of the Laplace approximation, in {posterior.seconds:.3g} s; the budget ended before "
+            "there were any of the posterior."
+        )
+    effective = f"as precise as at least {posterior.ess.min():,.0f} independent ones"
+    return f"{made}, {effective}, in {posterior.seconds:.3g} s{short}."
 
 
 def verdict_sentence(posterior: Fitted) -> str:

@@ -140,6 +140,16 @@ class Certificate:
     corrects: bool = True
     modes: str = ""
 
+    @property
+    def passed(self) -> bool:
+        """Whether the reported means and sds are right as far as is known: "exact", "certified" or "local". A gate for
+        production: `posterior.certificate.passed and posterior.complete`.
+        """
+        return self.verdict in SOUND
+
+    def __bool__(self) -> bool:
+        raise TypeError("a certificate is neither true nor false: use certificate.passed, or certificate.verdict.")
+
     def require_sound(self) -> None:
         """Refuse words that are no verdict, and biases of other coordinates."""
         one_of("verdict", self.verdict, (*_WORDS, "local"))
