@@ -98,9 +98,9 @@ def bambi(table: pd.DataFrame, formula: str, family: str, limit: float) -> tuple
     began = time.process_time()
     run = nutpie.sample(compiled, draws=DRAWS, tune=DRAWS, chains=CHAINS, seed=0, progress_bar=False, blocking=False)
     end = time.monotonic() + limit
-    while not run.is_finished and time.monotonic() < end:
+    while not (finished := is_finished(run)) and time.monotonic() < end:
         time.sleep(0.1)
-    trace = run.wait() if run.is_finished else run.abort()
+    trace = run.wait() if finished else run.abort()
     seconds = time.process_time() - began
     draws = int(trace.posterior.sizes.get("draw", 0))
     if draws < DRAWS:
@@ -108,6 +108,14 @@ def bambi(table: pd.DataFrame, formula: str, family: str, limit: float) -> tuple
     names = [name for name in trace.posterior.data_vars if not name.endswith("_offset") and name not in ("mu", "p")]
     divergent = int(trace.sample_stats["diverging"].sum())
     return seconds, fewest(trace.posterior[names]), f"{divergent} divergent"
+
+
+def is_finished(run: Any) -> bool:
+    """As nutpie has it, which raises an error where chains are busy."""
+    try:
+        return bool(run.is_finished)
+    except TimeoutError:
+        return False
 
 
 def points(table: pd.DataFrame, formula: str, family: str) -> dict[str, float]:

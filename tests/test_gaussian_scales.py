@@ -570,7 +570,7 @@ def test_a_forecast_is_made_of_what_its_pieces_take(monkeypatch):
     """A pass and a Hessian of 1 s each, the pattern found in 1 s, a multiplication in 1 ms: 1000 draws of 0.4, and 60
     and 150 before them, of two leapfrogs.
     """
-    monkeypatch.setattr(joint, "trial", lambda clock: 1e-3)
+    monkeypatch.setattr(joint, "multiplication_seconds", lambda: 1e-3)
     monkeypatch.setattr(joint, "_timed", lambda work: (work(), 1.0))
     monkeypatch.setattr(mixed, "DENSE", 0)
     monkeypatch.setattr(cholesky, "_FEW", 0)
@@ -581,12 +581,17 @@ def test_a_forecast_is_made_of_what_its_pieces_take(monkeypatch):
     pattern = model.factors.pattern(model.with_prior(model.curvature(np.zeros(model.inner_dim)).hessian, np.zeros(3)))
     mapping = 1e-3 * 8 * (9 * pattern.entries + 400 * 15)
     draws = 1000 / 4 / 0.4
-    seconds = 2 * (150 + 60 + draws) * (1 + mapping) + draws * mapping
+    seconds = 2 * (150 + 60 + draws) * (1 + mapping) + 4 * draws * 15 * 2.0
     seconds += (12 * 4 + 3) + 12 * 4 * 1e-3 * pattern.multiplications + 3
     assert forecast.seconds == pytest.approx(seconds)
     rows = 4 * 12 * model.conditional.rows.entries * N
     assert forecast.bytes == pytest.approx(8 * 2.5 * 2500 * model.dim + rows + 48 * pattern.core**2)
+    assert not forecast.least
+    model.factors._most = 2
+    model.factors._last = None
+    assert groups.forecast_of(model).least  # no factor is made
     assert str(approach.Forecast(500.0, 2.84e9)) == "about 8 minutes and 2.8 GB"
+    assert str(approach.Forecast(500.0, 2.84e9, True)) == "at least 8 minutes and 2.8 GB"
 
 
 @pytest.mark.parametrize("method", ["marginal-mh", "split-hmc"])

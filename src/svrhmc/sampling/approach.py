@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -11,9 +12,9 @@ import numpy as np
 
 from svrhmc.checkpoint import Journal
 from svrhmc.core.arrays import Array
-from svrhmc.core.deadline import Budget
+from svrhmc.core.deadline import Budget, trial
 from svrhmc.core.errors import requirement
-from svrhmc.core.machine import free_memory
+from svrhmc.core.machine import free_memory, one_blas_thread
 from svrhmc.core.progress import duration, note
 from svrhmc.density.mixed import MixedModel
 from svrhmc.exact.base import Runnable
@@ -22,19 +23,24 @@ from svrhmc.sampling.answer import Request
 PILOT_SEED = 1 << 52  # added to the seed, for what is drawn before the draws that are kept
 _BELOW_PRIOR = 1.1  # in log τ
 _LONG = 60.0  # seconds, from which a person who waits is told how long it takes
+_OF_DRAWN = 2000.0  # multiplications that an effect of a draw takes, until it is drawn, kept and judged
 _COPIES = 2.5  # of the draws of all effects, while they are put in order and their moments are found
 _COPIES_OF_ROWS, _ENTRY = 4.0, 12.0  # of the rows, while a Hessian is made of them; bytes of an entry and its column
 MOST_KEPT = 1 << 27  # numbers of effects that are kept: 1 GB
 
 
 class Forecast(NamedTuple):
-    """What sampling takes, by an estimate made before it begins: seconds on cores that do nothing else, and bytes."""
+    """What sampling takes, by an estimate made before it begins: seconds on cores that do nothing else, and bytes.
+
+    least: whether it is known to take no less, and not how much more.
+    """
 
     seconds: float
     bytes: float
+    least: bool = False
 
     def __str__(self) -> str:
-        return f"about {duration(self.seconds)} and {self.bytes / 1e9:.1f} GB"
+        return f"{'at least' if self.least else 'about'} {duration(self.seconds)} and {self.bytes / 1e9:.1f} GB"
 
     @property
     def worth_saying(self) -> bool:
@@ -130,6 +136,10 @@ class Approach(ABC):
         """Of a chain, without those before the first that is kept: rather many."""
         return self.request.draws / (len(self.request.chains) * self.fewest_expected)
 
+    def drawing_seconds(self, multiplication: float) -> float:
+        """Of all draws, but for the density that decides on them."""
+        return multiplication * _OF_DRAWN * self.model.effect_count * self.expected_draws * len(self.request.chains)
+
     @property
     def every(self) -> int:
         """Of how many draws one is kept with all of its effects: 1 unless they would take more than 1 GB."""
@@ -148,3 +158,9 @@ class Approach(ABC):
         for term in self.model.terms:
             theta[term.theta][: term.width] = term.covariance.heavy.location - _BELOW_PRIOR
         return theta
+
+
+def multiplication_seconds() -> float:
+    """Of one in a product of two small matrices, by one thread."""
+    with one_blas_thread():
+        return trial(time.perf_counter)

@@ -16,12 +16,11 @@ from typing import TypeVar
 import numpy as np
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.deadline import look, trial
-from svrhmc.core.machine import one_blas_thread
+from svrhmc.core.deadline import look
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.density.mixed import MixedModel
 from svrhmc.exact import SplitHMC
-from svrhmc.sampling.approach import PILOT_SEED, Approach, Forecast, Variables
+from svrhmc.sampling.approach import PILOT_SEED, Approach, Forecast, Variables, multiplication_seconds
 from svrhmc.trace import sampler_of
 from svrhmc.whitening.groups import Bend, GroupVariables, first_centre, log_marginal, mode_given
 
@@ -121,28 +120,29 @@ class JointDensity(Approach):
 
     def forecast(self) -> Forecast:
         """From what the pieces take that draws and factors are made of: a pass over the rows and a Hessian are made
-        once, the entries of a factor and its multiplications counted.
+        once, the entries of a factor and its multiplications counted. Without a factor, of effects of which too many
+        depend on each other, draws depend on each other more than this counts on.
         """
         model, w = self.model, np.zeros((_PILOT_CHAINS, self.model.inner_dim))
         self.budget.compile(lambda: model.energies_given(w))
         passing = min(_timed(lambda: model.energies_given(w))[1] for _ in range(2))
         hessian, making = _timed(lambda: model.with_prior(model.curvature(w[0]).hessian, self.first_theta()))
-        with one_blas_thread():
-            multiplication = trial(time.perf_counter)
+        multiplication = multiplication_seconds()
         factoring, finding, entries, core = 0.0, 0.0, 0.0, 0
         if not isinstance(hessian, np.ndarray):
             pattern, finding = _timed(lambda: model.factors.pattern(hessian))
-            factoring = multiplication * pattern.multiplications
-            if len(model.terms) > 1 and model.factors.apply:
-                entries, core = pattern.entries, pattern.core
+            if model.factors.apply:
+                factoring = multiplication * pattern.multiplications
+                if len(model.terms) > 1:
+                    entries, core = pattern.entries, pattern.core
         mapping = 2 * _PILOT_CHAINS * multiplication * (_OF_ENTRY * entries + _OF_EFFECT * model.effect_count)
         hessians = _HESSIANS * (1 + model.theta_dim)
         chains = len(self.request.chains) / _PILOT_CHAINS
         leapfrogs = _OF_GAUSSIAN if model.loss.quadratic or model.loss.mixture else _LEAPFROGS
         gradients = leapfrogs * (sum(_PILOTS) + chains * (self.burn_in + self.expected_draws))
         seconds = (hessians + _MAPS) * making + hessians * factoring + _MAPS * finding
-        seconds += gradients * (passing + mapping) + chains * self.expected_draws * mapping
-        return Forecast(seconds, self.kept_bytes + _CORE_BYTES * core**2)
+        seconds += gradients * (passing + mapping) + self.drawing_seconds(multiplication)
+        return Forecast(seconds, self.kept_bytes + _CORE_BYTES * core**2, not model.factors.apply)
 
     def _near(self, space: GroupVariables, stream: Stream) -> Array:
         """Draws of N(0, I), halved while they are far out."""

@@ -26,13 +26,12 @@ from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.density.gaussian_scales import GaussianScales, refusal
 from svrhmc.density.mixed import MixedModel
 from svrhmc.exact.marginal import MarginalMH, ScaleVariables, log_weights, student
-from svrhmc.sampling.approach import PILOT_SEED, Approach, Forecast, UnsuitedError, Variables
+from svrhmc.sampling.approach import PILOT_SEED, Approach, Forecast, UnsuitedError, Variables, multiplication_seconds
 from svrhmc.whitening.groups import Bend
 
 _ROUNDS = (64, 192)  # proposals by which variables are found, one after another
 _FIRST_FREEDOM = 4.0  # of the t law of the first ones, whose tails are to be long
 _WORTH = 0.3  # of the proposals of a round: effective ones, for which weights are flattened where need be
-_WITH_DRAW = 1.5  # times as long as an evaluation: one with a draw of all else
 _SEARCHED = 60  # evaluations by which the mode and the curvature there are found, for each scale
 _CHOSEN = 512  # of them that are chosen by their weights
 _LOST = 0.1  # of the proposals of a round: effective ones, below which weights tell too little of where p is
@@ -105,7 +104,7 @@ class DensityOfScales(Approach):
 
     def forecast(self) -> Forecast:
         """An evaluation for each proposal, those of the pilot rounds and the search for the mode among them, and a draw
-        of all else for each, which takes as long as half of one; threads share the chains.
+        of all else for each; threads share the chains.
         """
         density, request = self._density, self.request
         phi = _with_noise(self.model, density, self.first_theta())[None]
@@ -114,8 +113,8 @@ class DensityOfScales(Approach):
         density.given(phi)
         evaluation, chains = time.perf_counter() - began, len(request.chains)
         pilot, drawn = sum(_ROUNDS) + _SEARCHED * density.dim, self.burn_in + self.expected_draws
-        seconds = evaluation * (pilot + _WITH_DRAW * drawn * chains) / min(chains, request.threads)
-        return Forecast(seconds, self.kept_bytes)
+        seconds = evaluation * (pilot + drawn * chains) + self.drawing_seconds(multiplication_seconds())
+        return Forecast(seconds / min(chains, request.threads), self.kept_bytes)
 
 
 class Scales(NamedTuple):
