@@ -385,7 +385,9 @@ def heavy_tail(names: Sequence[str], shapes: Array) -> str:
     """A doubt, where the density falls so slowly along a coordinate that its variance is infinite, or that it cannot be
     told how far its sd is off; else empty.
     """
-    worst = int(np.argmax((shapes > shapes.max() - _ROUNDED) | np.isinf(shapes)))  # of several that are the same the first
+    worst = int(
+        np.argmax((shapes > shapes.max() - _ROUNDED) | np.isinf(shapes))
+    )  # of several that are the same the first
     k, name = float(shapes[worst]), names[worst]
     if not k >= UNKNOWN_ERROR:
         return ""
