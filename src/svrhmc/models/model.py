@@ -51,7 +51,7 @@ _CARRIED = (
 )  # what a pickle may not know by name, or reads in float32 by itself
 _BY_ROW = "give the data row by row to svrhmc.targets.model(log_likelihood, log_prior, data, init)"
 _NEW = (
-    "its functions say how likely y is, and not how it is drawn; draw it from posterior.parameters.by_name(), by "
+    "its functions say how likely y is, and not how it is drawn; draw it from posterior.by_name(), by "
     "pm.sample_posterior_predictive(posterior.to_arviz()) for a PyMC model, or model.predict for one of Bambi"
 )
 _LIKELIHOODS = 1 << 21  # log-likelihoods of rows under draws, at once

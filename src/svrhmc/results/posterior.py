@@ -72,7 +72,7 @@ from svrhmc.sampling.doubts import NO_MEAN, NO_VARIANCE
 from svrhmc.sampling.effects import GroupEffects
 from svrhmc.sampling.inclusion import Shrinkage
 from svrhmc.sampling.modes import Modes
-from svrhmc.sampling.parameters import Parameters
+from svrhmc.sampling.parameters import Parameters, grids
 from svrhmc.tables.design import Design
 from svrhmc.tables.expressions import require_transforms
 from svrhmc.tables.new_rows import Handling
@@ -348,6 +348,19 @@ class Posterior(Fitted):
         few (`svrhmc.results.imputations`).
         """
         return imputations_of(self)
+
+    def by_name(self) -> dict[str, Array]:
+        """The draws by the names of the model: arrays (chain, draw, …) in the shapes that it gives its parameters, or
+        those of the coefficients.
+
+        >>> from svrhmc import sample, targets
+        >>> sample(targets.linear([[1.0], [2.0]], [1.0, 3.0]), draws=400).by_name()["x"].shape
+        (4, 100, 1)
+        """
+        if self.parameters is not None:
+            return self.parameters.by_name()
+        arrays = grids(self.labels) or {name: np.array(place) for place, name in enumerate(self.labels)}
+        return {name: self.trace.draws[:, :, places] for name, places in arrays.items()}
 
     def draws_frame(self) -> pandas.DataFrame:
         """The draws as a pandas data frame, with the columns chain and draw and one for each coefficient."""

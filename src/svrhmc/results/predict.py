@@ -177,7 +177,7 @@ def no_rows(purpose: str) -> ValueError:
         "the posterior",
         f"of a target whose rows have linear predictors, {purpose}",
         "one of another kind, such as a model of functions",
-        "compute it from the draws: posterior.parameters.by_name() where parameters have names of their own, and "
+        "compute it from the draws: posterior.by_name() where parameters have names of their own, and "
         "posterior.trace.draws",
     )
 
