@@ -31,8 +31,7 @@ from svrhmc.results.base import Fitted
 from svrhmc.results.predict import Predictions, even_rows, evenly, log_likelihoods
 from svrhmc.rows.forms import RowsForm
 from svrhmc.sampling.effects import GroupEffects
-from svrhmc.sampling.parameters import grids
-from svrhmc.trace import COEFFICIENT, Trace, inference_data
+from svrhmc.trace import COEFFICIENT, Trace, grids, inference_data
 
 _MOST = 1 << 30  # bytes of a group
 _SMALL = 100_000  # rows up to which observed data are given unasked

@@ -44,6 +44,7 @@ from svrhmc.results.predict import (
     Grouping,
     Input,
     Levels,
+    LogLikelihoods,
     Model,
     Prediction,
     no_rows,
@@ -72,11 +73,11 @@ from svrhmc.sampling.doubts import NO_MEAN, NO_VARIANCE
 from svrhmc.sampling.effects import GroupEffects
 from svrhmc.sampling.inclusion import Shrinkage
 from svrhmc.sampling.modes import Modes
-from svrhmc.sampling.parameters import Parameters, grids
+from svrhmc.sampling.parameters import Parameters
 from svrhmc.tables.design import Design
 from svrhmc.tables.expressions import require_transforms
 from svrhmc.tables.new_rows import Handling
-from svrhmc.trace import Trace, numbered
+from svrhmc.trace import Trace, grids, numbered
 
 if TYPE_CHECKING:
     import pandas
@@ -476,14 +477,21 @@ class Posterior(Fitted):
         grouping = Grouping(include_groups, new_groups, groups)
         return predictions_at(self, X, offset, trials, draws, seed, grouping).blocks()
 
-    def log_likelihood(self, draws: int | None = None) -> Iterator[tuple[int, Array]]:
-        """log p(yᵢ | x) of the rows that were fitted: yields pairs (number of the first row, array (draws, rows)).
-        A model of your own has the terms of its rows, as it states them.
+    def log_likelihood(self, draws: int | None = None) -> LogLikelihoods:
+        """log p(yᵢ | x) of the rows that were fitted, found when they are asked for: `array()` has all of them, (draws,
+        rows), and a loop over it takes pairs (number of the first row, array (draws, rows)), some rows at a time. A
+        model of your own has the terms of its rows, as it states them.
 
         draws: use at most this many draws, taken evenly from every chain; None for all of them, chain after chain.
+
+        >>> from svrhmc import sample, targets
+        >>> posterior = sample(targets.linear([[1.0], [2.0], [1.5]], [1.0, 3.0, 2.0]), draws=400)
+        >>> posterior.log_likelihood().array().shape
+        (400, 3)
         """
         total = self.trace.draws.shape[0] * self.trace.draws.shape[1]
-        return pointwise_log_likelihoods(self, total if draws is None else whole("draws", draws, 1))[1]
+        most = total if draws is None else whole("draws", draws, 1)
+        return LogLikelihoods(*pointwise_log_likelihoods(self, most))
 
     def loo(self, by: str | None = None, *, draws: int | None = None) -> Loo:
         """How well the model predicts rows that it has not seen, by leave-one-out cross-validation from this one fit

@@ -575,6 +575,30 @@ def unseen_levels(factor: str, names: Iterable[str]) -> DataError:
     )
 
 
+class LogLikelihoods(Iterator[tuple[int, Array]]):
+    """log p(yᵢ | x) of rows under draws: `array()` has all of them; a loop over it takes some rows at a time, as pairs
+    (number of the first row, array (draws, rows)), once.
+    """
+
+    def __init__(self, draws: int, blocks: Iterator[tuple[int, Array]]) -> None:
+        self.draws, self._blocks = draws, blocks
+
+    def __next__(self) -> tuple[int, Array]:
+        return next(self._blocks)
+
+    def array(self) -> Array:
+        """All of them, (draws, rows)."""
+        blocks = [block for _, block in self]
+        if not blocks:
+            raise requirement("log_likelihood()", "asked once for its array, or looped over once", "asked again")
+        return np.concatenate(blocks, axis=1)
+
+    def __repr__(self) -> str:
+        return (
+            f"<log-likelihoods of rows under {self.draws:,} draws: array() has them, a loop takes some rows at a time>"
+        )
+
+
 def pointwise_log_likelihoods(posterior: Fitted, most: int) -> tuple[int, Iterator[tuple[int, Array]]]:
     """Under at most so many draws of a `Posterior`: their number, and log p(yᵢ | x) of some rows after another, by the
     linear predictors or, for a model of one's own, by its own terms of rows.

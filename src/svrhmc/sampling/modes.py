@@ -13,7 +13,7 @@ from svrhmc.core.summaries import Summary
 from svrhmc.density.base import FiniteSum
 from svrhmc.diagnostics import ess, r_hat
 from svrhmc.sampling.correction import error_of_mean
-from svrhmc.sampling.parameters import grids
+from svrhmc.trace import grids
 
 if TYPE_CHECKING:
     import pandas

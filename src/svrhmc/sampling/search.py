@@ -440,9 +440,9 @@ class Search:
         if sampler.invariant:
             doubt = doubt or staying(sampler.stay_index(self.gaussianity))
             doubt = doubt or refusing_tail(least_tail_acceptance(x, drawing.first, sampler.cycle)) or narrow
-        if not doubt and request.target.one_mode is None:
+        if not doubt and request.target.one_mode is None:  # a wide mode, or the foot of a peak, is no tail
             with self._recording(f"shapes-{attempt.number}", drawn):
-                shapes = heavy_shapes(x, tails.known) if count == 1 else shapes  # a wide mode is no tail
+                shapes = heavy_shapes(x, tails.known) if self.modes is None and count == 1 else shapes
             doubt = heavy or tail_of_draws(self._names, shapes)
             self._hopeless = self._hopeless or bool(doubt)  # other steps see the same tail
         certificate = self._judged(attempt, drawn, moments, doubt)
@@ -458,7 +458,7 @@ class Search:
                 self.space.whitening.pull,
                 tails,
             )
-        mean, sd = without_unknown(best.mean, best.sd, shapes)
+        mean, sd = without_unknown(best.mean, best.sd, shapes) if shapes.any() else (best.mean, best.sd)
         trace = Trace(
             draws=x,
             passes=drawn.spent / request.target.n,
