@@ -60,3 +60,33 @@ def test_log_likelihoods_print_and_are_an_array(target):
 def test_samplers_are_compared_where_the_law_is_known(target):
     with pytest.raises(ValueError, match=r"whose law is known, such as targets\.synthetic"):
         svrhmc.compare_samplers(target, [("svr", svrhmc.svr_hmc(0.1))], 5, 4)
+
+
+def test_the_sensitivity_of_a_model_of_functions_is_that_of_the_same_regression(target):
+    """Prior and likelihood are known as functions; the regression has the same ones."""
+    y = np.sin(7 * X) + X
+    own = svrhmc.sample(
+        svrhmc.targets.model(
+            lambda params, row: logpdf(row["y"], params["w"][0] * row["x"] + params["w"][1], 1.0),
+            lambda params: logpdf(params["w"], 0, 0.3).sum(),
+            {"x": X, "y": y}, {"w": np.zeros(2)},
+        ), seed=0,
+    ).sensitivity()  # fmt: skip
+    rows = np.column_stack([X, np.ones(30)])
+    known = svrhmc.sample(svrhmc.targets.linear(rows, y, prior_precision=1 / 0.09, noise_variance=1.0)).sensitivity()
+    assert own.names == ("w[0]", "w[1]")
+    assert np.allclose(own.prior, known.prior, atol=0.02)
+    assert np.allclose(own.likelihood, known.likelihood, atol=0.02)
+    assert own.prior[0] > 0.05
+
+
+def test_axes_and_places_have_the_names_that_are_asked_for(target):
+    posterior = svrhmc.sample(target, draws=50, seed=0)
+    data = posterior.to_arviz(dims={"w": ["term"]}, coords={"term": ["slope", "level"]})
+    assert data.posterior["w"].dims == ("chain", "draw", "term")
+    assert data.posterior["w"].coords["term"].values.tolist() == ["slope", "level"]
+    assert data.log_prior["log_prior"].shape == posterior.trace.draws.shape[:2]
+    with pytest.raises(ValueError, match="names of the axes of variables"):
+        posterior.to_arviz(dims={"w": ["a", "b"]})
+    with pytest.raises(ValueError, match="2 labels"):
+        posterior.to_arviz(dims={"w": ["term"]}, coords={"term": ["slope"]})

@@ -242,6 +242,13 @@ class Model(FiniteSum):
             why = f"{wrong:,} of {self.n:,} rows; give another init, or correct the data"
             raise requirement(f"log_likelihood(init, row {row})", "finite", value, why)
 
+    @scoped
+    def log_prior_at(self, x: Array) -> Array | None:
+        """Not of a model of another library, whose prior is one of its parameters and not of these coordinates."""
+        if self.observed:
+            return None
+        return np.asarray(load().vmap(self.functions.log_prior)(np.asarray(x, np.float64)), np.float64)
+
     def row_log_likelihoods(self, x: Array) -> Iterator[tuple[int, Array]]:
         """log p(row | params) of all rows under draws."""
         if self.observed_count == 1:

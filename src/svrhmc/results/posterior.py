@@ -363,6 +363,18 @@ class Posterior(Fitted):
         arrays = grids(self.labels) or {name: np.array(place) for place, name in enumerate(self.labels)}
         return {name: self.trace.draws[:, :, places] for name, places in arrays.items()}
 
+    def posterior_predictive(self, *, draws: int | None = None, seed: int = 0) -> dict[str, npt.NDArray[Any]]:
+        """New values of the observed variables of a NumPyro model, by name: arrays (draw, …), one for each draw of the
+        posterior. Of a regression there is `predict`.
+
+        draws: use at most this many draws, taken evenly from every chain; None for all of them. seed: of new values.
+        """
+        if self._target is None or self._target.observed_count is None:
+            raise requirement("the posterior", "of a NumPyro model", "another", "predict(X) predicts of a regression")
+        total = self.trace.draws.shape[0] * self.trace.draws.shape[1]
+        some = thinned(self.trace.draws, total if draws is None else whole("draws", draws, 1))
+        return self._target.drawn_observations(some, whole("seed", seed, 0, (1 << 63) - 1))
+
     def draws_frame(self) -> pandas.DataFrame:
         """The draws as a pandas data frame, with the columns chain and draw and one for each coefficient."""
         return summary.draws_of(self)
@@ -572,6 +584,8 @@ class Posterior(Fitted):
         *,
         draws: int | None = None,
         lp: bool | None = None,
+        coords: Mapping[str, Sequence[object]] | None = None,
+        dims: Mapping[str, Sequence[str]] | None = None,
     ) -> Any:
         """All of it as ArviZ keeps it, with names (`svrhmc.results.arviz`); on request with the likelihood of the
         rows (for `az.loo`) and new y of them (for `az.plot_ppc`).
@@ -579,7 +593,8 @@ class Posterior(Fitted):
         Both have chains × draws × rows numbers, and are refused where that is more than 2³⁰ bytes. rows: at most so
         many, spread evenly by the seed, or the numbers of those that are wanted. draws: at most so many in all, taken
         evenly from every chain. lp: whether to find the log density of each draw, which is a pass over the rows for
-        each; None: where rows times draws are at most 2²⁴.
+        each; None: where rows times draws are at most 2²⁴. dims: names of the axes of variables, such as
+        {"theta": ["school"]}; coords: the places along axes, such as {"school": ["A", "B", …]}.
         """
         wanted = Wanted(
             truth("log_likelihood", log_likelihood),
@@ -588,6 +603,8 @@ class Posterior(Fitted):
             whole("seed", seed, 0, (1 << 63) - 1),
             None if draws is None else whole("draws", draws, 1),
             None if lp is None else truth("lp", lp),
+            coords,
+            dims,
         )
         return to_arviz(self, wanted)
 
