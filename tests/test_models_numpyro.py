@@ -582,3 +582,18 @@ def test_a_factor_is_no_observation():
     own = 0.3 * np.ones((2, N))
     ((_, block),) = target.row_log_likelihoods(own)
     np.testing.assert_allclose(block, norm.logpdf(NUMBERS, own, 1.0), rtol=1e-12)
+
+
+def test_a_model_of_one_component_is_compared_with_one_of_rows():
+    """Eight schools, hierarchical and pooled: both predict eight observed values."""
+
+    def pooled(sigma, y):
+        mu = numpyro.sample("mu", dist.Normal(0, 5))
+        with numpyro.plate("school", len(y)):
+            numpyro.sample("effect", dist.Normal(mu, sigma), obs=y)
+
+    one = svrhmc.sample(svrhmc.targets.from_numpyro(eight_schools, SIGMA, EFFECTS, 8), draws=100, seed=0)
+    rows = svrhmc.sample(svrhmc.targets.from_numpyro(pooled, SIGMA, EFFECTS), draws=100, seed=0)
+    comparison = svrhmc.compare({"hierarchical": one, "pooled": rows})
+    assert comparison.loo[0].observations.rows == 8
+    assert abs(comparison.elpd_diff[1]) < 2

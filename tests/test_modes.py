@@ -378,3 +378,69 @@ def test_modes_and_verdicts_of_the_benchmark():
     assert sum(row["found"] == row["modes"] for row in goal) >= 0.95 * len(goal)
     complete = [row for row in rows if row["verdict"] == "local" and row["found"] == row["modes"]]
     assert max((row["z"] for row in complete), default=0.0) < 4.5
+
+
+def of_log_density(log_density, init):
+    """A model without data that say anything."""
+    return targets.model(
+        lambda params, row: 0.0 * row["y"], log_density, {"y": np.zeros(2)}, {name: np.array(x) for name, x in init.items()}
+    )  # fmt: skip
+
+
+def test_components_that_can_change_places_are_named():
+    """Two modes of a mixture that are the same but for the order of its components; and two that are not."""
+    jnp = pytest.importorskip("jax").numpy
+    centres, sds = jnp.array([-2.0, 3.0]), jnp.array([0.3, 0.5])
+
+    def mixture(params, turned):
+        def near(order):
+            far = (params["mu"] - centres[order]) ** 2 + (params["s"] - sds[order]) ** 2
+            return -50 * far.sum() - 0.5 * params["shift"] ** 2
+
+        return jnp.logaddexp(near(jnp.array([0, 1])), near(jnp.array([1, 0])) - turned)
+
+    init = {"mu": [-2.0, 3.0], "s": [0.3, 0.5], "shift": 0.1}
+    posterior = sample(of_log_density(lambda params: mixture(params, 0.0), init), draws=100, seed=0)
+    assert posterior.modes.exchanged == ("mu", "s")
+    text = " ".join(str(posterior.summary()).split())
+    assert "The components of mu, s can change places" in text
+    assert "Order them, as by OrderedTransform in NumPyro" in text
+    other = sample(of_log_density(lambda params: mixture(params, 2.0), init), draws=100, seed=0)
+    assert len(other.modes.weight) == 2
+    assert other.modes.exchanged == ()
+    assert "change places" not in str(other.summary())
+
+
+@pytest.mark.filterwarnings("ignore::svrhmc.VerdictWarning")
+def test_a_posterior_that_is_flat_along_a_ring_is_sampled_as_wide_as_it_is():
+    """The Hessian at a mode is singular along the ring; it raised LinAlgError. Its radius is 4, its width 0.2."""
+    jnp = pytest.importorskip("jax").numpy
+    target = of_log_density(
+        lambda params: -0.5 * ((jnp.sqrt((params["x"] ** 2).sum() + 1e-12) - 4) / 0.2) ** 2, {"x": [1.0, 0.5]}
+    )
+    posterior = sample(target, draws=100, seed=0)
+    radius = np.sqrt((posterior.trace.draws**2).sum(axis=2))
+    assert abs(radius.mean() - 4) < 0.1
+    assert 0.1 < radius.std() < 0.3
+
+
+@pytest.mark.untraced
+def test_a_posterior_without_an_integral_is_called_improper():
+    """Eight schools with a flat prior on the logarithm of the scale: the chains run off to −∞, where R-hat alone spoke
+    of a narrow part; and no warning but that of the verdict reaches the user, though f overflows far out.
+    """
+    jax = pytest.importorskip("jax")
+    jnp, logpdf = jax.numpy, jax.scipy.stats.norm.logpdf
+    effects, sds = np.array([28.0, 8, -3, 7, -1, 1, 18, 12]), np.array([15.0, 10, 16, 11, 9, 11, 10, 18])
+    target = targets.model(
+        lambda p, row: logpdf(row["y"], p["mu"] + jnp.exp(p["lt"]) * p["z"][row["j"]], row["s"]),
+        lambda p: logpdf(p["mu"], 0, 20) + logpdf(p["z"], 0, 1).sum(),
+        {"y": effects, "s": sds, "j": np.arange(8)},
+        {"mu": 0.0, "lt": 0.0, "z": np.zeros(8)},
+    )
+    with pytest.warns(svrhmc.VerdictWarning) as warned:
+        posterior = sample(target, draws=100, seed=0)
+    assert len(warned) == 1
+    assert posterior.certificate.verdict == "undecided"
+    assert "falls along lt no faster than 1/|lt|, so that the posterior has no integral" in str(posterior.certificate)
+    assert np.isnan(posterior.sd[target.names.index("lt")])

@@ -456,9 +456,11 @@ def test_two_classes_are_a_logistic_regression():
     assert isinstance(target, targets.GeneralisedLinear)
 
 
-def test_an_ordered_response_is_told_of_the_family_that_uses_its_order():
+def test_a_response_whose_type_declares_an_order_is_taken_for_ordered_classes():
     table, _ = rated(200)
-    assert "4 classes; the family 'ordinal' would use their order" in svrhmc.fit("rating ~ year", table).design.guessed
+    posterior = svrhmc.fit("rating ~ year", table)
+    assert posterior.family == "ordinal"
+    assert "4 classes, whose order its type declares; the family 'categorical' takes none" in posterior.design.guessed
     table["rating"] = pandas.Categorical(table["rating"].astype(str))
     assert svrhmc.fit("rating ~ year", table).design.guessed == "the response has 4 classes"
 

@@ -57,7 +57,9 @@ def compare_samplers(
     True
     """
     if target.closed_form is None:
-        raise requirement("target", "one with a closed form", repr(target))
+        why = "distances are to the law of the target; of others, run each sampler and compare trace.summary()"
+        allowed = "one whose law is known, such as targets.synthetic, or targets.linear with a known noise"
+        raise requirement("target", allowed, repr(target), why)
     curves = []
     for name, sampler in samplers:
         steps = sampler.steps_for(target, passes)

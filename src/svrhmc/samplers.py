@@ -64,6 +64,7 @@ class Order:
     end: int
     keep: Keep
     burn_in: int = 0
+    names: tuple[str, ...] = ()
 
 
 def carried_out(order: Order, begin: Callable[[], Begun], journal: Journal, progress: Progress) -> Trace:
@@ -87,6 +88,7 @@ def carried_out(order: Order, begin: Callable[[], Begun], journal: Journal, prog
         chains=order.chains,
         engine=chains.engine,
         acceptance=None if accepted is None else accepted / (order.end - order.burn_in),
+        names=order.names,
     )
 
 
@@ -301,7 +303,9 @@ class Sampler:
             settled, states = _settled(journal, setup, given)
             return Begun(engines.chains(name, settled, State(states, np.zeros_like(states))), target.out)
 
-        return carried_out(Order(self, target.n, seed, numbers, length, kept), begin, journal, progress)
+        return carried_out(
+            Order(self, target.n, seed, numbers, length, kept, names=target.names), begin, journal, progress
+        )
 
     def setup(self, target: FiniteSum, seed: int, chains: Indices, threads: int) -> Setup:
         """The sampler on a target as plain data, which engines read."""

@@ -48,6 +48,7 @@ _BLOCK_NUMBERS = 1 << 22  # of draws looked at in one piece
 COEFFICIENT = "coefficient"  # the dimension of the coordinates, for ArviZ
 _LATER = "log_prior"  # a group that ArviZ 0.x takes after the others
 _HOMES = ("XDG_CACHE_HOME", "MPLCONFIGDIR")  # folders that ArviZ and Matplotlib write to
+_ENTRY = re.compile(r"[^\[\]]+\[\d+(, *\d+)*\]")
 _ARRAYS = ("draws", "passes", "velocity", "chains")
 
 
@@ -66,6 +67,7 @@ class Trace:
     chains: the number of each chain in the random stream.
     engine: the name of the engine that made the draws.
     acceptance: an array (chain,): the share of accepted proposals, if there is a Metropolis step.
+    names: of the coordinates, as the target has them; () where it has none, and in files of 0.1.0.
     """
 
     draws: Array
@@ -78,6 +80,7 @@ class Trace:
     chains: Indices
     engine: str
     acceptance: Array | None = None
+    names: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         chains, draws, dim = self.draws.shape
@@ -126,15 +129,23 @@ class Trace:
             "ess_tail": diagnostics.tail_ess(self.draws),
             "r_hat": diagnostics.rank_r_hat(self.draws) if chains > 1 else np.full(dim, np.nan),
         }
-        return Summary(numbered(dim), columns)
+        return Summary(self.names or numbered(dim), columns)
 
     def to_arviz(self) -> InferenceData:
-        """The draws as ArviZ keeps them, variable "x": InferenceData (ArviZ 0.x) or a DataTree (1.x).
+        """The draws as ArviZ keeps them, by the names of the target or as a variable "x": InferenceData (ArviZ 0.x) or
+        a DataTree (1.x).
 
         Group sample_stats has `passes`, the passes over the data that a chain had made by then, and `acceptance_rate`,
         that of the whole chain, where the sampler has a Metropolis step.
         """
         coords = {COEFFICIENT: np.arange(self.draws.shape[2])}
+        if self.names:
+            arrays = grids(self.names) or {name: np.array(place) for place, name in enumerate(self.names)}
+            draws = {name: self.draws[:, :, places] for name, places in arrays.items()}
+            named: InferenceData = inference_data(
+                {"posterior": draws, "sample_stats": self.stats()}, {}, {}, self.attributes()
+            )
+            return named
         groups = {"posterior": {"x": self.draws}, "sample_stats": self.stats()}
         exported: InferenceData = inference_data(groups, coords, {"x": [COEFFICIENT]}, self.attributes())
         return exported
@@ -212,6 +223,8 @@ class Trace:
             raise requirement("chains", "distinct numbers from 0 on", self.chains.tolist()[:8])
         if self.acceptance is not None and not (self.acceptance.min() >= 0 and self.acceptance.max() <= 1):
             raise requirement("acceptance", "from 0 to 1", self.acceptance.tolist()[:8])
+        if len(self.names) not in (0, dim):
+            raise requirement("names", f"{dim} of them, or none", len(self.names))
         whole("gradient_evaluations", self.gradient_evaluations, 0)
         nonnegative("seconds", self.seconds)
         whole("seed", self.seed, 0, (1 << 64) - 1)
@@ -257,6 +270,29 @@ def inference_data(
 def numbered(dim: int) -> tuple[str, ...]:
     """Names of coordinates that have no others."""
     return tuple(f"x[{j}]" for j in range(dim))
+
+
+def grids(names: tuple[str, ...]) -> dict[str, Indices] | None:
+    """From the names of entries, w[0, 0], w[0, 1], …, the numbers of the entries of each array in its shape; None where
+    some entry is missing.
+
+    >>> grids(("b", "w[0]", "w[1]"))
+    {'b': array(0), 'w': array([1, 2])}
+    """
+    places: dict[str, list[tuple[int, ...]]] = {}
+    numbers: dict[str, list[int]] = {}
+    for number, full in enumerate(names):
+        name, _, inside = full.rstrip("]").partition("[")
+        index = tuple(int(part) for part in inside.split(",")) if _ENTRY.fullmatch(full) else ()
+        places.setdefault(name if index else full, []).append(index)
+        numbers.setdefault(name if index else full, []).append(number)
+    arrays = {}
+    for name, indices in places.items():
+        shape = tuple(1 + max(axis) for axis in zip(*indices, strict=True)) if len(set(map(len, indices))) == 1 else ()
+        if indices != list(np.ndindex(*shape)):
+            return None
+        arrays[name] = np.array(numbers[name]).reshape(shape)
+    return arrays
 
 
 def _load_checkpoint(folder: Path) -> Trace:

@@ -315,6 +315,12 @@ class FiniteSum(ABC):
         """Take all that was found of modes."""
         self.recall_mode(modes[0])
 
+    def log_prior_at(self, x: Array) -> Array | None:
+        """log p(params) of a model whose log prior is a function by itself, at states (draw, dim), up to a constant;
+        None for others.
+        """
+        return None
+
     def stated(self, draws: Array) -> tuple[tuple[str, ...], Array] | None:
         """Names and values of the parameters as the model states them, at draws (chain, draw, dim); None where they are
         the coordinates themselves.

@@ -64,6 +64,7 @@ _LIGHTER = 7.0  # that the log mass of a minimum that matters may be below the l
 _WALL, _FAR_OFF = 1e12, 1e9
 _ENDLESS = "no mode found: f falls without end, so that the posterior is improper; is a prior missing?"
 _ROUNDING = 1e-10  # of the largest |eigenvalue| of a Hessian
+_SINGULAR = 1e-7  # of a diagonal entry of the factor of a Hessian whose diagonal is 1: its rounding
 _SMALL = 1e-8  # of the Newton decrement at which a minimum is found
 _SHORTEST = 1e-9  # of a step
 
@@ -162,9 +163,7 @@ class _Search:
         value = self.energy(point)[0]
         if curved and self.target.dim <= DENSE:
             hessian = self.target.hessian(point)
-            try:
-                log_determinant = 2 * float(np.log(np.diag(np.linalg.cholesky(hessian))).sum())
-            except np.linalg.LinAlgError:
+            if (log_determinant := _log_determinant(hessian)) is None:
                 return _Minimum(value, point, None, curved, -value)
             return _Minimum(value, point, hessian, curved, -value - 0.5 * log_determinant)
         return _Minimum(value, point, None, curved, -value)
@@ -403,6 +402,19 @@ class _OtherMinima:
         return [minimum for minimum in heaviest if minimum.mass > heaviest[0].mass - _LIGHTER]
 
 
+def _log_determinant(hessian: Array) -> float | None:
+    """log det H; None where it is not positive definite, or by rounding alone, as where f is flat along a ring."""
+    units = np.sqrt(np.maximum(np.diag(hessian), 1e-300))
+    try:
+        factor = np.linalg.cholesky(hessian / units / units[:, None])
+    except np.linalg.LinAlgError:
+        return None
+    diagonal = np.diag(factor)
+    if not diagonal.min() > _SINGULAR:
+        return None
+    return 2 * float(np.log(diagonal).sum() + np.log(units).sum())
+
+
 def _root(centre: _Minimum, spread: Array) -> Array:
     """L with LLᵀ = H⁻¹; of the prior where H is not known."""
     from scipy.linalg import solve_triangular
@@ -469,6 +481,7 @@ def _apart(one: _Minimum, other: _Minimum) -> bool:
     return bool(max(squares, default=0.0) > _APART**2)
 
 
+@np.errstate(over="ignore", invalid="ignore")  # points lie far out, where f may be beyond float64
 def minima(target: Any, start: Array) -> Minima:
     """Those of a model: from `start`, and from points around what is found from there."""
     search = _Search(target)
@@ -485,6 +498,7 @@ def minima(target: Any, start: Array) -> Minima:
     return _with_others(search, first, spread, target.n * target.row_nanoseconds, prior)
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def only_minimum(target: Any, start: Array, rounding: float) -> Minima:
     """The one of an f that was declared to be convex; an error where gradients at some points show that it is not.
 
@@ -522,6 +536,7 @@ def _not_concave(x: Array, y: Array) -> ValueError:
     )
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def minima_around(target: FiniteSum, mode: Array, starts: Array, nanoseconds: float, passes: float) -> Minima:
     """Those around a mode that is known, and from some starts besides. A start from which f falls to a minimum that is
     far away from it is a shoulder: where the law there has mass, the start counts as a mode.
@@ -531,6 +546,7 @@ def minima_around(target: FiniteSum, mode: Array, starts: Array, nanoseconds: fl
     return _with_others(search, search.minimum(mode), np.ones(len(mode)), nanoseconds, starts, shoulders=True)
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def minima_from(target: FiniteSum, mode: Array, starts: Array, words: str, passes: float) -> Minima:
     """Those near some starts, and a mode that is known, where there are no others."""
     if not len(starts):

@@ -96,7 +96,7 @@ class ExactSampler(ABC):
             space = target if own else whitened(target, _map(journal, target, map_given))
             return Begun(self.chains(space, seed, numbers, threads, engine=engine), space.out)
 
-        order = Order(self, target.n, seed, numbers, burn_in + draws, Keep(burn_in + 1), burn_in)
+        order = Order(self, target.n, seed, numbers, burn_in + draws, Keep(burn_in + 1), burn_in, target.names)
         return carried_out(order, begin, journal, progress)
 
     def chains(

@@ -49,10 +49,13 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array, Indices, contract
 from svrhmc.core.deadline import look
 from svrhmc.core.randomness import Purpose, Stream
+from svrhmc.density.base import FiniteSum
 from svrhmc.engines import Chains, Density, Setup, State
 from svrhmc.engines.base import Kernel, spent_by_passes
 from svrhmc.exact.base import begun
 from svrhmc.exact.split import Point, Rise, SplitHMC, TrajectoryKernel
+from svrhmc.models.model import Model
+from svrhmc.whitening.curvature import told_curvature
 from svrhmc.whitening.targets import Whitened
 
 _FREEDOM = 5.0  # ν − dim: tails heavy enough that a point far from all modes belongs to the nearest
@@ -149,10 +152,11 @@ class Regions:
 
 def regions(space: Whitened, modes: Array) -> Regions:
     """Around some points in the user's variables. A direction in which f does not curve upwards has the width that the
-    whitening gives it. A coordinate is scaled as it is at the mode where its foot is widest.
+    whitening gives it, or, of a model of functions, that f itself tells, as where it is flat along a ring. A coordinate
+    is scaled as it is at the mode where its foot is widest.
     """
     whitening, centres = space.whitening, space.into(modes)
-    hessians = np.stack([whitening.pull(whitening.pull(space.target.hessian(mode)).T) for mode in modes])
+    hessians = np.stack([whitening.pull(whitening.pull(_curvature(space.target, mode)).T) for mode in modes])
     hessians = (hessians + hessians.swapaxes(1, 2)) / 2
     values, vectors = np.linalg.eigh(hessians)
     widths = np.where(values > 0, np.where(values > 0, values, 1.0) ** -0.5, 1.0)
@@ -176,6 +180,12 @@ def regions(space: Whitened, modes: Array) -> Regions:
         ways,
         1 + np.log(wider.max(axis=0)[columns]),
     )
+
+
+def _curvature(target: FiniteSum, mode: Array) -> Array:
+    """∇²f at a mode, or what f itself tells where that is belied by it."""
+    hessian: Array = target.hessian(mode)
+    return told_curvature(target, mode, hessian) if isinstance(target, Model) else hessian
 
 
 @dataclass(frozen=True, eq=False)

@@ -188,8 +188,10 @@ def _guess(name: str, column: Column, ends: Ends | None) -> tuple[str, str]:
                 "these are classes of their own, name the family 'categorical'."
             )
         if len(column.levels) <= _CLASSES:
-            order = "; the family 'ordinal' would use their order" if column.ordered else ""
-            return "categorical", f"the response has {len(column.levels)} classes{order}"
+            if column.ordered:
+                why = "whose order its type declares; the family 'categorical' takes none"
+                return "ordinal", f"the response has {len(column.levels)} classes, {why}"
+            return "categorical", f"the response has {len(column.levels)} classes"
         raise DataError(f"the response has {len(column.levels):,} different texts: name the family that is meant.")
     values = np.asarray(column.values, np.float64)
     if ends is None:

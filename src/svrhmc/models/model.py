@@ -51,7 +51,7 @@ _CARRIED = (
 )  # what a pickle may not know by name, or reads in float32 by itself
 _BY_ROW = "give the data row by row to svrhmc.targets.model(log_likelihood, log_prior, data, init)"
 _NEW = (
-    "its functions say how likely y is, and not how it is drawn; draw it from posterior.parameters.by_name(), by "
+    "its functions say how likely y is, and not how it is drawn; draw it from posterior.by_name(), by "
     "pm.sample_posterior_predictive(posterior.to_arviz()) for a PyMC model, or model.predict for one of Bambi"
 )
 _LIKELIHOODS = 1 << 21  # log-likelihoods of rows under draws, at once
@@ -241,6 +241,13 @@ class Model(FiniteSum):
         if wrong:
             why = f"{wrong:,} of {self.n:,} rows; give another init, or correct the data"
             raise requirement(f"log_likelihood(init, row {row})", "finite", value, why)
+
+    @scoped
+    def log_prior_at(self, x: Array) -> Array | None:
+        """Not of a model of another library, whose prior is one of its parameters and not of these coordinates."""
+        if self.observed:
+            return None
+        return np.asarray(load().vmap(self.functions.log_prior)(np.asarray(x, np.float64)), np.float64)
 
     def row_log_likelihoods(self, x: Array) -> Iterator[tuple[int, Array]]:
         """log p(row | params) of all rows under draws."""

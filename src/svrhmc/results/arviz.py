@@ -16,7 +16,7 @@ divergence, which is an error here."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
@@ -31,8 +31,7 @@ from svrhmc.results.base import Fitted
 from svrhmc.results.predict import Predictions, even_rows, evenly, log_likelihoods
 from svrhmc.rows.forms import RowsForm
 from svrhmc.sampling.effects import GroupEffects
-from svrhmc.sampling.parameters import grids
-from svrhmc.trace import COEFFICIENT, Trace, inference_data
+from svrhmc.trace import COEFFICIENT, Trace, grids, inference_data
 
 _MOST = 1 << 30  # bytes of a group
 _SMALL = 100_000  # rows up to which observed data are given unasked
@@ -57,6 +56,8 @@ class Wanted(NamedTuple):
     seed: int
     draws: int | None
     lp: bool | None
+    coords: Mapping[str, Sequence[object]] | None = None
+    dims: Mapping[str, Sequence[str]] | None = None
 
 
 def to_arviz(posterior: Fitted, wanted: Wanted) -> Any:
@@ -83,6 +84,8 @@ def to_arviz(posterior: Fitted, wanted: Wanted) -> Any:
     own = None if posterior._target is None or posterior._target.observed_count is None else posterior._target
     if own is not None and asked:
         groups |= _of_model(own, inner, wanted, trace.seed or 0, coords, dims)
+    if own is not None and (of_prior := own.log_prior_at(inner.reshape(-1, inner.shape[2]))) is not None:
+        groups["log_prior"] = {"log_prior": of_prior.reshape(inner.shape[:2])}
     form = posterior.fitted() if asked and own is None else posterior.form
     if form is not None:
         if posterior.shrinkage is None:  # else no coefficient has a prior of its own
@@ -97,8 +100,35 @@ def to_arviz(posterior: Fitted, wanted: Wanted) -> Any:
                 names = {name: name if name not in dims else f"{name} (column)" for name in columns}
                 groups["constant_data"] = {names[name]: values for name, values in columns.items()}
                 dims |= {name: [_ROW] for name in names.values()}
+    _rename(groups, coords, dims, wanted)
     attrs = {**trace.attributes(), "sampler": posterior.method, "verdict": str(posterior.certificate)}
     return inference_data(groups, coords, dims, attrs)
+
+
+def _rename(
+    groups: Mapping[str, Mapping[str, Values]],
+    coords: dict[str, Sequence[object] | Indices],
+    dims: dict[str, list[str]],
+    wanted: Wanted,
+) -> None:
+    """Give axes of variables, and places along them, the names that are wanted."""
+    known = {name for group in groups.values() for name in group}
+    for name, axes in (wanted.dims or {}).items():
+        given = [axes] if isinstance(axes, str) else list(axes)
+        if name not in known or len(given) != len(dims.get(name, [])):
+            listed = ", ".join(f"{one}: {axes}" for one, axes in dims.items() if axes and one in known)
+            raise requirement("dims", f"names of the axes of variables ({listed})", f"{name}: {given}")
+        for before, after in zip(dims[name], given, strict=True):
+            if before in coords:
+                coords.setdefault(after, coords[before])
+        dims[name] = given
+    for axis, labels in (wanted.coords or {}).items():
+        if axis in coords and len(coords[axis]) != len(labels):
+            raise requirement(f"coords[{axis!r}]", f"{len(coords[axis])} labels", len(labels))
+        coords[axis] = list(labels)
+    used = {axis for axes in dims.values() for axis in axes}
+    for axis in [axis for axis in coords if axis not in used and (wanted.dims or wanted.coords)]:
+        del coords[axis]
 
 
 def _fewer(trace: Trace, most: int) -> Trace:

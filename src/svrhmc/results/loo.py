@@ -96,12 +96,14 @@ class Observations:
     def of(posterior: Fitted) -> Observations:
         """Those of a `Posterior`, from the rows that were fitted.
 
-        Of a model of one's own only how many there are, as nothing says which of its data are y.
+        Of a model of one's own only how many there are, as nothing says which of its data are y: rows, or the observed
+        values of one that is a single component.
         """
         form: RowsForm | None = posterior.form
         if form is None:
-            nothing = Fingerprint.of(np.zeros(0))
-            return Observations("", True, posterior.rows, 0, nothing, nothing, nothing)
+            nothing, target = Fingerprint.of(np.zeros(0)), posterior._target
+            count = posterior.rows if target is None else target.observed_count or target.n
+            return Observations("", True, count, 0, nothing, nothing, nothing)
         loss, design, ones = form.loss, posterior.design, np.ones(form.rows.n)
         trials = loss.trials_of(form.y, form.weights)
         weights = None if loss.tried else form.weights

@@ -44,6 +44,7 @@ from svrhmc.results.predict import (
     Grouping,
     Input,
     Levels,
+    LogLikelihoods,
     Model,
     Prediction,
     no_rows,
@@ -76,7 +77,7 @@ from svrhmc.sampling.parameters import Parameters
 from svrhmc.tables.design import Design
 from svrhmc.tables.expressions import require_transforms
 from svrhmc.tables.new_rows import Handling
-from svrhmc.trace import Trace, numbered
+from svrhmc.trace import Trace, grids, numbered
 
 if TYPE_CHECKING:
     import pandas
@@ -349,6 +350,31 @@ class Posterior(Fitted):
         """
         return imputations_of(self)
 
+    def by_name(self) -> dict[str, Array]:
+        """The draws by the names of the model: arrays (chain, draw, …) in the shapes that it gives its parameters, or
+        those of the coefficients.
+
+        >>> from svrhmc import sample, targets
+        >>> sample(targets.linear([[1.0], [2.0]], [1.0, 3.0]), draws=400).by_name()["x"].shape
+        (4, 100, 1)
+        """
+        if self.parameters is not None:
+            return self.parameters.by_name()
+        arrays = grids(self.labels) or {name: np.array(place) for place, name in enumerate(self.labels)}
+        return {name: self.trace.draws[:, :, places] for name, places in arrays.items()}
+
+    def posterior_predictive(self, *, draws: int | None = None, seed: int = 0) -> dict[str, npt.NDArray[Any]]:
+        """New values of the observed variables of a NumPyro model, by name: arrays (draw, …), one for each draw of the
+        posterior. Of a regression there is `predict`.
+
+        draws: use at most this many draws, taken evenly from every chain; None for all of them. seed: of new values.
+        """
+        if self._target is None or self._target.observed_count is None:
+            raise requirement("the posterior", "of a NumPyro model", "another", "predict(X) predicts of a regression")
+        total = self.trace.draws.shape[0] * self.trace.draws.shape[1]
+        some = thinned(self.trace.draws, total if draws is None else whole("draws", draws, 1))
+        return self._target.drawn_observations(some, whole("seed", seed, 0, (1 << 63) - 1))
+
     def draws_frame(self) -> pandas.DataFrame:
         """The draws as a pandas data frame, with the columns chain and draw and one for each coefficient."""
         return summary.draws_of(self)
@@ -463,14 +489,21 @@ class Posterior(Fitted):
         grouping = Grouping(include_groups, new_groups, groups)
         return predictions_at(self, X, offset, trials, draws, seed, grouping).blocks()
 
-    def log_likelihood(self, draws: int | None = None) -> Iterator[tuple[int, Array]]:
-        """log p(yᵢ | x) of the rows that were fitted: yields pairs (number of the first row, array (draws, rows)).
-        A model of your own has the terms of its rows, as it states them.
+    def log_likelihood(self, draws: int | None = None) -> LogLikelihoods:
+        """log p(yᵢ | x) of the rows that were fitted, found when they are asked for: `array()` has all of them, (draws,
+        rows), and a loop over it takes pairs (number of the first row, array (draws, rows)), some rows at a time. A
+        model of your own has the terms of its rows, as it states them.
 
         draws: use at most this many draws, taken evenly from every chain; None for all of them, chain after chain.
+
+        >>> from svrhmc import sample, targets
+        >>> posterior = sample(targets.linear([[1.0], [2.0], [1.5]], [1.0, 3.0, 2.0]), draws=400)
+        >>> posterior.log_likelihood().array().shape
+        (400, 3)
         """
         total = self.trace.draws.shape[0] * self.trace.draws.shape[1]
-        return pointwise_log_likelihoods(self, total if draws is None else whole("draws", draws, 1))[1]
+        most = total if draws is None else whole("draws", draws, 1)
+        return LogLikelihoods(*pointwise_log_likelihoods(self, most))
 
     def loo(self, by: str | None = None, *, draws: int | None = None, moment_match: bool = False) -> Loo:
         """How well the model predicts rows that it has not seen, by leave-one-out cross-validation from this one fit
@@ -549,6 +582,8 @@ class Posterior(Fitted):
         *,
         draws: int | None = None,
         lp: bool | None = None,
+        coords: Mapping[str, Sequence[object]] | None = None,
+        dims: Mapping[str, Sequence[str]] | None = None,
     ) -> Any:
         """All of it as ArviZ keeps it, with names (`svrhmc.results.arviz`); on request with the likelihood of the
         rows (for `az.loo`) and new y of them (for `az.plot_ppc`).
@@ -556,7 +591,8 @@ class Posterior(Fitted):
         Both have chains × draws × rows numbers, and are refused where that is more than 2³⁰ bytes. rows: at most so
         many, spread evenly by the seed, or the numbers of those that are wanted. draws: at most so many in all, taken
         evenly from every chain. lp: whether to find the log density of each draw, which is a pass over the rows for
-        each; None: where rows times draws are at most 2²⁴.
+        each; None: where rows times draws are at most 2²⁴. dims: names of the axes of variables, such as
+        {"theta": ["school"]}; coords: the places along axes, such as {"school": ["A", "B", …]}.
         """
         wanted = Wanted(
             truth("log_likelihood", log_likelihood),
@@ -565,6 +601,8 @@ class Posterior(Fitted):
             whole("seed", seed, 0, (1 << 63) - 1),
             None if draws is None else whole("draws", draws, 1),
             None if lp is None else truth("lp", lp),
+            coords,
+            dims,
         )
         return to_arviz(self, wanted)
 

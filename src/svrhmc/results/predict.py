@@ -177,7 +177,7 @@ def no_rows(purpose: str) -> ValueError:
         "the posterior",
         f"of a target whose rows have linear predictors, {purpose}",
         "one of another kind, such as a model of functions",
-        "compute it from the draws: posterior.parameters.by_name() where parameters have names of their own, and "
+        "compute it from the draws: posterior.by_name() where parameters have names of their own, and "
         "posterior.trace.draws",
     )
 
@@ -574,6 +574,30 @@ def unseen_levels(factor: str, names: Iterable[str]) -> DataError:
         f"some levels of {factor!r} were not fitted ({listed}): give new_groups='draw' to draw their effects as those "
         "of other groups vary, or 'average' for a typical group."
     )
+
+
+class LogLikelihoods(Iterator[tuple[int, Array]]):
+    """log p(yᵢ | x) of rows under draws: `array()` has all of them; a loop over it takes some rows at a time, as pairs
+    (number of the first row, array (draws, rows)), once.
+    """
+
+    def __init__(self, draws: int, blocks: Iterator[tuple[int, Array]]) -> None:
+        self.draws, self._blocks = draws, blocks
+
+    def __next__(self) -> tuple[int, Array]:
+        return next(self._blocks)
+
+    def array(self) -> Array:
+        """All of them, (draws, rows)."""
+        blocks = [block for _, block in self]
+        if not blocks:
+            raise requirement("log_likelihood()", "asked once for its array, or looped over once", "asked again")
+        return np.concatenate(blocks, axis=1)
+
+    def __repr__(self) -> str:
+        return (
+            f"<log-likelihoods of rows under {self.draws:,} draws: array() has them, a loop takes some rows at a time>"
+        )
 
 
 def pointwise_log_likelihoods(posterior: Fitted, most: int) -> tuple[int, Iterator[tuple[int, Array]]]:

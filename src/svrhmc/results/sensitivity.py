@@ -20,7 +20,8 @@ prior decides. (Kallioinen, Paananen, Bürkner & Vehtari, Detecting and diagnosi
 power-scaling, Statistics and Computing 34, 2024.)
 
 The prior is that of coefficients, of what rows share and of the standard deviations of groups; the law of effects given
-their standard deviations stays as it is. A coordinate whose prior is flat adds nothing.
+their standard deviations stays as it is. A coordinate whose prior is flat adds nothing. Of a model of one's own
+the prior is the function that was given, and all else of its log density the likelihood.
 """
 
 from __future__ import annotations
@@ -48,8 +49,14 @@ def sensitivity_of(posterior: Fitted, draws: int) -> Summary:
     most = whole("draws", draws, 100)
     require_at_hand(posterior)
     form: RowsForm | None = posterior.form
+    if form is None and (own := _of_functions(posterior, most)) is not None:
+        return _summary(*own)
     if form is None or posterior.shrinkage is not None or form.terms is not None:
-        kind = "a model of one's own" if form is None else "a prior that couples coefficients by parameters of its own"
+        kind = (
+            "a model of another library"
+            if form is None
+            else "a prior that couples coefficients by parameters of its own"
+        )
         raise requirement("the posterior", "of a regression whose coordinates have priors of their own", kind)
     every = 1 if posterior.group_effects is None else posterior.group_effects.every
     x = thinned(posterior.trace.draws[:, ::every], most)
@@ -58,14 +65,31 @@ def sensitivity_of(posterior: Fitted, draws: int) -> Summary:
     log_likelihood = np.zeros(count)
     for _, block in blocks:
         log_likelihood += block.sum(axis=1)
+    return _summary(posterior.labels, x, log_prior, log_likelihood)
+
+
+def _summary(names: tuple[str, ...], x: Array, log_prior: Array, log_likelihood: Array) -> Summary:
+    """Of quantities at draws (draw, quantity) with these log densities."""
     prior, likelihood = (_sensitivities(x, log_density) for log_density in (log_prior, log_likelihood))
-    names: tuple[str, ...] = posterior.labels
     return Summary(
         names,
         {"prior": prior, "likelihood": likelihood},
-        f"Sensitivity to prior and likelihood by power scaling, from {count:,} draws.",
+        f"Sensitivity to prior and likelihood by power scaling, from {len(x):,} draws.",
         tuple(_notes(names, prior, likelihood)),
     )
+
+
+def _of_functions(posterior: Fitted, most: int) -> tuple[tuple[str, ...], Array, Array, Array] | None:
+    """Names and draws of the parameters of a model of one's own, with log p(params) and log p(data | params), which is
+    −f − log p(params); None where its prior is no function by itself.
+    """
+    target, x = posterior._target, thinned(posterior.trace.draws, most)
+    log_prior = None if target is None else target.log_prior_at(x)
+    if target is None or log_prior is None:
+        return None
+    stated = posterior.parameters
+    shown = (posterior.labels, x) if stated is None else (stated.names, thinned(stated.draws, most))
+    return (*shown, log_prior, -target.potentials(x) - log_prior)
 
 
 def _notes(names: tuple[str, ...], prior: Array, likelihood: Array) -> list[str]:

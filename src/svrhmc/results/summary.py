@@ -299,7 +299,8 @@ def notes(posterior: Fitted) -> tuple[str, ...]:
         *model_notes(posterior),
     ]
     if posterior.modes is not None:
-        sentences.append(f"Modes: {posterior.modes.brief()} (posterior.modes).")
+        switch = posterior.modes.labels_switch()
+        sentences.append(f"Modes: {posterior.modes.brief()} (posterior.modes).{switch and ' '}{switch}")
     sentences += tail_notes(posterior)
     sentences += [*smooth_notes(posterior), *factor_notes(posterior), *scale_notes(posterior), *_shrinkage(posterior)]
     sentences += _imputations(posterior)

@@ -10,13 +10,16 @@ import numpy as np
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import requirement
 from svrhmc.core.summaries import Summary
+from svrhmc.density.base import FiniteSum
 from svrhmc.diagnostics import ess, r_hat
 from svrhmc.sampling.correction import error_of_mean
+from svrhmc.trace import grids
 
 if TYPE_CHECKING:
     import pandas
 
 _EFFECTIVE, _AGREE, _ARRIVALS = 50, 1.1, 10  # of a mode, without which its weight is not known
+_SAME, _EVEN = 0.01, 0.1  # of the distance of two modes, and of a log density, that count as none
 _RARE = 0.01  # a weight below which a mode may stay without visits
 _SHOWN = 6  # coordinates, and weights, that are printed
 
@@ -31,12 +34,15 @@ class Modes:
         modes too seldom.
     error: its standard error.
     arrivals: how often a chain came to the mode from another.
+    exchanged: names of arrays of parameters whose entries stand in another order at other modes, with the same density:
+        components that can change places.
     """
 
     location: Array
     weight: Array
     error: Array
     arrivals: Indices
+    exchanged: tuple[str, ...] = ()
 
     @classmethod
     def unknown(cls, location: Array) -> Modes:
@@ -88,6 +94,18 @@ class Modes:
         weights = (f"{w:.2g} ± {e:.1g}" for w, e in zip(self.weight[:_SHOWN], self.error, strict=False))
         return f"{count}, with weights {', '.join(weights)}{', …' if count > _SHOWN else ''}"
 
+    def labels_switch(self) -> str:
+        """What components that can change places mean for the numbers of each, in two sentences; "" where none can."""
+        if not self.exchanged:
+            return ""
+        return (
+            f"The components of {', '.join(self.exchanged)} can change places: modes are the same but for their order, "
+            f"and the mean and sd of {self.exchanged[0]}[0] are those of a component that is another one at each mode. "
+            "Order them, as by OrderedTransform in NumPyro, transforms.ordered in PyMC, or "
+            "jnp.cumsum of a first one and of exp of steps; or report what does not depend on their order, such as "
+            "predictions."
+        )
+
     def to_frame(self) -> pandas.DataFrame:
         """A pandas data frame with a row for each mode: weight, error, arrivals and all coordinates."""
         return self._table(self.location.shape[1]).to_frame()
@@ -107,3 +125,36 @@ class Modes:
         for name in ("weight", "error", "arrivals"):
             if getattr(self, name).shape != (count,):
                 raise requirement(f"modes.{name}", f"{count} numbers", f"shape {getattr(self, name).shape}")
+
+
+def exchanged_components(target: FiniteSum, modes: Array) -> tuple[str, ...]:
+    """The names of arrays of parameters whose entries are only in another order at two modes, at which the density is
+    the same; () where there are none.
+    """
+    named = target.stated(modes[None])
+    names, values = (target.names, modes) if named is None else (named[0], named[1][0])
+    arrays = grids(tuple(names))
+    if not arrays or not target.has_potential:
+        return ()
+    f = target.potentials(modes)
+    for count in sorted({places.shape[0] for places in arrays.values() if places.ndim and places.shape[0] > 1}):
+        some = {name: places for name, places in arrays.items() if places.ndim and places.shape[0] == count}
+        others = [int(place) for name in arrays.keys() - some.keys() for place in arrays[name].ravel()]
+        entries = np.concatenate([places.reshape(count, -1) for places in some.values()], axis=1)
+        for one in range(len(modes)):
+            for other in range(one):
+                if abs(f[one] - f[other]) < _EVEN and _is_reordered(values[one], values[other], entries, others):
+                    return tuple(some)
+    return ()
+
+
+def _is_reordered(one: Array, other: Array, entries: Indices, rest: list[int]) -> bool:
+    """Whether two points are the same but for the order of the rows of entries."""
+    from scipy.optimize import linear_sum_assignment
+
+    distance = float(np.abs(one - other).max())
+    if not distance > 0 or (len(rest) and np.abs(one[rest] - other[rest]).max() > _SAME * distance):
+        return False
+    apart = np.abs(one[entries][:, None] - other[entries][None]).max(axis=2)
+    rows, columns = linear_sum_assignment(apart)
+    return bool(apart[rows, columns].max() <= _SAME * distance)

@@ -17,7 +17,6 @@ and k̂ is k of that average, drawn towards ½ by ten draws' worth.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -31,6 +30,7 @@ from svrhmc.core.summaries import end_names, level_ends
 from svrhmc.density.base import FiniteSum
 from svrhmc.sampling.correction import Corrected, corrected_functions, error_of_mean
 from svrhmc.sampling.doubts import NO_MEAN, NO_VARIANCE, UNKNOWN_ERROR, Tails
+from svrhmc.trace import grids
 
 _WITHOUT = (
     "No standard deviation can be reported of what has so heavy a tail (a Pareto shape k of 0.5 or more, by the "
@@ -42,7 +42,6 @@ _LOOSE = (
     "none was made (a Pareto shape k of 0.35 or more, by the draws, or of 0.25 by the density); quantiles 5%, "
     "50%, 95% of"
 )
-_ENTRY = re.compile(r"[^\[\]]+\[\d+(, *\d+)*\]")
 UNSTABLE = 0.35  # from which squares have averages that another run does not repeat
 _BULGE = 6.0  # E a⁴/(E a²)² of draws, below which no tail is looked at: 3 for a Gaussian, 9 for an exponential law
 _FEWEST = 25  # draws of a tail
@@ -144,29 +143,6 @@ def stated_parameters(
     some = values if x is draws else (target.stated(x) or named)[1]
     moments = corrected_functions(some, x, h, pull, target.one_mode is not None)
     return Parameters(names, values, None if moments is None else moments.missing(unseen), known)
-
-
-def grids(names: tuple[str, ...]) -> dict[str, Indices] | None:
-    """From the names of entries, w[0, 0], w[0, 1], …, the numbers of the entries of each array in its shape; None where
-    some entry is missing.
-
-    >>> grids(("b", "w[0]", "w[1]"))
-    {'b': array(0), 'w': array([1, 2])}
-    """
-    places: dict[str, list[tuple[int, ...]]] = {}
-    numbers: dict[str, list[int]] = {}
-    for number, full in enumerate(names):
-        name, _, inside = full.rstrip("]").partition("[")
-        index = tuple(int(part) for part in inside.split(",")) if _ENTRY.fullmatch(full) else ()
-        places.setdefault(name if index else full, []).append(index)
-        numbers.setdefault(name if index else full, []).append(number)
-    arrays = {}
-    for name, indices in places.items():
-        shape = tuple(1 + max(axis) for axis in zip(*indices, strict=True)) if len(set(map(len, indices))) == 1 else ()
-        if indices != list(np.ndindex(*shape)):
-            return None
-        arrays[name] = np.array(numbers[name]).reshape(shape)
-    return arrays
 
 
 def heavy_shapes(draws: Array, known: Array | None = None) -> Array:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -59,7 +59,7 @@ from svrhmc.sampling.doubts import MOST_COORDINATES as FEW_COORDINATES
 from svrhmc.sampling.drawing import LEAST, Drawing, Drawn, FollowUp
 from svrhmc.sampling.gaussianity import Gaussianity
 from svrhmc.sampling.gradients import FreshGradients
-from svrhmc.sampling.modes import Modes
+from svrhmc.sampling.modes import Modes, exchanged_components
 from svrhmc.sampling.parameters import heavy_shapes, stated_parameters, without_unknown
 from svrhmc.trace import Trace, numbered, sampler_of
 from svrhmc.whitening import whitened
@@ -448,9 +448,9 @@ class Search:
         if sampler.invariant:
             doubt = doubt or staying(sampler.stay_index(self.gaussianity))
             doubt = doubt or refusing_tail(least_tail_acceptance(x, drawing.first, sampler.cycle)) or narrow
-        if not doubt and request.target.one_mode is None:
+        if not doubt and request.target.one_mode is None:  # a wide mode, or the foot of a peak, is no tail
             with self._recording(f"shapes-{attempt.number}", drawn):
-                shapes = heavy_shapes(x, tails.known)
+                shapes = heavy_shapes(x, tails.known) if self.modes is None and count == 1 else shapes
             doubt = heavy or tail_of_draws(self._names, shapes)
             self._hopeless = self._hopeless or bool(doubt)  # other steps see the same tail
         certificate = self._judged(attempt, drawn, moments, doubt)
@@ -466,7 +466,7 @@ class Search:
                 self.space.whitening.pull,
                 tails,
             )
-        mean, sd = without_unknown(best.mean, best.sd, shapes)
+        mean, sd = without_unknown(best.mean, best.sd, shapes) if shapes.any() else (best.mean, best.sd)
         trace = Trace(
             draws=x,
             passes=drawn.spent / request.target.n,
@@ -539,11 +539,12 @@ class Search:
         if len(points) == 1:
             return None
         inward, location = (x, points) if units is None else (units.inward(x), units.outward(points))
+        exchanged = exchanged_components(self.request.target, points)
         if self.modes is None:
-            return Modes.unknown(location)
+            return replace(Modes.unknown(location), exchanged=exchanged)
         z = self.space.into(inward.reshape(-1, x.shape[2]))
         shares = self.modes.memberships(z).reshape(*x.shape[:2], -1)
-        return Modes.of(location, shares, np.exp(self.modes.log_masses))
+        return replace(Modes.of(location, shares, np.exp(self.modes.log_masses)), exchanged=exchanged)
 
     def _reached_less(self, raw: Location, number: int) -> str:
         """A doubt, where an earlier attempt saw more of the posterior than this one."""

@@ -37,6 +37,7 @@ _LAST = 30  # steps that become shorter, at the end
 _LONGEST = 30.0  # seconds, about, for the others
 
 
+@np.errstate(over="ignore", invalid="ignore")  # draws of a law that is far too wide may lie where f is beyond float64
 def nearest(target: Model, at_mode: Whitening, spent: Budget, seconds: float) -> Whitening:
     """Variables in which the nearest Gaussian is N(0, I), where those `at_mode` are poor and these are twice as good;
     `at_mode` itself also where the search would take more than is left, or half a minute; a pass takes so many seconds.

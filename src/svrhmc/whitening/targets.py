@@ -63,6 +63,11 @@ class Whitened(FiniteSum):
             raise requirement("whitening", "a map x = centre + W z for this", repr(self.map))
         return self.map
 
+    @property
+    def typical_curvature(self) -> float:
+        """1 where the Hessian at the mode is the identity."""
+        return 1.0 if self.identity_hessian else super().typical_curvature
+
     def form(self) -> Form | None:
         """Of a model of JAX functions: these, with the map."""
         return self._functions
