@@ -126,8 +126,8 @@ def open_verdict(posterior: Fitted) -> str:
         return ""
     return (
         f"{beginning}, but the run ended before there were as many draws as asked for: there are "
-        f"{posterior.ess.min():,.0f} effective ones of some coordinate. Give a larger budget where there is one, or ask "
-        "for fewer draws."
+        f"{posterior.ess.min():,.0f} effective ones of some coordinate. Give a larger budget where there is one, or "
+        "ask for fewer draws."
     )
 
 

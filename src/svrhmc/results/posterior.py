@@ -72,6 +72,7 @@ from svrhmc.sampling.effects import GroupEffects
 from svrhmc.sampling.inclusion import Shrinkage
 from svrhmc.sampling.modes import Modes
 from svrhmc.sampling.parameters import Parameters
+from svrhmc.tables.arrays import ArrayDesign
 from svrhmc.tables.design import Design
 from svrhmc.tables.expressions import require_transforms
 from svrhmc.tables.new_rows import Handling
@@ -117,7 +118,8 @@ class Posterior(Fitted):
     from checked_rows of them (0: it was not checked). parameters: as a model states them, where other coordinates were
     sampled. shrinkage: of a shrinking prior (`inclusion`). imputed: where several imputed tables were pooled, what
     differs between them (`imputations`). fitted_rows, fitted_at: how many rows it was fitted on, and when (UTC); 0 and
-    "" in files of 0.1.0. covariance: of all coordinates, where their law is known and they are at most 1,000. The
+    "" in files of 0.1.0. covariance: of all coordinates, where their law is known and they are at most 1,000. arrays:
+    what is known of rows that the estimators took, for exports. The
     target and some rows of its table are there for what needs the rows that were fitted; no file keeps them.
     """
 
@@ -156,6 +158,7 @@ class Posterior(Fitted):
     fitted_rows: int = 0
     fitted_at: str = ""
     covariance: Array | None = None
+    arrays: ArrayDesign | None = None
     _target: FiniteSum | None = field(default=None, metadata=_IN_MEMORY)
     _table_rows: FittedRows | None = field(default=None, metadata=_IN_MEMORY)
 
@@ -611,13 +614,14 @@ class Posterior(Fitted):
         """
         return to_sql(self, dialect, table, level)
 
-    def to_onnx(self, path: str | Path | None = None, level: float = 0.9) -> bytes:
+    def to_onnx(self, path: str | Path | None = None, level: float = 0.9) -> bytes | Path:
         """The model as an ONNX graph in float64, for onnxruntime and the like, with the columns and the missing values
         of `to_sql` (`svrhmc.results.onnx`). Each column of the table is an input of one number (float64) or text for
         each row; `predicted_linear`, `predicted_linear_sd`, `predicted_mean`, `predicted_lower` and `predicted_upper`
-        are outputs.
+        are outputs. Columns without names (of an estimator that was fitted on arrays) are one input X.
 
-        path: where to write it, besides; None: nowhere. level: of the interval.
+        path: where to write it, and the answer is this path; None: the answer is the graph, as bytes. level: of the
+            interval.
 
         >>> from svrhmc.fitting import regress
         >>> posterior = regress([[1.0], [2.0], [3.0], [4.0]], [301.0, 302.0, 303.5, 303.9], names=["dose"])
