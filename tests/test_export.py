@@ -260,6 +260,46 @@ def test_models_of_arrays_are_exported_and_several_probabilities_are_refused_in_
         posterior.to_sql("oracle")
 
 
+def test_estimators_are_exported_with_groups_classes_and_the_name_of_y():
+    rng = np.random.default_rng(0)
+    school = rng.integers(0, 8, 200)
+    X = pd.DataFrame({"age": rng.uniform(6, 12, 200), "school": [f"s{k}" for k in school]})
+    y = pd.Series(np.where(rng.random(200) < 0.3 + 0.05 * school, "yes", "no"), name="passed")
+    model = svrhmc.BayesianLogisticRegression(groups=["school"], draws=100).fit(X, y)
+    document = json.loads(model.posterior_.export())
+    assert (document["classes"], document["response"]) == (["no", "yes"], "passed")
+    assert [one["kind"] for one in document["variables"]] == ["number", "group"]
+    new = pd.DataFrame({"age": [7.0, 9.0], "school": ["s3", "s7"]})
+    expected = model.predict_proba(new)[:, 1]
+    assert inferred(model.posterior_, new)[:, 2] == pytest.approx(expected, abs=0.01)
+    assert queried(model.posterior_, new)[:, 2] == pytest.approx(expected, abs=0.01)
+    several = svrhmc.BayesianLogisticRegression(draws=100).fit(X[["age"]], np.array(["a", "b", "c"])[school % 3])
+    document = json.loads(several.posterior_.export())
+    assert [one["class"] for one in document["predictors"]] == ["b", "c"]
+
+
+def test_columns_without_names_are_one_input_and_one_hot_ones_share_a_covariance_of_low_rank(tmp_path):
+    rng = np.random.default_rng(0)
+    level = rng.integers(0, 300, 1500)
+    X = np.column_stack([rng.normal(size=1500), np.eye(300)[level]])
+    y = rng.normal(0, 1, 300)[level] + X[:, 0] + rng.normal(size=1500)
+    model = svrhmc.BayesianRegression(prior_scale=0.5, draws=400).fit(X, y)
+    document = json.loads(model.posterior_.export())
+    assert document["matrix"]
+    assert document["covariance"]["rank"] < 50
+    assert model.posterior_.to_onnx(tmp_path / "model.onnx") == tmp_path / "model.onnx"
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    assert [one.name for one in session.get_inputs()] == ["X"]
+    gap = X[:5].copy()
+    gap[4, 7] = np.nan
+    mean, sd = session.run(["predicted_mean", "predicted_linear_sd"], {"X": gap})
+    assert mean[:4] == pytest.approx(model.predict(X[:4]), rel=1e-9)
+    assert sd[:4] == pytest.approx(
+        (model.posterior_.trace._flat()[:, :-1] @ np.insert(X[:4], 0, 1, 1).T).std(axis=0), rel=0.1
+    )
+    assert np.isnan(mean[4])
+
+
 @pytest.fixture(scope="module")
 def postgresql():
     """A server of its own, which listens in its folder alone; gives a function that runs statements by psql."""

@@ -75,10 +75,11 @@ from svrhmc.results.advice import ARRAYS, warn_of_verdict
 from svrhmc.results.posterior import Posterior
 from svrhmc.results.predict import NEW_GROUPS, Grouping, Predictions, predictions_at, thinned, unseen_levels
 from svrhmc.sampling.run import require_draws
+from svrhmc.tables.arrays import ArrayDesign
 from svrhmc.tables.columns import Columns, columns_of
 from svrhmc.tables.design import missing_counts
 from svrhmc.tables.formula import Factor, GroupTerm, Term, quoted
-from svrhmc.tables.groups import GroupDesign, group_designs
+from svrhmc.tables.groups import GroupDesign, group_designs, to_numbers
 
 try:
     from joblib import effective_n_jobs
@@ -304,7 +305,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
                 X, y, family, names=shown, intercept=intercept, weights=weights, prior=self._prior(), classes=classes,
                 groups=groups,
             )  # fmt: skip
-            self.posterior_: Posterior = posterior_of(
+            posterior = posterior_of(
                 model,
                 _ON_UNDECIDED[self.on_undecided],
                 _ADVICE,
@@ -313,6 +314,13 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
                 seed=_seed(self.random_state),
                 progress=_shown(self.verbose),
             )
+        arrays = ArrayDesign(
+            self._response,
+            () if classes is None else tuple(map(str, classes)),
+            to_numbers(self.group_designs_) if groups else None,
+            matrix=not groups and not hasattr(self, "feature_names_in_"),
+        )
+        self.posterior_: Posterior = replace(posterior, arrays=arrays)
 
     def _prior(self) -> Priors:
         """That of the coefficients, by `prior` or by `prior_scale`."""
@@ -349,6 +357,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
 
     def _read(self, X: Input, y: Input, numeric: bool = True) -> tuple[Input, Input]:
         """Rows and labels, which are numbers or classes."""
+        self._response = str(getattr(y, "name", None) or "")
         labels = {"y": y} if numeric else {}
         if self.groups is None:
             with _read_as_numbers(X=X, **labels):

@@ -15,6 +15,7 @@ from svrhmc.sampling.effects import GroupEffects
 from svrhmc.sampling.inclusion import Shrinkage
 from svrhmc.sampling.modes import Modes
 from svrhmc.sampling.parameters import Parameters
+from svrhmc.tables.arrays import ArrayDesign
 from svrhmc.tables.design import Design
 from svrhmc.trace import Trace
 
@@ -57,6 +58,7 @@ class Fitted(Protocol):
     fitted_rows: int
     fitted_at: str
     tails: Array | None
+    arrays: ArrayDesign | None
     _target: FiniteSum | None
     _table_rows: Any  # `FittedRows`, or None
 

@@ -39,6 +39,7 @@ from svrhmc.core.storage import write_text
 from svrhmc.core.version import VERSION
 from svrhmc.results.base import Fitted
 from svrhmc.results.predict import covariance_factors, no_rows
+from svrhmc.tables.arrays import ArrayDesign
 from svrhmc.tables.design import Design
 from svrhmc.tables.portable import Portable, column, pieces, product
 from svrhmc.tables.smooths import SmoothDesign
@@ -56,6 +57,8 @@ Document = dict[str, Any]
 def document_of(posterior: Fitted) -> Document:
     """The model as plain data."""
     model, design, units = posterior.model, posterior.design, posterior.units
+    arrays = posterior.arrays or ArrayDesign()
+    described = arrays if design is None else design
     if model is None:
         raise no_rows("to predict from")
     loss = model.loss
@@ -66,10 +69,15 @@ def document_of(posterior: Fitted) -> Document:
     intercept = units is not None and units.intercept
     names, expressions = _columns(posterior, design, intercept)
     width, blocks = len(names) + int(intercept), loss.blocks
-    of_levels = [False] * intercept + [not _has_numbers(expression) for expression in expressions]
+    two_valued = (
+        np.zeros(len(names), bool) if design or units is None or units.step is None else units.step != units.scale
+    )
+    of_levels = [False] * intercept + [
+        two or not _has_numbers(expression) for two, expression in zip(two_valued.tolist(), expressions, strict=True)
+    ]
     mean, factor, remainder, draws = _law(posterior, of_levels * blocks)
     centre, scale = (np.zeros(len(names)), np.ones(len(names))) if units is None else (units.centre, units.scale)
-    classes = () if design is None else design.classes
+    classes = described.classes
 
     def parameter(place: int) -> Document:
         return {"mean": float(mean[place]), "factor": factor[place].tolist(), "remainder": float(remainder[place])}
@@ -94,15 +102,15 @@ def document_of(posterior: Fitted) -> Document:
     groups: list[Document] = []
     kept = posterior.group_effects
     if kept is not None:
-        if design is None:
+        if len(described.groups) < len(kept.groups):
             raise DataError("effects of groups that were given as arrays have no columns: fit by a formula to export.")
         places = [edge + np.arange(part.start, part.stop) for part in kept.slices()]
-        for k, smooth in zip(kept.smooths, design.smooths, strict=True):
+        for k, smooth in zip(kept.smooths, () if design is None else design.smooths, strict=True):
             predictors[0]["coefficients"] += [
                 {"name": f"{smooth.name}[{j}]", "expression": one, "centre": 0.0, "scale": 1.0, **parameter(place)}
                 for j, (one, place) in enumerate(zip(_functions(smooth), places[k], strict=True))
             ]
-        for k, group in zip(kept.groups, design.groups, strict=True):
+        for k, group in zip(kept.groups, described.groups, strict=True):
             varying = [1.0] * group.intercept + [one for term in group.terms for one in term.portable()]
             varying = varying if group.column < 0 else [varying[group.column]]
             spread = covariance_factors(posterior, k, 1000)
@@ -121,9 +129,9 @@ def document_of(posterior: Fitted) -> Document:
     return {
         "format": FORMAT, "format_version": FORMAT_VERSION, "svrhmc": VERSION,
         "formula": "" if design is None else design.formula,
-        "response": "" if design is None else design.response,
+        "response": described.response,
         "family": posterior.family or loss.name, "inverse_link": loss.inverse_link, "classes": list(classes),
-        "variables": _variables(posterior, design, names),
+        "variables": _variables(described, names), "matrix": design is None and arrays.matrix,
         "offset": "" if design is None else design.offset,
         "exposure": "" if design is None else design.exposure,
         "predictors": predictors, "groups": groups,
@@ -175,11 +183,12 @@ def _columns(posterior: Fitted, design: Design | None, intercept: bool) -> tuple
     return design.names, [one for term in design.made_of for one in term.portable()]
 
 
-def _variables(posterior: Fitted, design: Design | None, names: Sequence[str]) -> list[Document]:
+def _variables(design: Design | ArrayDesign, names: Sequence[str]) -> list[Document]:
     """The columns of a table that rows are made of: with levels where they are categories of coefficients."""
-    if design is None:
-        return [{"name": name, "kind": "number", "levels": []} for name in names]
-    factors = {name for group in design.groups for name in group.factors}
+    factors = {name: "group" for group in design.groups for name in group.factors}
+    if isinstance(design, ArrayDesign):
+        kinds = {**dict.fromkeys(names, "number"), **factors}
+        return [{"name": name, "kind": kind, "levels": []} for name, kind in kinds.items()]
     choices = design.choices
     shifts = [name for name in (design.offset, design.exposure) if name]
     return [

@@ -9,7 +9,8 @@ where m, F and d are those of the document, and rows L of m_{g}, F_{g}, d_{g} ar
 Σ_i wᵢ μ(t + zᵢ√var t) at the nodes and weights of the document. A row with a missing value, or a level of a category
 that was not fitted, is NaN in every output.
 
-Each column of the table is an input of its own, of one number or text for each row. ONNX has no missing text: of a
+Each column of the table is an input of its own, of one number or text for each row; columns without names are one
+input X (rows, columns). ONNX has no missing text: of a
 column of texts "", "None", "nan" and "<NA>" are missing, unless they are levels.
 """
 
@@ -39,20 +40,22 @@ _OPERATIONS = {
     "min": "Min", "max": "Max",
 }  # fmt: skip
 _COMPARISONS = ("<", "<=", "==")
+MATRIX = "X"  # the input that has all columns, where they have no names
 _LINKS = {"exp": "Exp", "logistic": "Sigmoid"}
 Level = str | float
 
 
-def to_onnx(posterior: Fitted, path: str | Path | None, level: float) -> bytes:
-    """The graph, written to a file where a path is given."""
+def to_onnx(posterior: Fitted, path: str | Path | None, level: float) -> bytes | Path:
+    """The graph as bytes; where a path is given, the file that it was written to."""
     try:
         import onnx  # noqa: F401
     except ModuleNotFoundError:
         raise missing("onnx", "onnx", "posterior.to_onnx") from None
     content = _Graph(single_document(posterior)).model(*level_ends(level))
-    if path is not None:
-        write_bytes(Path(path), content)
-    return content
+    if path is None:
+        return content
+    write_bytes(Path(path), content)
+    return Path(path)
 
 
 class _Graph:
@@ -135,6 +138,8 @@ class _Graph:
         return self.apply(_FUNCTIONS[kind], *inner)
 
     def _shape(self) -> str:
+        if self.document["matrix"]:
+            return self.apply("Shape", MATRIX, end=1)
         return self.apply("Shape", self.document["variables"][0]["name"])
 
     def _number(self, condition: str) -> str:
@@ -230,7 +235,9 @@ class _Graph:
 
     def usable(self) -> str:
         """Whether a row has all that it needs."""
-        tests = []
+        tests: list[str] = []
+        if self.document["matrix"]:
+            return self.apply("Not", self.apply("IsNaN", self.summed(MATRIX, 1)))
         for one in self.document["variables"]:
             if one["name"] not in self.levels:
                 tests.append(self.apply("Not", self.apply("IsNaN", one["name"])))
@@ -260,6 +267,9 @@ class _Graph:
             helper.make_tensor_value_info(one["name"], kinds[self._is_text(one["name"])], ["rows"])
             for one in self.document["variables"]
         ]
+        if self.document["matrix"]:
+            shape: list[str | int | None] = ["rows", len(self.document["variables"])]
+            inputs = [helper.make_tensor_value_info(MATRIX, TensorProto.DOUBLE, shape)]
         graph = helper.make_graph(
             self.nodes, "svrhmc model", inputs,
             [helper.make_tensor_value_info(name, TensorProto.DOUBLE, ["rows"]) for name in outputs],
@@ -291,7 +301,7 @@ class _Graph:
         along: list[str] = []
         variances: list[str] = []
         if coefficients:
-            columns = self.beside([self.expression(one["expression"]) for one in coefficients])
+            columns = self.columns(coefficients)
             centred = self.apply("Sub", columns, self.constant([[one["centre"] for one in coefficients]]))
             phi = self.apply("Div", centred, self.constant([[one["scale"] for one in coefficients]]))
             mean, factor, remainder = _parameters(coefficients)
@@ -331,6 +341,13 @@ class _Graph:
             away = self.apply("Mul", sd, self.constant(NormalDist().inv_cdf(p)))
             outputs[name] = self.inverse_link(link, self.apply("Add", linear, away))
         return outputs
+
+    def columns(self, coefficients: list[Document]) -> str:
+        """Those that coefficients multiply, (rows, coefficients)."""
+        if not self.document["matrix"]:
+            return self.beside([self.expression(one["expression"]) for one in coefficients])
+        ones = [self.expression(one["expression"]) for one in coefficients if one["expression"] == 1.0]
+        return self.apply("Concat", self.beside(ones), MATRIX, axis=1) if ones else MATRIX
 
     def inverse_link(self, link: str, t: str) -> str:
         """μ of values."""

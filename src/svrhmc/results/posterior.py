@@ -74,6 +74,7 @@ from svrhmc.sampling.effects import GroupEffects
 from svrhmc.sampling.inclusion import Shrinkage
 from svrhmc.sampling.modes import Modes
 from svrhmc.sampling.parameters import Parameters
+from svrhmc.tables.arrays import ArrayDesign
 from svrhmc.tables.design import Design
 from svrhmc.tables.expressions import require_transforms
 from svrhmc.tables.new_rows import Handling
@@ -121,8 +122,9 @@ class Posterior(Fitted):
     differs between them (`imputations`). fitted_rows, fitted_at: how many rows it was fitted on, and when (UTC); 0 and
     "" in files of 0.1.0. covariance: of all coordinates, where their law is known and they are at most 1,000. tails:
     the Pareto shape of each coordinate whose tail is so heavy that the error of its sd is not known (0 for others):
-    from 0.5 on its sd is nan, from 1 on its mean; None where there is no such tail. The target
-    and some rows of its table are there for what needs the rows that were fitted; no file keeps them.
+    from 0.5 on its sd is nan, from 1 on its mean; None where there is no such tail. arrays: what is known of rows that
+    the estimators took, for exports. stopped: whether a budget ended the run. The target and some rows of its table are
+    there for what needs the rows that were fitted; no file keeps them.
     """
 
     mean: Array
@@ -162,6 +164,7 @@ class Posterior(Fitted):
     covariance: Array | None = None
     tails: Array | None = None
     stopped: bool = False
+    arrays: ArrayDesign | None = None
     _target: FiniteSum | None = field(default=None, metadata=_IN_MEMORY)
     _table_rows: FittedRows | None = field(default=None, metadata=_IN_MEMORY)
 
@@ -665,13 +668,14 @@ class Posterior(Fitted):
         """
         return to_sql(self, dialect, table, level)
 
-    def to_onnx(self, path: str | Path | None = None, level: float = 0.9) -> bytes:
+    def to_onnx(self, path: str | Path | None = None, level: float = 0.9) -> bytes | Path:
         """The model as an ONNX graph in float64, for onnxruntime and the like, with the columns and the missing values
         of `to_sql` (`svrhmc.results.onnx`). Each column of the table is an input of one number (float64) or text for
         each row; `predicted_linear`, `predicted_linear_sd`, `predicted_mean`, `predicted_lower` and `predicted_upper`
-        are outputs.
+        are outputs. Columns without names (of an estimator that was fitted on arrays) are one input X.
 
-        path: where to write it, besides; None: nowhere. level: of the interval.
+        path: where to write it, and the answer is this path; None: the answer is the graph, as bytes. level: of the
+            interval.
 
         >>> from svrhmc.fitting import regress
         >>> posterior = regress([[1.0], [2.0], [3.0], [4.0]], [301.0, 302.0, 303.5, 303.9], names=["dose"])
