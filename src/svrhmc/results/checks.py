@@ -18,8 +18,8 @@ which are r and r² where y is a number. Under the model E r̄ = 0 and E q = 1; 
     pattern      rows in G ≤ 10 groups by a column: S_g = Σ wr̄/√V_g, and Σ S_g² is compared with χ²
                  of G degrees of freedom. V_g is Σ wr̄² in the group, or what the mean of r̄² over all rows would make of
                  it, if that is more: so no group has less than its variance where events are rare. Where dispersion is
-                 too large (y − μ)/√μ stands for r̄. Looked at are all columns of three values or more, up to 2·10⁷
-                 numbers (50,000 rows × 400 columns); of more, those whose squares correlate most with the residuals
+                 too large (y − μ)/√μ stands for r̄. Looked at are all columns of three values or more, up to 10⁷
+                 numbers (50,000 rows × 200 columns); of more, those whose squares correlate most with the residuals
                  of 5,000 rows, and p counts the others, too
     dispersion   Σ w(q − 1)/√Σ w(q − 1)², where y counts and the family has no spread of its own to adapt
     zeros        Σ w(1{y = 0} − p₀)/√Σ wp₀(1 − p₀) with p₀ = P(Y = 0)
@@ -64,7 +64,7 @@ LOOKED_FOR = "zeros, dispersion, calibration, outliers, patterns of residuals"
 _CHANCE = 1e-3  # of each check, to say something about a model that is right
 _ROWS, _FEWEST = 50_000, 30  # rows that are looked at, and observations below which none are
 _GROUPS, _IN_GROUP = 10, 30  # groups of a pattern at most, and observations of each at least
-_VALUES = 20_000_000  # rows times columns that are sorted to look for patterns: about two seconds
+_VALUES = 10_000_000  # rows times columns that are sorted to look for patterns: about two seconds
 _SCREENED = 5000  # rows by which columns are chosen where there are more
 _BLOCK = 64  # columns at a time
 _MATTERS = 0.05  # of a standard deviation: the mean residual of a group from which it is said
@@ -553,15 +553,15 @@ def _scored(order: Indices, group: Indices, residual: Array, weights: Array, fit
     """Of the groups of rows in an order; fitted: coefficients along it that were fitted to these rows."""
     from scipy.special import chdtrc
 
-    _, group = np.unique(group, return_inverse=True)
-    count = int(group[-1]) + 1
+    ends = np.flatnonzero(np.diff(group)) + 1
+    count = len(ends) + 1
     if count < max(2, fitted + 1):
         return None
-    r, w = residual[order], weights[order]
-    sums, sizes, squares = (np.bincount(group, values, count) for values in (w * r, w, w * r * r))
+    begins, r, w = np.append(0, ends), residual[order], weights[order]
+    sums, sizes, squares = (np.add.reduceat(values, begins) for values in (w * r, w, w * r * r))
     variance = np.maximum(squares, sizes * squares.sum() / float(weights.sum()))
     scores = sums / np.sqrt(np.maximum(variance, 1e-300))
-    rows = np.split(order, np.flatnonzero(np.diff(group)) + 1)
+    rows = np.split(order, ends)
     return _Pattern(rows, scores, sums / sizes, float(chdtrc(count - fitted, (scores**2).sum())))
 
 
