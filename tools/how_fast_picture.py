@@ -1,4 +1,7 @@
-"""The picture of docs/how_fast.md: seconds against rows, from benchmarks/results. Writes docs/images/how_fast.svg."""
+"""The pictures of docs/how_fast.md, from benchmarks/results.
+
+docs/images/how_fast.svg: seconds against rows. docs/images/times.svg: against rows and columns, beside other packages.
+"""
 
 import csv
 import re
@@ -49,7 +52,50 @@ def others() -> list[tuple[str, float, float, str]]:
     ]
 
 
+NAMES = {
+    "svrhmc": "svrhmc: posterior",
+    "nuts": "NumPyro's NUTS: posterior",
+    "statsmodels": "statsmodels: point, errors",
+    "sklearn": "scikit-learn: point",
+    "glum": "glum: point",
+}
+
+
+def warm_and_cold(row: dict[str, str]) -> tuple[float, float]:
+    """Of NUTS the seconds of 1,000 effective draws at its rate; a cold call takes as much more as it took more."""
+    warm, cold = float(row["warm"]), float(row["cold"])
+    asked = warm * DRAWS / float(row["effective"]) if row["method"] == "nuts" else warm
+    return asked, asked + cold - warm
+
+
+def beside() -> None:
+    """Rows to the left, columns to the right; lines warm, hollow marks cold."""
+    with (RESULTS / "times.csv").open(encoding="utf-8") as file:
+        times = list(csv.DictReader(file))
+    with matplotlib().rc_context(STYLE):
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(9.0, 4.2), layout="constrained")
+        panels = figure.subplots(1, 2, sharey=True)
+        for axes, moving, fixed in zip(
+            panels, ("rows", "columns"), (("columns", "20"), ("rows", "100000")), strict=True
+        ):
+            for k, (method, label) in enumerate(NAMES.items()):
+                some = [row for row in times if row["method"] == method and row[fixed[0]] == fixed[1]]
+                some.sort(key=lambda row: int(row[moving]))
+                x = [int(row[moving]) for row in some]
+                warm, cold = zip(*map(warm_and_cold, some), strict=True)
+                axes.loglog(x, warm, "o-", color=COLOURS[k], markersize=4, label=label)
+                axes.loglog(x, cold, "o", color=COLOURS[k], markersize=7, markerfacecolor="none")
+            axes.set_xlabel(moving)
+            axes.set_title(f"{int(fixed[1]):,} {fixed[0]}", loc="left", fontsize=10)
+        panels[0].set_ylabel("seconds of the processor")
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8.5)
+        written(figure, ROOT / "docs" / "images" / "times.svg")
+
+
 def main() -> None:
+    beside()
     with matplotlib().rc_context(STYLE):
         from matplotlib.figure import Figure
 
