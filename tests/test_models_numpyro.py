@@ -389,7 +389,7 @@ ONE_COMPONENT = {  # and why
     ),
     "rows from outside": (rows_from_outside, (EVENTS,), "its density is no sum over rows"),
     "all from outside": (all_from_outside, (), "its observed sites have no rows in common with its arguments"),
-    "counts its groups": (counts_its_groups, (X, GROUP, COUNTS), "it looks at the numbers in its rows while it runs"),
+    "counts its groups": (counts_its_groups, (X, GROUP, COUNTS), "what it does depends on the numbers in its rows"),
     "hidden Markov chain": (a_hidden_markov_chain, (NUMBERS,), "its observed sites have no rows in common"),
     "two processes": (two_processes, (X, NUMBERS, NUMBERS[:50]), "its observed sites have no rows in common"),
 }

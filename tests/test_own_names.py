@@ -90,3 +90,15 @@ def test_axes_and_places_have_the_names_that_are_asked_for(target):
         posterior.to_arviz(dims={"w": ["a", "b"]})
     with pytest.raises(ValueError, match="2 labels"):
         posterior.to_arviz(dims={"w": ["term"]}, coords={"term": ["slope"]})
+
+
+def test_words_of_other_libraries_are_answered_with_the_own_one(target):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'random_seed': it is called 'seed' here"):
+        svrhmc.sample(target, random_seed=3)
+    with pytest.raises(ValueError, match="got None: leave it out for 0; for other draws each time"):
+        svrhmc.sample(target, seed=None)
+
+
+def test_one_chain_is_not_said_to_agree_with_others(target):
+    posterior = svrhmc.sample(target, draws=50, chains=1, seed=0)
+    assert "the halves of its chain agree" in " ".join(str(posterior.summary()).split())

@@ -8,6 +8,7 @@ import os
 from inspect import signature
 from typing import Any
 
+from svrhmc.core.errors import told_elsewhere
 from svrhmc.core.progress import Progress
 from svrhmc.density.base import FiniteSum
 from svrhmc.results.advice import warn_of_verdict
@@ -20,6 +21,19 @@ from svrhmc.sampling.run import find_answer
 __all__ = ["METHODS", "Bias", "Certificate", "Corrected", "Location", "Posterior", "sample"]
 
 
+@told_elsewhere(
+    random_seed="seed",
+    rng_key="seed",
+    samples="draws",
+    num_samples="draws",
+    n_samples="draws",
+    num_chains="chains",
+    n_chains="chains",
+    cores="threads",
+    progressbar="progress",
+    sampler="method",
+    step="method",
+)
 def sample(
     target: FiniteSum,
     draws: int = 1000,

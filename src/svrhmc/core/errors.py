@@ -13,11 +13,14 @@ import numbers
 import warnings
 from collections.abc import Callable, Iterable
 from decimal import Decimal
-from typing import TypeVar
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 Checked = TypeVar("Checked")
 _BLOCK_ELEMENTS = 1 << 22  # entries looked at in one piece, so that a check of X never makes a second X
 
@@ -191,13 +194,16 @@ def finite(name: str, value: object) -> float:
 _BEYOND_USE = (1 << 53, 1 << 62)  # of steps and the like: bounds that are named only to who exceeds them
 
 
+_SEED = "leave it out for 0; for other draws each time give a new number, such as secrets.randbits(32)"
+
+
 def whole(name: str, value: object, low: int, high: int | None = None, why: str = "") -> int:
     """An integer from low to high, both included."""
     allowed = f"a whole number from {low} to {high}" if high is not None else f"a whole number of at least {low}"
     if high in _BEYOND_USE and isinstance(value, numbers.Integral) and value < low:
         allowed = f"a whole number of at least {low}"
     if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Integral):
-        raise requirement(name, allowed, repr(value), why)
+        raise requirement(name, allowed, repr(value), why or (_SEED if name == "seed" and value is None else ""))
     number = int(value)
     if number < low or (high is not None and number > high):
         raise requirement(name, allowed, number, why)
@@ -234,6 +240,22 @@ def one_of(name: str, value: object, allowed: tuple[str, ...]) -> str:
     if isinstance(value, str) and value in allowed:
         return value
     raise requirement(name, "one of " + ", ".join(map(repr, allowed)), repr(value))
+
+
+def told_elsewhere(**here: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """A function that is told what other libraries call a keyword answers with its own word for it."""
+
+    def of(function: Callable[_P, _R]) -> Callable[_P, _R]:
+        @wraps(function)
+        def called(*args: _P.args, **keywords: _P.kwargs) -> _R:
+            for word in here.keys() & keywords.keys():
+                hint = f"it is called {here[word]!r} here"
+                raise TypeError(f"{function.__name__}() got an unexpected keyword argument {word!r}: {hint}")
+            return function(*args, **keywords)
+
+        return called
+
+    return of
 
 
 def nearest(word: str, words: Iterable[str], cutoff: float = 0.5) -> str:

@@ -361,7 +361,7 @@ def _one_row(arrays: Iterable[str]) -> Iterator[None]:
         yield
     except jax.errors.JAXTypeError as error:
         raise NotByRowsError(
-            "it looks at the numbers in its rows while it runs",
+            "what it does depends on the numbers in its rows, as with `if`, float(x) or len(np.unique(x))",
             "one that takes its rows as numbers still unknown",
             f"one that looks at them ({first_line(error)})",
             "compute what it looks for outside, and give it to the model as an argument",

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import pandas
 
 _SMALL, _LARGE = 0.01, 5.0  # changes of a predictor that are read with ease lie between
+_ROUNDED = 1e-13  # of an sd
 _NAMED = 8  # coefficients that a sentence names
 _UNITS = 3  # of which it is said what a standard deviation of their column does
 _MANY_NUMBERS = 1000  # levels of a grouping factor of numbers, above which these may be amounts
@@ -115,6 +116,8 @@ def table_of(posterior: Fitted, level: float, mcse: bool = False) -> Summary:
         counts = Counter(array_name(name) for name in names)
         order = sorted(range(len(names)), key=lambda j: counts[array_name(names[j])])
         names, columns = tuple(names[j] for j in order), {word: v[order] for word, v in columns.items()}
+    if {"mean", "sd"} <= columns.keys():  # what is left of 0 by rounding
+        columns["mean"] = np.where(np.abs(columns["mean"]) < _ROUNDED * columns["sd"], 0.0, columns["mean"])
     if not mcse:
         columns = {word: v for word, v in columns.items() if not word.startswith("mcse")}
     return Summary(names, columns, folded=posterior.units is not None)
@@ -451,7 +454,14 @@ def verdict_sentence(posterior: Fitted) -> str:
     certificate = posterior.certificate
     if mean == sd == 0 and certificate.verdict == "exact":
         return "exact: means and sds come from a formula, without sampling error."
-    return f"{certificate.brief()}; chance alone leaves {chance_in_words(posterior)}."
+    return f"{_of_chains(certificate.brief(), posterior)}; chance alone leaves {chance_in_words(posterior)}."
+
+
+def _of_chains(verdict: str, posterior: Fitted) -> str:
+    """What is said of chains, of one."""
+    if len(posterior.trace.draws) > 1:
+        return verdict
+    return verdict.replace("its chains agree", "the halves of its chain agree")
 
 
 def chance_in_words(posterior: Fitted) -> str:
@@ -497,7 +507,8 @@ def paragraph(posterior: Fitted) -> str:
         f"parameter{'s' * (dim > 1)}, at least {posterior.ess.min():,.0f} of them effective "
         f"({posterior.why.rstrip('.')}; R-hat at most {posterior.r_hat.max():.3f}, {posterior.passes:.4g} passes over "
         f"the data, {posterior.seconds:.3g} s{short}).\nThe means and sds reported, {which}, have {errors}; "
-        f"as to bias they are {posterior.certificate}." + "".join(f"\n{note}" for note in tail_notes(posterior))
+        f"as to bias they are {_of_chains(str(posterior.certificate), posterior)}."
+        + "".join(f"\n{note}" for note in tail_notes(posterior))
     )
 
 

@@ -219,10 +219,9 @@ class Chooser:
         if seconds <= max(min(_PATIENCE, _HALF * self.seconds), batches):
             modes = len(self.target.modes())
             passing = f", if chains pass between the {modes} modes that were found" if modes > 1 else ""
-            short = "at least " if sampler.step_size < SplitHMC().step_size else ""  # how slow it is, nobody knows yet
-            why = (
-                f"exact, with full gradients, in {short}{_in_words(seconds)} for {self.draws} effective draws{passing}."
-            )
+            slow = sampler.step_size < SplitHMC().step_size  # how slow it is, nobody knows yet
+            time = f"{max(seconds, 0.1):.2g} s or more" if slow else _in_words(seconds)
+            why = f"exact, with full gradients, in {time} for {self.draws} effective draws{passing}."
             return Choice(SplitHMC.method, sampler, why)
         dear = "need steps that are too short" if math.isinf(seconds) else f"take {_in_words(seconds)}"
         return replace(other, why=f"{other.why.rstrip('.')}; an exact sampler would {dear}.")
