@@ -123,8 +123,8 @@ class WorkersError(RuntimeError):
 
 
 class VerdictWarning(UserWarning):
-    """What a posterior reports is not known to be right (its verdict is undecided, refuted or unjudged), or it has fewer
-    draws than were asked for.
+    """What a posterior reports is not known to be right (its verdict is undecided, refuted or unjudged), or it has
+    fewer draws than were asked for.
     """
 
 
