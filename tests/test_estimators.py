@@ -243,7 +243,7 @@ def test_what_is_wrong_is_said():
         NUMBERS(draws=100).fit(X, y).predict_interval(X, 1.0)
     with pytest.raises(ValueError, match="sample_weight must be numbers not below 0; got -1"):
         NUMBERS().fit(X, y, np.full(20, -1.0))
-    with pytest.raises(ValueError, match="family must be 'gaussian', 'student-t' or .*; got 'cauchy'"):
+    with pytest.raises(ValueError, match="family must be 'gaussian', 'student-t' or svrhmc"):
         NUMBERS(family="cauchy").fit(X, y)
     with pytest.raises(ValueError, match="y must be labels of at least two classes; got one class"):
         CLASSES().fit(X, np.zeros(20))
@@ -462,6 +462,8 @@ def test_settings_are_checked_where_they_are_not_needed_too():
         CLASSES(new_groups="x").fit(X, y > 2)
     with pytest.raises(ValueError, match="n_jobs must be"):
         CLASSES(n_jobs=0).fit(X, y > 2)
+    with pytest.raises(ValueError, match="prior must be other than 'auto' where there are groups"):
+        CLASSES(prior="auto", groups=[0]).fit(np.column_stack([y % 4, X]), y > 2)
     with pytest.raises(ValueError, match="groups must be None for more than two classes"):
         CLASSES(groups=[0]).fit(np.column_stack([y % 4, X]), y % 3)
 
@@ -490,3 +492,11 @@ def test_levels_that_were_not_fitted_are_drawn():
     model = svrhmc.BayesianRegression(groups=[1], draws=100).fit(X, y)
     assert model.predict([[0.0, 99]], return_std=True)[1] > 2
     assert model.set_params(new_groups="average").predict([[0.0, 99]], return_std=True)[1] < 1.5
+
+
+def test_every_estimator_comes_with_all_names_and_advises_what_it_takes():
+    assert set(svrhmc.__all__) >= {"BayesianLogisticRegression", "BayesianPoissonRegression"}
+    X, y, _ = claims()
+    y = np.where(np.random.default_rng(3).random(300) < 0.4, 0, y + 1)
+    misfits = " ".join(svrhmc.BayesianPoissonRegression(draws=50).fit(X, y).posterior_.misfits)
+    assert "svrhmc.fit with family='hurdle-poisson'" in misfits

@@ -203,10 +203,10 @@ def test_the_summary_says_what_was_fitted_and_how_far_to_trust_it(fitted):
         "Verdict: exact: the sampler has no bias, and its chains agree; by chance, means are off by up to about",
         "It is about the computation (evidence: posterior.certificate), not the model",
         "Prior: given: {'rare <b>': Normal(",
-        "More is known from the prior than from the data of rare <b>.",
+        "The prior says more than the data about rare <b>.",
     ):
         assert part in whole
-    assert "of age" not in whole.split("More is known")[1]
+    assert "of age" not in whole.split("The prior says more")[1]
     assert len(repr(fitted).splitlines()) == 2
     assert "4 coefficients" in repr(fitted)
     assert "exact" in repr(fitted)

@@ -121,6 +121,7 @@ _ADVICE = replace(
         "use 'gaussian' or 'student-t'": "use BayesianRegression",
         "use 'gaussian' or 'gamma'": "use BayesianRegression",
         "family='negative-binomial'": "BayesianNegativeBinomialRegression",
+        "family='hurdle-": "svrhmc.fit with family='hurdle-",
         "family='student-t'": "BayesianRegression(family='student-t')",
         "'bernoulli'": "BayesianLogisticRegression",
     },
@@ -389,6 +390,9 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         if isinstance(self.prior, str):
             if self.prior != "auto":
                 raise requirement("prior", _PRIORS, repr(self.prior))
+            if self.groups is not None:
+                why = "prior_scale has one strength for all coefficients, which a search can choose"
+                raise requirement("prior", "other than 'auto' where there are groups", "'auto'", why)
             return LearntScale()
         return self.prior
 

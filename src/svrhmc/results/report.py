@@ -265,7 +265,7 @@ def _coefficients(posterior: Fitted, rows: Sequence[Coefficient]) -> str:
     )
     inside.append(
         f'<h3>Marginal distributions</h3><div class="grid">{small}</div><p class="note">Bars are the draws; the line '
-        "is Laplace’s approximation. Where they differ, the posterior is not a normal law.</p>"
+        "is Laplace’s approximation. Where they differ, the posterior is not a normal distribution.</p>"
     )
     return _section("Coefficients", "".join(inside))
 

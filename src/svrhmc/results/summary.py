@@ -315,7 +315,7 @@ def notes(posterior: Fitted) -> tuple[str, ...]:
     if posterior.prior is not None:
         sentences.append(f"Prior: {posterior.prior.said}.")
         if len(some := posterior.prior.dominated()):
-            sentences.append(f"More is known from the prior than from the data of {_listed(posterior, some)}.")
+            sentences.append(f"The prior says more than the data about {_listed(posterior, some)}.")
         if sentence := entangled(posterior):
             sentences.append(sentence)
         sentences += posterior.prior.wider
