@@ -243,7 +243,7 @@ def test_what_is_wrong_is_said():
         NUMBERS(draws=100).fit(X, y).predict_interval(X, 1.0)
     with pytest.raises(ValueError, match="sample_weight must be numbers not below 0; got -1"):
         NUMBERS().fit(X, y, np.full(20, -1.0))
-    with pytest.raises(ValueError, match="family must be one of 'gaussian', 'student-t'; got 'cauchy'"):
+    with pytest.raises(ValueError, match="family must be 'gaussian', 'student-t' or svrhmc"):
         NUMBERS(family="cauchy").fit(X, y)
     with pytest.raises(ValueError, match="y must be labels of at least two classes; got one class"):
         CLASSES().fit(X, np.zeros(20))
@@ -400,3 +400,103 @@ def test_labels_of_two_kinds_are_refused():
 def test_a_prior_by_a_wrong_name_is_answered_with_what_is_allowed():
     with pytest.raises(ValueError, match=r"prior must be None, 'auto', one of svrhmc\.targets\.priors"):
         CLASSES(prior="horseshoe").fit(np.eye(4), [0, 1, 0, 1])
+
+
+def claims():
+    rng = np.random.default_rng(0)
+    X, years = rng.normal(size=(300, 2)), rng.uniform(0.1, 2.0, 300)
+    return X, rng.poisson(years * np.exp(1 + X @ [0.5, 0.0])), years
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_counts_have_exposures_in_the_fit_and_in_predictions(grouped):
+    X, y, years = claims()
+    if grouped:
+        X = np.column_stack([X, np.arange(300) % 5])
+    settings = {"draws": 100, "groups": [2] if grouped else None}
+    model = svrhmc.BayesianPoissonRegression(**settings).fit(X, y, exposure=years)
+    rates = svrhmc.BayesianPoissonRegression(**settings).fit(X, y / years, sample_weight=years)
+    np.testing.assert_allclose(model.coef_, rates.coef_, atol=0.05)
+    np.testing.assert_allclose(model.predict(X[:3], exposure=years[:3]), model.predict(X[:3]) * years[:3], rtol=1e-9)
+    wide = model.predict_interval(X[:3], 0.9, exposure=1000.0)
+    assert (wide[:, 0] > 100 * model.predict_interval(X[:3], 0.9)[:, 1]).all()
+    assert model.sample_y(X[:3], 5, exposure=1e4).min() > 1e3
+    mean, sd = model.predict(X[:3], return_std=True, exposure=4.0)
+    assert (sd > np.sqrt(mean) * 0.8).all()
+    with pytest.raises(ValueError, match="exposure"):
+        model.predict(X[:3], exposure=[1.0, 2.0])
+    with pytest.raises(ValueError, match="exposure"):
+        model.fit(X, y, exposure=-years)
+    assert "300 rows" in str(rates.posterior_.summary())  # and no rows that counts between two numbers were cut into
+
+
+def test_weights_of_zero_leave_their_exposures_out():
+    X, y, years = claims()
+    weights = (np.arange(300) < 200) * 1.0
+    model = svrhmc.BayesianPoissonRegression(draws=50)
+    some = model.fit(X, y, sample_weight=weights, exposure=years).coef_
+    np.testing.assert_allclose(some, model.fit(X[:200], y[:200], exposure=years[:200]).coef_, rtol=1e-12)
+
+
+def test_keywords_that_methods_do_not_have_are_answered_by_the_name_of_the_estimator():
+    X, y, years = claims()
+    counted, events = svrhmc.BayesianPoissonRegression(draws=50).fit(X, y), CLASSES(draws=50).fit(X, y > 2)
+    for call, words in (
+        (lambda: counted.predict(X, quantiles=[0.1]), r"BayesianPoissonRegression\.predict has .* predict_interval"),
+        (
+            lambda: events.predict(X, return_std=True),
+            r"BayesianLogisticRegression\.predict has .* predict_proba\(X, ret",
+        ),
+        (lambda: events.fit(X, y > 2, exposure=years), "BayesianPoissonRegression and .* take it in fit"),
+        (lambda: svrhmc.BayesianPoissonRegression(exposure=years), "take it in fit, predict"),
+    ):
+        with pytest.raises(TypeError, match=words):
+            call()
+    with pytest.raises(ValueError, match=r"90% is 0\.9"):
+        counted.predict_interval(X, 90)
+
+
+def test_settings_are_checked_where_they_are_not_needed_too():
+    X, y, _ = claims()
+    with pytest.raises(ValueError, match="new_groups must be"):
+        CLASSES(new_groups="x").fit(X, y > 2)
+    with pytest.raises(ValueError, match="n_jobs must be"):
+        CLASSES(n_jobs=0).fit(X, y > 2)
+    with pytest.raises(ValueError, match="prior must be other than 'auto' where there are groups"):
+        CLASSES(prior="auto", groups=[0]).fit(np.column_stack([y % 4, X]), y > 2)
+    with pytest.raises(ValueError, match="groups must be None for more than two classes"):
+        CLASSES(groups=[0]).fit(np.column_stack([y % 4, X]), y % 3)
+
+
+def test_degrees_of_freedom_can_be_given_and_are_said():
+    X, _, _ = claims()
+    y = X[:, 0] + np.random.default_rng(1).standard_t(2, 300)
+    for family, df in (("student-t", 4), (svrhmc.targets.families.student_t(2.0), 2)):
+        model = svrhmc.BayesianRegression(family=family, draws=50).fit(X, y)
+        assert f"'student-t' with {df} degrees of freedom" in " ".join(str(model.posterior_.summary()).split())
+    with pytest.raises(ValueError, match="family must be"):
+        svrhmc.BayesianRegression(family="poisson").fit(X, y)
+
+
+def test_rows_are_counted_after_a_pickle():
+    X, y, _ = claims()
+    model = pickle.loads(pickle.dumps(CLASSES(draws=50).fit(X, y > 2)))
+    assert "300 rows" in str(model.posterior_.summary())
+
+
+def test_levels_that_were_not_fitted_are_drawn():
+    rng = np.random.default_rng(0)
+    g = rng.integers(0, 30, 600)
+    X = np.column_stack([rng.normal(size=600), g])
+    y = rng.normal(0, 3, 30)[g] + rng.normal(size=600)
+    model = svrhmc.BayesianRegression(groups=[1], draws=100).fit(X, y)
+    assert model.predict([[0.0, 99]], return_std=True)[1] > 2
+    assert model.set_params(new_groups="average").predict([[0.0, 99]], return_std=True)[1] < 1.5
+
+
+def test_every_estimator_comes_with_all_names_and_advises_what_it_takes():
+    assert set(svrhmc.__all__) >= {"BayesianLogisticRegression", "BayesianPoissonRegression"}
+    X, y, _ = claims()
+    y = np.where(np.random.default_rng(3).random(300) < 0.4, 0, y + 1)
+    misfits = " ".join(svrhmc.BayesianPoissonRegression(draws=50).fit(X, y).posterior_.misfits)
+    assert "svrhmc.fit with family='hurdle-poisson'" in misfits

@@ -497,14 +497,14 @@ def test_r2d2_says_what_share_is_explained(family):
         ({"family": "poisson"}, "its sampler is one for 'gaussian', 'bernoulli', 'binomial'|'bernoulli'"),
         ({"prior": Horseshoe(expected=30)}, "expected must be below 4"),
         ({"prior": {"Intercept": Horseshoe(expected=1)}}, "the prior of an intercept"),
-        ({"prior": {"log sigma": Horseshoe(expected=1)}}, "one of single coordinates here"),
+        ({"prior": {"log sigma": Horseshoe(expected=1)}}, "one of a single coefficient here"),
         ({"prior": {"x0": Horseshoe(expected=0.3), "x1": Horseshoe(expected=0.4)}}, "share its settings"),
         ({"prior": {"x0": Horseshoe(expected=0.3), "x1": Laplace()}}, "beside a Horseshoe must be Normal"),
         ({"prior": {"x0": Horseshoe(expected=0.3), "x1": Flat()}}, "beside a Horseshoe must be Normal"),
         ({"method": "split-hmc"}, "under a Horseshoe"),
         ({"family": "bernoulli", "weights": np.full(60, 1.5)}, "whole numbers"),
         ({"family": svrhmc.targets.families.bernoulli("probit")}, "probit"),
-        ({"groups": [Group(np.arange(60) % 5)]}, "one of single coordinates here"),
+        ({"groups": [Group(np.arange(60) % 5)]}, "one of a single coefficient here"),
     ],
 )
 def test_what_it_does_not_have_is_refused(change, words):

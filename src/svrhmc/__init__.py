@@ -1,5 +1,6 @@
 """svrhmc: samples from π(x) ∝ exp(−(1/n) Σ fᵢ(x)), above all posteriors over many rows of data."""
 
+from importlib.util import find_spec as _find_spec
 from typing import Any
 
 # isort: off
@@ -99,6 +100,8 @@ _ESTIMATORS = (  # of `svrhmc.estimators`, which needs scikit-learn and is loade
     "BayesianPoissonRegression",
     "BayesianRegression",
 )
+if _find_spec("sklearn"):
+    __all__ += _ESTIMATORS
 
 
 def __getattr__(name: str) -> Any:

@@ -21,8 +21,9 @@ prior_scale: the standard deviation of a normal prior of all coefficients but th
     searched, by `GridSearchCV` and the like: 2.5 is the default prior. None: that of `prior`.
 groups: columns of X, by their names or numbers, that are taken out of it: the intercept varies by their levels, which
     may be texts, as by (1 | school) in a formula of `svrhmc.fit`.
-new_groups: what the effects of levels that were not fitted are: "average" for 0, a typical group, "draw" them as those
-    of other levels vary, which intervals and new y then allow for, or "refuse" such rows.
+new_groups: what the effects of levels that were not fitted are: "draw" them as those of other levels vary, which
+    intervals and new y then allow for (as `Posterior.predict` does), "average" for 0, a typical group, or "refuse" such
+    rows.
 draws, chains, tolerance, method, certificate, budget_seconds: as `svrhmc.sample` takes them.
 on_undecided: "warn" or "raise" (`svrhmc.VerdictError`, and nothing is fitted) where the verdict on the posterior is
     undecided, refuted or (certificate=False) unjudged, or where it has fewer draws than were asked for.
@@ -44,8 +45,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import wraps
+from inspect import signature
 from numbers import Real
-from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, ClassVar, Concatenate, NamedTuple, ParamSpec, Self, TypeVar
 
 import numpy as np
 
@@ -58,6 +60,7 @@ from svrhmc.core.errors import (
     nearest,
     one_of,
     positive,
+    real_array,
     require_unmasked,
     requirement,
     truth,
@@ -65,7 +68,7 @@ from svrhmc.core.errors import (
 )
 from svrhmc.core.summaries import level_ends
 from svrhmc.core.version import VERSION
-from svrhmc.families.base import Classes
+from svrhmc.families.base import Classes, Loss
 from svrhmc.fitting.priors import INTERCEPT, Priors
 from svrhmc.fitting.regression import posterior_of, regression
 from svrhmc.priors.groups import Group
@@ -77,7 +80,7 @@ from svrhmc.results.predict import NEW_GROUPS, Grouping, Predictions, prediction
 from svrhmc.sampling.run import require_draws
 from svrhmc.tables.arrays import ArrayDesign
 from svrhmc.tables.columns import Columns, columns_of
-from svrhmc.tables.design import missing_counts
+from svrhmc.tables.design import log_exposure, missing_counts
 from svrhmc.tables.formula import Factor, GroupTerm, Term, quoted
 from svrhmc.tables.groups import GroupDesign, group_designs, to_numbers
 
@@ -101,6 +104,7 @@ __all__ = [
 
 Own = TypeVar("Own")
 Given = ParamSpec("Given")
+Result = TypeVar("Result")
 Input = Any  # what scikit-learn takes as X, y and weights: lists, arrays, sparse matrices, data frames
 RandomState = int | np.random.RandomState | None
 Method = Any  # the name of a sampler, a sampler, or None
@@ -117,6 +121,7 @@ _ADVICE = replace(
         "use 'gaussian' or 'student-t'": "use BayesianRegression",
         "use 'gaussian' or 'gamma'": "use BayesianRegression",
         "family='negative-binomial'": "BayesianNegativeBinomialRegression",
+        "family='hurdle-": "svrhmc.fit with family='hurdle-",
         "family='student-t'": "BayesianRegression(family='student-t')",
         "'bernoulli'": "BayesianLogisticRegression",
     },
@@ -127,6 +132,17 @@ _SCALE = (
     "step of a column of 0 and 1 (one-hot), and prior='auto' learns one for standardised columns."
 )
 _STARTS = "draws and tolerance say how many draws are made, budget_seconds how long."
+_EXPOSURE = "BayesianPoissonRegression and BayesianNegativeBinomialRegression take it in fit, predict and the like."
+_INTERVALS = "predict_interval(X, 0.9) has the ends of an interval, and posterior_ the draws."
+_INSTEAD = {  # keywords of methods
+    "exposure": _EXPOSURE,
+    "offset": "exposure=np.exp(offset) is the same; " + _EXPOSURE,
+    "return_std": "of classes predict_proba(X, return_std=True) has standard deviations of probabilities.",
+    "return_cov": "posterior_.trace.draws has the draws of the coefficients.",
+    "quantiles": _INTERVALS,
+    "quantile": _INTERVALS,
+    "alpha": _INTERVALS,
+}
 _HABITS = {  # parameters of scikit-learn's estimators, and what does the same here
     "C": f"{_SCALE} C of LogisticRegression is prior_scale², on columns on these scales.",
     "alpha": _SCALE,
@@ -135,6 +151,8 @@ _HABITS = {  # parameters of scikit-learn's estimators, and what does the same h
     "class_weight": "fit(X, y, sample_weight=sklearn.utils.compute_sample_weight('balanced', y)) is the same; for "
     "decisions alone, sklearn.model_selection.TunedThresholdClassifierCV leaves the probabilities as they are.",
     "warm_start": "every fit begins anew; svrhmc.fit(…, prior=posterior) continues from an earlier fit with new rows.",
+    "exposure": _EXPOSURE,
+    "offset": f"it is the logarithm of an exposure; {_EXPOSURE}",
     "max_iter": _STARTS,
     "n_iter": _STARTS,
     "tol": _STARTS,
@@ -172,6 +190,20 @@ class GroupedRows:
         return GroupedRows(self.X[rows], self.levels[rows])
 
 
+class _WithExposure(NamedTuple):
+    """Rows and exposures as they were given."""
+
+    rows: Input
+    exposure: Input
+
+
+class Exposed(NamedTuple):
+    """Rows, and the logarithm of the exposure of each."""
+
+    rows: Input
+    offset: Array
+
+
 def _require_own(kind: type[BaseEstimator], names: Iterable[str], error: type[Exception]) -> None:
     """Answer a parameter that an estimator does not have by what does the same here."""
     own = kind._get_param_names()
@@ -188,6 +220,22 @@ def _answering(constructor: Callable[Concatenate[Own, Given], None]) -> Callable
     def checked(self: Own, /, *args: Given.args, **parameters: Given.kwargs) -> None:
         _require_own(type(self), parameters, TypeError)
         constructor(self, *args, **parameters)
+
+    return checked
+
+
+def _method(own: Callable[Concatenate[Own, Given], Result]) -> Callable[Concatenate[Own, Given], Result]:
+    """A method that answers keywords it does not have, by the name of the estimator."""
+    known = [name for name in signature(own).parameters if name != "self"]
+
+    @wraps(own)
+    def checked(self: Own, /, *args: Given.args, **keywords: Given.kwargs) -> Result:
+        for name in keywords:
+            if name not in known:
+                method = f"{type(self).__name__}.{own.__name__}"
+                hint = _INSTEAD.get(name) or nearest(name, known) or f"it has {', '.join(known)}."
+                raise TypeError(f"{method} has no parameter {name!r}: {hint}")
+        return own(self, *args, **keywords)
 
     return checked
 
@@ -213,7 +261,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         prior: EstimatorPrior = None,
         prior_scale: float | None = None,
         groups: GroupColumns = None,
-        new_groups: str = "average",
+        new_groups: str = "draw",
         draws: int = 1000,
         chains: int = 4,
         tolerance: float = 0.02,
@@ -289,10 +337,21 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         """y as it was given, of y as the family has it."""
         return y
 
-    def _sampled(self, X: Input, y: Array, family: str, weights: Array | None, classes: Classes | None = None) -> None:
-        """Sample the posterior of these rows, and set `posterior_`."""
+    def _sampled(
+        self,
+        X: Input,
+        y: Array,
+        family: str | Loss,
+        weights: Array | None,
+        classes: Classes | None = None,
+        offset: Array | None = None,
+        count: int | None = None,
+    ) -> None:
+        """Sample the posterior of these rows, which stand for so many that were given, and set `posterior_`."""
         require_draws(self.draws, self.chains)
         one_of("on_undecided", self.on_undecided, tuple(_ON_UNDECIDED))
+        if self.n_jobs is not None:
+            whole("n_jobs", self.n_jobs or -(1 << 62), -(1 << 31), why="None is one thread, and -1 every core")
         groups: list[Group] = []
         if isinstance(X, GroupedRows):
             names = [(group.level_names, group.name) for group in self.group_designs_]
@@ -303,7 +362,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         with _ADVICE.speaking([INTERCEPT] * intercept + shown):
             model = regression(
                 X, y, family, names=shown, intercept=intercept, weights=weights, prior=self._prior(), classes=classes,
-                groups=groups,
+                groups=groups, offset=offset,
             )  # fmt: skip
             posterior = posterior_of(
                 model,
@@ -320,7 +379,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
             to_numbers(self.group_designs_) if groups else None,
             matrix=not groups and not hasattr(self, "feature_names_in_"),
         )
-        self.posterior_: Posterior = replace(posterior, arrays=arrays)
+        self.posterior_: Posterior = replace(posterior, arrays=arrays, fitted_rows=count or X.shape[0])
 
     def _prior(self) -> Priors:
         """That of the coefficients, by `prior` or by `prior_scale`."""
@@ -331,6 +390,9 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         if isinstance(self.prior, str):
             if self.prior != "auto":
                 raise requirement("prior", _PRIORS, repr(self.prior))
+            if self.groups is not None:
+                why = "prior_scale has one strength for all coefficients, which a search can choose"
+                raise requirement("prior", "other than 'auto' where there are groups", "'auto'", why)
             return LearntScale()
         return self.prior
 
@@ -345,10 +407,10 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
     def _checked(self, X: Input) -> Any:
         """New rows, with their groups where there are some."""
         check_is_fitted(self)
+        one_of("new_groups", self.new_groups, NEW_GROUPS)
         if self.groups is None:
             with _read_as_numbers(X=X):
                 return validate_data(self, X, reset=False, **_ROWS)
-        one_of("new_groups", self.new_groups, NEW_GROUPS)
         validate_data(self, X, reset=False, skip_check_array=True)
         rows, columns = self._split(X)
         with _read_as_numbers(X=rows):
@@ -358,12 +420,12 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
     def _read(self, X: Input, y: Input, numeric: bool = True) -> tuple[Input, Input]:
         """Rows and labels, which are numbers or classes."""
         self._response = str(getattr(y, "name", None) or "")
+        one_of("new_groups", self.new_groups, NEW_GROUPS)
         labels = {"y": y} if numeric else {}
         if self.groups is None:
             with _read_as_numbers(X=X, **labels):
                 X, y = validate_data(self, X, y, y_numeric=numeric, **_ROWS)
                 return X, np.asarray(y, np.float64) if numeric else y
-        one_of("new_groups", self.new_groups, NEW_GROUPS)
         validate_data(self, X, y, skip_check_array=True)
         rows, columns = self._split(X)
         with _read_as_numbers(X=rows, **labels):
@@ -436,14 +498,16 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
 
     def _predictions(self, X: Input, most: int, seed: int = 0, chosen: Indices | None = None) -> Predictions:
         """At checked rows, under at most so many draws, or some of these."""
-        posterior = self.posterior_
+        posterior, offset = self.posterior_, None
         assert posterior.units is not None
+        if isinstance(X, Exposed):
+            X, offset = X
         if not isinstance(X, GroupedRows):
             x = thinned(posterior.trace.draws, most)
             x = x if chosen is None else x[chosen]
-            return Predictions(posterior.model.at(X, None, posterior.units), posterior.units.inward(x), seed)
+            return Predictions(posterior.model.at(X, offset, posterior.units), posterior.units.inward(x), seed)
         grouping = Grouping(new=self.new_groups, given=list(X.levels.T))
-        predictions = predictions_at(posterior, X.X, None, None, most, seed, grouping)
+        predictions = predictions_at(posterior, X.X, offset, None, most, seed, grouping)
         return predictions if chosen is None else predictions.under(chosen)
 
     def _means(self, X: Input) -> Iterator[Array]:
@@ -502,6 +566,7 @@ class BayesianLogisticRegression(ClassifierMixin, _Estimator):  # type: ignore[m
     array([[0.79, 0.21]])
     """
 
+    @_method
     def fit(self, X: Input, y: Input, sample_weight: Input = None) -> Self:
         """Sample the posterior. X: (n, columns), dense, sparse, or a data frame; y: n labels of any kind."""
         require_unmasked("y", y)
@@ -519,6 +584,9 @@ class BayesianLogisticRegression(ClassifierMixin, _Estimator):  # type: ignore[m
         if len(self.classes_) < 2:
             raise requirement("y", "labels of at least two classes", f"one class, {self.classes_[:1].tolist()[0]!r}")
         two = len(self.classes_) == 2
+        if not two and self.groups is not None:
+            why = "make one model of each class against the others (sklearn.multiclass.OneVsRestClassifier)"
+            raise requirement("groups", "None for more than two classes", repr(self.groups)[:60], why)
         self._sampled(X, codes.astype(np.float64), "bernoulli" if two else "categorical", weights, self.classes_)
         intercept, slopes = self._coefficients()
         if not two:
@@ -526,6 +594,7 @@ class BayesianLogisticRegression(ClassifierMixin, _Estimator):  # type: ignore[m
         self.intercept_, self.coef_ = intercept, slopes
         return self
 
+    @_method
     def predict_proba(self, X: Input, return_std: bool = False) -> Any:
         """Probabilities of the classes (rows, classes), averaged over the draws: those of the posterior predictive.
 
@@ -537,6 +606,7 @@ class BayesianLogisticRegression(ClassifierMixin, _Estimator):  # type: ignore[m
             return _of_both(summed.mean), _of_both(summed.sd, 0.0)
         return _of_both(np.concatenate(list(self._means(X))))
 
+    @_method
     def predict_interval(self, X: Input, level: float = 0.9) -> Array:
         """(rows, classes, 2): between these two the probability of a class lies with probability `level`."""
         ends = self._predictions(self._checked(X), _DRAWS).summed(level_ends(level)).quantiles
@@ -560,6 +630,7 @@ class BayesianLogisticRegression(ClassifierMixin, _Estimator):  # type: ignore[m
         """The logarithms of `predict_proba`."""
         return np.asarray(np.log(self.predict_proba(X)))
 
+    @_method
     def predict(self, X: Input) -> Values:
         """The class of the largest probability."""
         places = self.predict_proba(X).argmax(axis=1)
@@ -572,6 +643,7 @@ class BayesianLogisticRegression(ClassifierMixin, _Estimator):  # type: ignore[m
 class _Regressor(RegressorMixin, _Estimator):  # type: ignore[misc]
     """Regressions: numbers, with what is typical of a new one."""
 
+    @_method
     def predict(self, X: Input, return_std: bool = False) -> Any:
         """The mean of a new y at each row; with return_std also the standard deviation of a new y there.
 
@@ -582,6 +654,7 @@ class _Regressor(RegressorMixin, _Estimator):  # type: ignore[misc]
         mean = self._mean(X)
         return (mean, self._summed(X, ()).new_sd) if truth("return_std", return_std) else mean
 
+    @_method
     def predict_interval(self, X: Input, level: float = 0.9) -> Array:
         """(rows, 2): between these two a new y lies with probability `level`, and as probably below as above.
 
@@ -596,8 +669,8 @@ class _Regressor(RegressorMixin, _Estimator):  # type: ignore[misc]
     def _mean(self, X: Input) -> Array:
         return np.concatenate(list(self._means(X)))
 
-    def _fitted(self, X: Input, y: Array, family: str, weights: Array | None) -> Self:
-        self._sampled(X, y, family, weights)
+    def _fitted(self, X: Input, y: Array, family: str | Loss, weights: Array | None, **more: Any) -> Self:
+        self._sampled(X, y, family, weights, **more)
         intercepts, slopes = self._coefficients()
         self.intercept_, self.coef_ = float(intercepts[0]), slopes[0]
         return self
@@ -607,9 +680,10 @@ class BayesianRegression(_Regressor):
     """Linear regression whose noise is unknown: y ~ N(t, σ²), or ("student-t") t + scale·Student's t of 4 degrees of
     freedom, which rows far off do not pull.
 
-    family: "gaussian" or "student-t". Where some coefficients fit every y exactly no row is far off, and the scale of
-    "student-t" would lie below rounding: "gaussian" is fitted instead, and `posterior_.family` says so. The other
-    parameters are those of `svrhmc.estimators`.
+    family: "gaussian", "student-t", or svrhmc.targets.families.student_t(df) with other degrees of freedom.
+    Where some coefficients fit every y exactly no row is far off, and the scale of "student-t" would lie below
+    rounding: "gaussian" is fitted instead, and `posterior_.family` says so. The other parameters are those of
+    `svrhmc.estimators`.
 
     coef_ (columns,), intercept_: posterior means. posterior_: all of the posterior; its last parameter is log σ.
 
@@ -626,12 +700,12 @@ class BayesianRegression(_Regressor):
     def __init__(
         self,
         *,
-        family: str = "gaussian",
+        family: str | Loss = "gaussian",
         fit_intercept: bool = True,
         prior: EstimatorPrior = None,
         prior_scale: float | None = None,
         groups: GroupColumns = None,
-        new_groups: str = "average",
+        new_groups: str = "draw",
         draws: int = 1000,
         chains: int = 4,
         tolerance: float = 0.02,
@@ -651,9 +725,13 @@ class BayesianRegression(_Regressor):
             verbose=verbose,
         )  # fmt: skip
 
+    @_method
     def fit(self, X: Input, y: Input, sample_weight: Input = None) -> Self:
         """Sample the posterior. X: (n, columns), dense, sparse, or a data frame; y: n numbers."""
-        family = one_of("family", self.family, ("gaussian", "student-t"))
+        family = self.family
+        if getattr(family, "name", family) not in ("gaussian", "student-t"):
+            allowed = "'gaussian', 'student-t' or svrhmc.targets.families.student_t(df)"
+            raise requirement("family", allowed, repr(family))
         X, y, weights = _weighted(*self._read(X, y), sample_weight)
         try:
             return self._fitted(X, y, family, weights)
@@ -688,25 +766,74 @@ class _Counts(_Regressor):
         tags.target_tags.positive_only = True
         return tags
 
-    def fit(self, X: Input, y: Input, sample_weight: Input = None) -> Self:
-        """Sample the posterior. X: (n, columns), dense, sparse, or a data frame; y: n numbers not below 0."""
-        X, y, weights = _weighted(*self._read(X, y), sample_weight)
+    @_method
+    def fit(self, X: Input, y: Input, sample_weight: Input = None, exposure: Input = None) -> Self:
+        """Sample the posterior. X: (n, columns), dense, sparse, or a data frame; y: n numbers not below 0.
+
+        exposure: one number for each row, such as the months observed: y are counts with the mean exposure·eᵗ.
+        """
+        X, y = self._read(X, y)
+        offset = np.zeros(len(y)) if exposure is None else _log_exposures(exposure, len(y))
+        X, both, weights = _weighted(X, np.column_stack([y, offset]), sample_weight)
+        (y, offset), count = both.T, len(both)
         part = y - np.floor(y)
         between = np.flatnonzero(part)
         if len(between):
             weights = np.ones(len(y)) if weights is None else weights
             weights = np.append(weights * (1 - part), (weights * part)[between])
-            X = X[np.append(np.arange(len(y)), between)]
+            X, offset = X[np.append(np.arange(len(y)), between)], np.append(offset, offset[between])
             y = np.append(np.floor(y), np.ceil(y)[between])
-        return self._fitted(X, y, self._family, weights)
+        more = {"count": count, "offset": None if exposure is None else offset}
+        return self._fitted(X, y, self._family, weights, **more)
+
+    @_method
+    def predict(self, X: Input, return_std: bool = False, exposure: Input = None) -> Any:
+        """The mean of a new y at each row; with return_std also the standard deviation of a new y there.
+
+        exposure: that of the rows, one number for all of them or one for each; None: 1, so that y is a rate. The
+        deviation is that of one new y for each draw.
+        """
+        return super().predict(X if exposure is None else _WithExposure(X, exposure), return_std)
+
+    @_method
+    def predict_interval(self, X: Input, level: float = 0.9, exposure: Input = None) -> Array:
+        """(rows, 2): between these two a new y, a count, lies with probability `level` or a little more, and as
+        probably below as above. exposure: as for `predict`.
+        """
+        interval: Array = super().predict_interval(X if exposure is None else _WithExposure(X, exposure), level)
+        return interval
+
+    @_method
+    def sample_y(self, X: Input, n_samples: int = 1, random_state: RandomState = 0, exposure: Input = None) -> Values:
+        """New y at each row, (rows, n_samples): a draw of the posterior for each sample, and a y of its law.
+
+        The rows of one sample share their coefficients, so a sample is one data set that the model takes for possible.
+        exposure: as for `predict`.
+        """
+        return super().sample_y(X if exposure is None else _WithExposure(X, exposure), n_samples, random_state)
 
     def score(self, X: Input, y: Input, sample_weight: Input = None) -> float:
         """D², the share of Poisson's deviance that is explained, as `sklearn.linear_model.PoissonRegressor` has it."""
         return float(d2_tweedie_score(y, self.predict(X), sample_weight=sample_weight, power=1))
 
+    def _checked(self, X: Input) -> Any:
+        """New rows, with the exposures that came with them."""
+        if not isinstance(X, _WithExposure):
+            return super()._checked(X)
+        rows = super()._checked(X.rows)
+        return Exposed(rows, _log_exposures(X.exposure, rows.shape[0]))
+
+
+def _log_exposures(exposure: Input, n: int) -> Array:
+    """Of one number for all of n rows, or of one for each."""
+    values = np.asarray(exposure)
+    return np.asarray(
+        log_exposure(real_array("exposure", np.broadcast_to(values, n) if not values.ndim else values, (n,)))
+    )
+
 
 class BayesianPoissonRegression(_Counts):
-    """Counts with E y = eᵗ, or rates (counts over exposures) with the exposures as sample_weight.
+    """Counts with E y = eᵗ, or E y = exposure·eᵗ; or rates (counts over exposures) with the exposures as sample_weight.
 
     Parameters are those of `svrhmc.estimators`.
 

@@ -157,7 +157,10 @@ def shown_rows(names: Sequence[str], most: int, folded: bool = False) -> tuple[l
 def level_ends(level: float) -> tuple[float, float]:
     """The levels at which the middle interval of so much probability ends."""
     if not (isinstance(level, Real) and 0 < level < 1):
-        raise requirement("level", "a number above 0 and below 1", level)
+        percent = isinstance(level, Real) and 1 < level < 100
+        raise requirement(
+            "level", "a number above 0 and below 1", level, f"{level}% is {level / 100:g}" if percent else ""
+        )
     return (1 - level) / 2, (1 + level) / 2
 
 

@@ -521,7 +521,7 @@ def require_groups(groups: object, n: int, loss: Loss) -> list[EffectTerm]:
             raise requirement(f"levels of ({group.label})", "at least 2", group.count, why)
     if groups and loss.blocks > 1:
         why = 'a row has several linear predictors; take "ordinal", or one "bernoulli" model for each class'
-        raise requirement("groups", f"none for {loss}", [group.label for group in groups], why)
+        raise requirement("groups", f"none for {loss.name!r}", [group.label for group in groups], why)
     return list(groups)
 
 

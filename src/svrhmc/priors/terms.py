@@ -692,8 +692,8 @@ def settle(prior: object, dim: int, positive: bool = False, joint: bool = False)
             why = "it is one of a positive parameter that rows share: give it as shared_prior"
             raise requirement("prior", "one of numbers of either sign", repr(single), why)
         if single.joint and not joint:
-            why = "coefficients have it together, in models whose rows are in memory and that have no groups or terms"
-            raise requirement("prior", "one of single coordinates here", repr(single), why)
+            why = "many coefficients share it, in models whose rows are in memory and that have no groups or terms"
+            raise requirement("prior", "one of a single coefficient here (such as Normal)", repr(single), why)
         single.check(dim if not isinstance(prior, Sequence) else 1)
     parameters = [single.of(j if not isinstance(prior, Sequence) else 0) for j, single in enumerate(priors)]
     normal = np.array([pair if len(pair) == 2 else (0.0, 0.0) for pair in parameters])

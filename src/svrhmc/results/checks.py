@@ -245,6 +245,8 @@ def _straightened(some: RowsForm, t: Array, eta: Array) -> tuple[Array, float]:
         slope, curvature = some.slopes(moved), some.curvatures(moved)
         slope, curvature = (slope[..., 0], curvature[..., 0, 0]) if loss.tail else (slope, curvature)
         hessian = (X * np.maximum(curvature, 0.0)[:, None]).T @ X
+        if not np.isfinite(hessian).all():
+            break
         step = np.linalg.lstsq(hessian, X.T @ slope, rcond=None)[0]
         shorter = [line - step / 2**k for k in range(_HALVED)]
         better = next(((x, v) for x in shorter if (v := some.values(at(x)).sum()) < value - 1e-9 * abs(value)), None)

@@ -306,7 +306,8 @@ def variances_of(posterior: Fitted, level: float, draws: int, table: object) -> 
     note = (
         "R2 marginal is the share of the variance that coefficients and smooths explain, R2 conditional that of these "
         "and groups; icc is the correlation of two observations of one group, given their columns. All on the scale "
-        f"of the linear predictor, where one observation has the variance {float(residual.mean()):.3g}."
+        "of the linear predictor, where observations vary about their mean with a variance of "
+        f"{float(residual.mean()):.3g}."
     )
     return Quantities(tuple(values), np.stack(list(values.values()), axis=1), level, "Shares of variance.", (note,))
 

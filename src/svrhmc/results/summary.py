@@ -239,9 +239,15 @@ def _baselines(posterior: Fitted) -> str:
     return "" if posterior.design is None else ", ".join(dict.fromkeys(posterior.design.baselines))
 
 
+def _family(posterior: Fitted) -> str:
+    """By name, with degrees of freedom where it has some."""
+    df = getattr(getattr(posterior.model, "loss", None), "df", None)
+    return repr(posterior.family) + (f" with {df:g} degrees of freedom" if df is not None else "")
+
+
 def title(posterior: Fitted) -> str:
     """What was fitted, in one sentence."""
-    dim, design, n = len(posterior.mean), posterior.design, posterior.rows
+    dim, design, n = len(posterior.mean), posterior.design, posterior.fitted_rows or posterior.rows
     many = f"{n:,} rows" if n else ""
     if posterior.imputed is not None:
         many = f"{posterior.imputed.count} imputed tables of {posterior.fitted_rows:,} rows each"
@@ -252,12 +258,12 @@ def title(posterior: Fitted) -> str:
         values = f", {observed:,} observed values" if observed is not None and n == 1 else f", {many}" if many else ""
         return f"Posterior of a model, {_counted(dim, 'coordinate')}{values}."
     if design is None:
-        what = f"a regression of the family {posterior.family!r}" if posterior.family else "a target"
+        what = f"a regression of the family {_family(posterior)}" if posterior.family else "a target"
         groups = "" if posterior.group_effects is None else f"; {posterior.group_effects.in_words()}"
         own = _counted(dim - posterior.group_scales, "coefficient")
         return f"Posterior of {what}, {own}{', ' + many if many else ''}{groups}."
     linked = _linked(None if posterior.model is None else posterior.model.loss)
-    sentence = f"Posterior of {design.formula}, family {posterior.family!r}{linked}"
+    sentence = f"Posterior of {design.formula}, family {_family(posterior)}{linked}"
     if design.guessed:
         sentence += f" ({design.guessed})"
     if posterior.family in FAMILIES and FAMILIES[posterior.family]().ordered:
