@@ -8,7 +8,7 @@ from numba.extending import overload
 
 from svrhmc.core.randomness import MAX_SLOTS, Purpose
 from svrhmc.kernels.batches import rows_gradient
-from svrhmc.kernels.compiling import INLINE, PLAIN, QUICK
+from svrhmc.kernels.compiling import INLINE, PLAIN, QUICK, copy
 from svrhmc.kernels.frames import Dense, LowRank, Shift, product, pull, unknown
 from svrhmc.kernels.layout import FULL, SVRG, is_a, is_none, is_plain
 from svrhmc.kernels.passes import join, sizes, sum_blocks
@@ -88,8 +88,7 @@ def _renew(model, plan, rows, labels, held):
                     else:
                         base[place] += change
                         place += 1
-            for j in range(len(held.anchor)):
-                held.anchor[j] = base[j]
+            copy(base, held.anchor)
             pull(model.frame, held.anchor, held.room, held.anchor)
 
     return framed
@@ -110,8 +109,7 @@ def _full(model, plan, held, sums):
         sum_blocks(model, held.at, 0, len(sums.partial), sums, held.memory, plan.remembers)
         join(sums.partial, held.anchor)
         if plan.saga:  # before it is pulled back
-            for j in range(len(held.at)):
-                held.base[j] = held.anchor[j]
+            copy(held.anchor, held.base)
         pull(model.frame, held.anchor, held.room, held.anchor)
 
     return from_all_rows
@@ -151,8 +149,7 @@ def batch_gradient(model, plan, turn, picked, held, batch):
         some, scales = (picked, weights) if turn == 1 else (snapshot, none)
         rows_gradient(model, some, scales, reduced and turn == 1, plan.remembers, held, batch)
         if turn == 0:
-            for j in range(len(held.at)):
-                held.anchor[j] = held.sum[j]
+            copy(held.sum, held.anchor)
             pull(model.frame, held.anchor, held.room, held.anchor)
         turn += 1
 
@@ -160,13 +157,11 @@ def batch_gradient(model, plan, turn, picked, held, batch):
 @njit(**INLINE)
 def recall(model, plan, kept, chain, held, sums):
     """The memory with which a chain goes on; slopes that were not kept are made again, to the same digits."""
-    for j in range(len(held.anchor)):
-        held.snapshot[j] = kept.snapshot[chain, j]
-        held.anchor[j] = kept.anchor[chain, j]
-        held.base[j] = kept.anchor[chain, j]
+    copy(kept.snapshot[chain], held.snapshot)
+    copy(kept.anchor[chain], held.anchor)
+    copy(kept.anchor[chain], held.base)
     if plan.remembers and kept.table.shape[1] > 0:
-        for i in range(kept.table.shape[1]):
-            held.memory[i] = kept.table[chain, i]
+        copy(kept.table[chain], held.memory[: kept.table.shape[1]])
     elif plan.remembers:
         slopes_again(model, plan, held, sums)
     if plan.saga:
@@ -176,9 +171,7 @@ def recall(model, plan, kept, chain, held, sums):
 @njit(**INLINE)
 def keep(plan, held, chain, kept):
     """The memory of a chain where its steps end."""
-    for j in range(len(held.anchor)):
-        kept.snapshot[chain, j] = held.snapshot[j]
-        kept.anchor[chain, j] = held.base[j] if plan.saga else held.anchor[j]
+    copy(held.snapshot, kept.snapshot[chain])
+    copy(held.base if plan.saga else held.anchor, kept.anchor[chain])
     if plan.remembers and kept.table.shape[1] > 0:
-        for i in range(kept.table.shape[1]):
-            kept.table[chain, i] = held.memory[i]
+        copy(held.memory, kept.table[chain])

@@ -18,7 +18,7 @@ def draw_batches(model, k0, k1, base, steps, plan, draw, words, rows):
     """The rows of the batches of a chunk of steps."""
     count = steps * plan.batch
     w0, w1 = words[0], words[1]
-    random_words(k0, k1, base, count, draw.steps, draw.slots, words, 0)
+    random_words(k0, k1, base, count, draw.steps, draw.slots, words, np.int64(0))
     if not draw_by_table(model, plan, w0[:count], w1[:count], draw, rows):
         size = count if plan.replacement else plan.batch
         for low in range(0, count, size):
@@ -118,7 +118,7 @@ def _some_slopes(model, picked, at, x, t, y, s):
         else:
             for b in range(count):
                 t[c, b] = x[low]
-    evaluate(loss, y, model.added, model.weights, model.taken, picked, count, t, s, False)
+    evaluate(loss, y, model.added, model.weights, model.taken, picked, count, t, s, None)
 
 
 def rows_gradient(model, rows, weights, reduced, remembers, held, batch):

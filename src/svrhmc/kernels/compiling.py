@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import operator
 from pathlib import Path
 
 import numpy as np
 from llvmlite import ir
 from numba import njit, typeof, types
+from numba.core import cgutils
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 from numba.core.dispatcher import Dispatcher
@@ -108,6 +110,16 @@ class Entry(Compiler):
             library.enable_object_caching()
         super().__init__(typingctx, targetctx, library, *others)
 
+    def compile_extra(self, func):
+        """With Python's search for cycles put off: it finds little here, and takes a fourteenth of the time."""
+        searching = gc.isenabled()
+        gc.disable()
+        try:
+            return super().compile_extra(func)
+        finally:
+            if searching:
+                gc.enable()
+
 
 class Linked(Entry):
     """The same for functions that only others call."""
@@ -149,8 +161,19 @@ class Bound:
             function.compile(signature)
         code, context = function.overloads[signature], cpu_target.target_context
         self.address = code.library.get_pointer_to_function(code.fndesc.llvm_func_name)
+        self._size = context.get_abi_sizeof(context.get_data_type(kind))
+        self._bind(value)
+
+    def like(self, value: tuple[object, ...]) -> Bound:
+        """The same function of another value of that type, which need not be found again: it takes a millisecond."""
+        other = Bound.__new__(Bound)
+        other.address, other._size = self.address, self._size
+        other._bind(value)
+        return other
+
+    def _bind(self, value: tuple[object, ...]) -> None:
         self._value = value  # whose arrays the memory points to
-        self._memory = np.zeros(context.get_abi_sizeof(context.get_data_type(kind)), np.uint8)
+        self._memory = np.zeros(self._size, np.uint8)
         self.data = self._memory.ctypes.data
         _write(value, self.data)
 
@@ -279,6 +302,28 @@ def peek(context, array, offset):
         return builder.load(builder.gep(view.data, [arguments[1]]))
 
     return array.dtype(array, types.intp), generate
+
+
+@intrinsic
+def copy(context, source, out):
+    """out = source, two arrays of one length that share no memory: less to compile than a loop, where it is rare."""
+    if source.layout != "C" or out.layout != "C":
+        return None
+
+    def generate(context, builder, signature, arguments):
+        there = context.make_array(source)(context, builder, arguments[0])
+        here = context.make_array(out)(context, builder, arguments[1])
+        if source.dtype == out.dtype:
+            cgutils.raw_memcpy(builder, here.data, there.data, here.nitems, here.itemsize)
+        else:
+            with cgutils.for_range(builder, here.nitems) as loop:
+                value = builder.load(builder.gep(there.data, [loop.index]))
+                builder.store(
+                    context.cast(builder, value, source.dtype, out.dtype), builder.gep(here.data, [loop.index])
+                )
+        return context.get_dummy_value()
+
+    return types.none(source, out), generate
 
 
 @intrinsic

@@ -16,7 +16,7 @@ from numba.extending import overload
 from svrhmc.core.arrays import Array
 from svrhmc.kernels.compiling import QUICK, one_copy, unshared
 from svrhmc.kernels.layout import is_a, is_none
-from svrhmc.kernels.triangular import Factor, solve_back, solve_forward
+from svrhmc.kernels.triangular import Factor, solve_by_address
 
 
 class Shift(NamedTuple):
@@ -107,7 +107,7 @@ def _displace(frame, z, room, out):
             order = frame.order
             for p in range(len(z)):
                 room[p] = z[p]
-            solve_back(frame, room.reshape((1, len(room))), 1)
+            solve_by_address(frame, room, 1, False)
             for p in range(len(z)):
                 out[order[p]] = room[p]
 
@@ -152,7 +152,7 @@ def _pull_by_factor(frame, gradient, room, out):
     order = frame.order
     for p in range(len(out)):
         room[p] = gradient[order[p]]
-    solve_forward(frame, room.reshape((1, len(room))), 1)
+    solve_by_address(frame, room, 1, True)
     for p in range(len(out)):
         out[p] = room[p]
 

@@ -15,7 +15,7 @@ from numba import njit
 
 from svrhmc.kernels.anchors import batch_gradient, draw_snapshot, finish_gradient, full, keep, recall, renew
 from svrhmc.kernels.batches import ask_for, draw_batches
-from svrhmc.kernels.compiling import ENTRY, PLAIN, QUICK, kept, smaller, unshared
+from svrhmc.kernels.compiling import ENTRY, PLAIN, QUICK, copy, kept, smaller, unshared
 from svrhmc.kernels.frames import displace
 from svrhmc.kernels.layout import DIVERGED, DONE, FULL, PASS_DUE, SVRG
 from svrhmc.kernels.normals import fill_noise
@@ -79,8 +79,7 @@ def advance(
     snapshot = rows[len(rows) - plan.snapshot_rows :]
     for chain in range(chains[0], chains[1]):
         xc, vc = x[chain], v[chain]
-        for j in range(dim):
-            at[j] = xc[j]
+        copy(xc, at)
         if flags.load and not flags.fresh and not passed:
             recall(model, plan, kept, chain, held, sums)
         step = steps[0]
@@ -108,8 +107,7 @@ def advance(
                             if flags.outside and not passed:
                                 return PASS_DUE, chain, step
                             if not passed:
-                                for j in range(dim):
-                                    held.snapshot[j] = at[j]
+                                copy(at, held.snapshot)
                                 if plan.snapshot_rows == 0:
                                     full(model, plan, held, sums)
                                 else:
@@ -130,8 +128,7 @@ def advance(
                     return DIVERGED, chain, step
                 if step >= plan.first and (step - plan.first) % plan.thin == 0:
                     slot = (step - plan.first) // plan.thin
-                    for j in range(dim):
-                        draws[chain, slot, j] = xc[j]
+                    copy(xc, draws[chain, slot])
         if flags.store:
             keep(plan, held, chain, keeps)
     return DONE, 0, steps[1]

@@ -47,7 +47,11 @@ def formulas_of_rows(loss, count, t, y, s, valued):
 @overload(formulas_of_rows, jit_options=QUICK, inline="always")
 def _formulas_of_rows(loss, count, t, y, s, valued):
     if is_several(loss):
+        if is_none(valued):
+            return lambda loss, count, t, y, s, valued: several_energies(loss, count, t, y, s, False)
         return lambda loss, count, t, y, s, valued: several_energies(loss, count, t, y, s, valued)
+    if is_none(valued):
+        return lambda loss, count, t, y, s, valued: slopes(loss, count, t[0], y, s[0])
 
     def one(loss, count, t, y, s, valued):
         if valued:
@@ -81,7 +85,7 @@ def _place(where, b):
 @njit(**QUICK)
 def evaluate(loss, y, added, weights, taken, where, count, t, s, valued):
     """Slopes of some rows, weighed and less what is taken from them, from their products in t; and gives the sum of
-    their values, weighed, if `valued`.
+    their values, weighed, if `valued`; None where none ever are, and then nothing is compiled for them.
 
     t = product + added (the offset of the first predictor, or what all predictors are at the centre). What is taken
     from the slopes at t̂ + u is slope + curvature·u, u the product. y: the labels of these rows.
@@ -102,7 +106,7 @@ def evaluate(loss, y, added, weights, taken, where, count, t, s, valued):
     formulas_of_rows(loss, count, t, y, s, valued)
     weigh(weights, where, count, s, m)
     total = 0.0
-    if valued:
+    if valued is not None and valued:
         weigh(weights, where, count, t[m:], 1)
         for b in range(count):
             total += np.float64(t[m, b])
@@ -294,7 +298,7 @@ def _sum_blocks(model, x, begin, end, sums, memory, keep):
                     labels[b], numbers[b] = y[low + b], low + b
                 pass_tile(
                     rows, layout, loss, labels, numbers, added, weights, taken, wide, None, low, high, tile, t, s,
-                    total, sums.value, False,
+                    total, sums.value, None,
                 )  # fmt: skip
                 if keep:
                     for b in range(high - low):
@@ -339,7 +343,7 @@ def all_slopes(loss, y, added, weights, t, s, out):
         for c in range(k + q):
             for b in range(count):
                 t[c, b] = 0.0
-        evaluate(loss, y[low : low + count], added, weights, None, low, count, t, s, False)
+        evaluate(loss, y[low : low + count], added, weights, None, low, count, t, s, None)
         for b in range(count):
             for c in range(k + q):
                 out[low + b, c] = s[c, b]

@@ -17,7 +17,7 @@ from svrhmc.kernels.compiling import ENTRY, FAST, PLAIN, QUICK, call_bound, kept
 from svrhmc.kernels.frames import displace, pull
 from svrhmc.kernels.layout import is_a
 from svrhmc.kernels.priors import Heavy, prior_slopes, prior_value
-from svrhmc.kernels.triangular import Factor, solve_back, solve_forward
+from svrhmc.kernels.triangular import Factor, solve_by_address
 
 
 class Rows(NamedTuple):
@@ -83,7 +83,7 @@ def _displace_all(frame, states, room, spare, out):
             for c in range(len(out)):
                 for p in range(dim):
                     room[c, p] = states[c, p]
-            solve_back(frame, room, len(out))
+            solve_by_address(frame, room, len(out), False)
             for c in range(len(out)):
                 for p in range(dim):
                     out[c, order[p]] = room[c, p]
@@ -110,7 +110,7 @@ def _pull_all(frame, gradients, spare, out):
             for c in range(len(out)):
                 for p in range(dim):
                     out[c, p] = gradients[c, order[p]]
-            solve_forward(frame, out, len(out))
+            solve_by_address(frame, out, len(out), True)
 
         return by_factor
 

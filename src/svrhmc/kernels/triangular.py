@@ -16,7 +16,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
+from numba import njit, typeof, types
+from numba.extending import intrinsic
+from numba.np.arrayobj import populate_array
 
 from svrhmc.core.arrays import Array, Indices, Integers, Reals
 from svrhmc.kernels.compiling import ENTRY, FAST, INLINE, PLAIN, QUICK, kept, peek, unshared
@@ -31,6 +33,10 @@ class Factor(NamedTuple):
     rows: Integers
     values: Array
     core: Reals
+    address: int = 0  # of `solve` for such a factor
+
+
+_ADDRESS, _STATES = Factor._fields.index("address"), types.float64[:, ::1]
 
 
 @njit(**QUICK)
@@ -112,7 +118,7 @@ def _forward_column(rows, values, low, high, pivot, j, y):
 
 
 @njit(**INLINE)
-def solve_back(frame, states, count):
+def _solve_back(frame, states, count):
     """Lᵀy = z in place, for the first `count` of some states (state, dim), in the order of elimination."""
     begin, rows, values, core, inverse = frame.begin, frame.rows, frame.values, frame.core, frame.inverse
     head = len(begin) - 1
@@ -129,7 +135,7 @@ def solve_back(frame, states, count):
 
 
 @njit(**INLINE)
-def solve_forward(frame, states, count):
+def _solve_forward(frame, states, count):
     """L y = g in place."""
     begin, rows, values, core, inverse = frame.begin, frame.rows, frame.values, frame.core, frame.inverse
     head = len(begin) - 1
@@ -147,18 +153,57 @@ def solve_forward(frame, states, count):
 
 @kept
 @njit(fastmath=FAST, **ENTRY)
-def backs(frame, states, low, high):
+def solve(frame, states, low, high, forward):
+    """L y = g (`forward`) or Lᵀy = z of some states, in place."""
+    some = states[low:high]
+    if forward:
+        _solve_forward(frame, some, high - low)
+    else:
+        _solve_back(frame, some, high - low)
+
+
+def backs(frame: Factor, states: Array, low: int, high: int) -> None:
     """Lᵀy = z of some states, in place."""
-    some = states[low:high]
-    solve_back(frame, some, high - low)
+    solve(frame, states, low, high, False)
 
 
-@kept
-@njit(fastmath=FAST, **ENTRY)
-def forwards(frame, states, low, high):
+def forwards(frame: Factor, states: Array, low: int, high: int) -> None:
     """L y = g of some states, in place."""
-    some = states[low:high]
-    solve_forward(frame, some, high - low)
+    solve(frame, states, low, high, True)
+
+
+def called_by_address(frame: Factor) -> Factor:
+    """The same factor with the address of `solve`, by which loops call it: so it is compiled once for all of them and
+    for Python. It holds in this process alone.
+    """
+    signature = (typeof(frame), _STATES, types.intp, types.intp, types.boolean)
+    if signature not in solve.overloads:
+        solve.compile(signature)
+    code = solve.overloads[signature]
+    return frame._replace(address=code.library.get_pointer_to_function(code.fndesc.llvm_func_name))
+
+
+@intrinsic
+def solve_by_address(context, frame, states, count, forward):
+    """`solve` for the first `count` states of an array, or for one state."""
+    if states.layout != "C" or states.dtype != types.float64:
+        return None
+    given = (frame, _STATES, types.intp, types.intp, types.boolean)
+
+    def generate(context, builder, signature, arguments):
+        factor, array, count, forward = arguments
+        none, one = (context.get_constant(types.intp, number) for number in (0, 1))
+        if states.ndim == 1:
+            state, rows = context.make_array(states)(context, builder, array), context.make_array(_STATES)
+            of_one, length, size = rows(context, builder), state.nitems, state.itemsize
+            populate_array(of_one, state.data, (one, length), (builder.mul(length, size), size), size, None)
+            array = of_one._getvalue()
+        kind = context.call_conv.get_function_type(types.none, given)
+        function = builder.inttoptr(builder.extract_value(factor, _ADDRESS), kind.as_pointer())
+        context.call_conv.call_function(builder, function, types.none, given, [factor, array, none, count, forward])
+        return context.get_dummy_value()
+
+    return types.none(frame, states, types.intp, types.boolean), generate
 
 
 @kept

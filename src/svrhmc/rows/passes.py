@@ -73,6 +73,7 @@ class RowsPass:
         place = self.layout.place
         self.place: slice | Indices = slice(None) if np.array_equal(place, np.arange(self.width)) else place
         self._spare: dict[int, list[PassRoom]] = {}  # rooms that are not in use, by their number of states
+        self.bound: Bound | None = None  # to one of them, as to others
 
     def __call__(self, states: Array, valued: bool = True, threads: int | None = None) -> tuple[Array, Array]:
         """Σ wℓ of each state (0 unless `valued`), and ∂/∂x: (states, dim) → (states,) and (states, dim)."""
@@ -121,7 +122,7 @@ class RowsPass:
 
     def __getstate__(self) -> dict[str, object]:
         """Without its rooms, whose addresses hold in this process alone."""
-        return {**self.__dict__, "_spare": {}}
+        return {**self.__dict__, "_spare": {}, "bound": None}
 
 
 class PassRoom:
@@ -143,7 +144,8 @@ class PassRoom:
             data = by.rows, by.layout, by.record, by.y, by.added, by.weights, self.states, self.count, by.size
             tile = np.empty(np.diff(by.layout.begin).max(), by.kind)
             arguments = compiled.Summing(*data, tile, t, s, self.sums, self.values)
-            self.shares.append(Bound(compiled.pass_blocks, arguments))
+            by.bound = by.bound.like(arguments) if by.bound else Bound(compiled.pass_blocks, arguments)
+            self.shares.append(by.bound)
 
     def fill(self, states: Array) -> None:
         """With states (count, dim)."""

@@ -177,7 +177,8 @@ class WhitenedRows(Whitened):
         self.modal_first = how.identity_hessian  # curvatures at the mode are known, bounds take passes over the rows
         self.rows_form, kind = target.form(), target.rows.dtype
         found = self.rows_form.predictors(how.centre[None, :])
-        self.predictors: Array = found[0].astype(kind).astype(np.float64)
+        self._found: Array = found[0]  # t̂ᵢ in float64; `predictors` are those of the rows' precision
+        self.predictors: Array = found[0].astype(kind, copy=False).astype(np.float64, copy=False)
         self.slopes: Array = self.rows_form.slopes(self.predictors)
         self.curvatures: Array = self.rows_form.curvatures(self.predictors)
         self.force = -how.pull(target._gradient_given(how.centre, found)) if force is None else force

@@ -44,7 +44,7 @@ from svrhmc.engines.base import (
 )
 from svrhmc.families.base import Loss
 from svrhmc.gradients import NEVER, Memory, Recipe
-from svrhmc.kernels import frames, layout, loop, passes, priors
+from svrhmc.kernels import frames, layout, loop, passes, priors, triangular
 from svrhmc.kernels.layout import ROOM, Models, Noise
 from svrhmc.kernels.rows import fixed
 from svrhmc.rows.base import Rows
@@ -420,7 +420,7 @@ STORED = ("dense", "sparse")
 FRAMES: dict[str, Callable[[Any], frames.Frame]] = {
     "dense": lambda how: frames.dense(how.factor),
     "low rank": lambda how: frames.low_rank(how.scale, how.basis, how.gain),
-    "sparse": lambda how: how.frame,
+    "sparse": lambda how: triangular.called_by_address(how.frame),
 }
 
 

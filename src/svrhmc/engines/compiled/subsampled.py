@@ -76,7 +76,7 @@ class SubsampledKernel(CompiledKernel):
         if tables is not None:
             cells, cards, cubes = tables
         elif third > 0:
-            alias_cells, cards, cubes = _tables(form, lengths, region.shares)
+            alias_cells, cards, cubes = _tables(form, setup.target._found, lengths, region.shares)
             cells = fixed(alias_cells)
         rate = (1 + c) * third / 6 * cubes
         heavy = make_heavy(form, form.whitening.centre, 2)
@@ -156,12 +156,13 @@ class SubsampledCall(MetropolisCall[subsampled.Room]):
             )
 
 
-def _tables(form: RowsForm, lengths: Array, shares: Array | None) -> tuple[npt.NDArray[np.uint64], Array, float]:
+def _tables(
+    form: RowsForm, t: Array, lengths: Array, shares: Array | None
+) -> tuple[npt.NDArray[np.uint64], Array, float]:
     """Alias cells, cards and a sum s with s·pᵢ ≥ wᵢ|ãᵢ|³ for every row, times its share in the bound on ℓ‴; s = 0 where
-    all rows are zeros, none of which is ever picked then.
+    all rows are zeros, none of which is ever picked then. t: t̂ᵢ of all rows.
     """
     cubes = form.weighed(lengths**3 if shares is None else shares * lengths**3) * _CUSHION[form.rows.dtype] ** 3
-    t = form.predictors(form.whitening.centre[None, :])[0]
     if not cubes.any():
         return np.zeros(1, np.uint64), np.stack([t, np.zeros_like(t)], axis=1).reshape(-1), 0.0
     threshold, alias, p = alias_table(cubes)
