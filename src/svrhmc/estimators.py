@@ -311,11 +311,11 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
             state["posterior_"] = state["posterior_"].about(None)
         return state
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, object]) -> None:
         """From a pickle; a verdict that is open is told again, as whoever predicts may not have seen the fit."""
         super().__setstate__(state)
         posterior = state.get("posterior_")
-        if posterior is not None and posterior.certificate.verdict != "unjudged":
+        if isinstance(posterior, Posterior) and posterior.certificate.verdict != "unjudged":
             warn_of_verdict(posterior, ConvergenceWarning)
 
     def sample_y(self, X: Input, n_samples: int = 1, random_state: RandomState = 0) -> Values:

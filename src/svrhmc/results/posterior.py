@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core import serialise
-from svrhmc.core.arrays import Array, ratio
+from svrhmc.core.arrays import Array, Values, ratio
 from svrhmc.core.errors import (
     PosteriorFileError,
     StorageError,
@@ -366,7 +366,7 @@ class Posterior(Fitted):
         arrays = grids(self.labels) or {name: np.array(place) for place, name in enumerate(self.labels)}
         return {name: self.trace.draws[:, :, places] for name, places in arrays.items()}
 
-    def posterior_predictive(self, *, draws: int | None = None, seed: int = 0) -> dict[str, npt.NDArray[Any]]:
+    def posterior_predictive(self, *, draws: int | None = None, seed: int = 0) -> dict[str, Values]:
         """New values of the observed variables of a NumPyro model, by name: arrays (draw, …), one for each draw of the
         posterior. Of a regression there is `predict`.
 
@@ -453,7 +453,7 @@ class Posterior(Fitted):
 
     def survival(
         self,
-        X: Any,
+        X: Input,
         times: npt.ArrayLike | None = None,
         *,
         horizon: float | None = None,
@@ -463,7 +463,7 @@ class Posterior(Fitted):
         seed: int = 0,
         include_groups: bool = True,
         new_groups: str = "draw",
-        groups: Sequence[Any] | None = None,
+        groups: Levels | None = None,
     ) -> Survival:
         """Survival curves at new rows, of a fit to times: P(T > time) with its band, and median and restricted mean
         times (`svrhmc.results.survival`). Print it, take `to_frame()`, or `plot()` it.
