@@ -6,7 +6,7 @@
 Each has its own default priors. Effective draws are ArviZ's (bulk), the fewest of any coefficient, standard deviation,
 correlation and effect. Seconds are those of the processor, of all threads. Bambi's (NUTS by nutpie, 2 chains of
 300 + 300) count its warm-up, and not its compilation; ours are all of a fit after one that compiles. After `limit`
-seconds of the clock NUTS is ended, with the draws that it has. statsmodels and GPBoost give points and no posterior.
+seconds of the clock NUTS is ended, without a result. statsmodels and GPBoost give points and no posterior.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def ours(table: pd.DataFrame, formula: str, family: str) -> tuple[float, float, 
 
 
 def bambi(table: pd.DataFrame, formula: str, family: str, limit: float) -> tuple[float, float, str]:
-    """Effective draws are 0 where the warm-up did not end within the limit."""
+    """Effective draws are 0 where it did not end within the limit."""
     import bambi
     import nutpie
 
@@ -102,9 +102,8 @@ def bambi(table: pd.DataFrame, formula: str, family: str, limit: float) -> tuple
         time.sleep(0.1)
     trace = run.wait() if finished else run.abort()
     seconds = time.process_time() - began
-    draws = int(trace.posterior.sizes.get("draw", 0))
-    if draws < DRAWS:
-        return seconds, 0.0 if draws < 4 else fewest(trace.posterior), f"ended after {draws} draws"
+    if not finished:
+        return seconds, 0.0, f"ended after {int(trace.posterior.sizes.get('draw', 0))} draws"
     names = [name for name in trace.posterior.data_vars if not name.endswith("_offset") and name not in ("mu", "p")]
     divergent = int(trace.sample_stats["diverging"].sum())
     return seconds, fewest(trace.posterior[names]), f"{divergent} divergent"
