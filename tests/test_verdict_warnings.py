@@ -63,3 +63,14 @@ def test_a_warning_says_what_to_do(verdict, stopped, needed, advice):
     with pytest.warns(svrhmc.VerdictWarning, match=advice) as warned:
         warn_of_verdict(replace(posterior, certificate=certificate, complete=False, stopped=stopped))
     assert f"'{verdict}': for this test. " in str(warned[0].message)
+
+
+@pytest.mark.parametrize(
+    ("shape", "advice"), [(0.4, "Do not rely on its sds: report quantiles"), (np.inf, "there is no posterior that")]
+)
+def test_a_warning_of_a_heavy_tail_speaks_of_no_budget(shape, advice):
+    posterior = svrhmc.sample(svrhmc.targets.linear(X, EVENTS), draws=40)
+    certificate = replace(posterior.certificate, verdict="undecided", reason="for this test")
+    tails = np.full(len(posterior.mean), shape)
+    with pytest.warns(svrhmc.VerdictWarning, match=advice):
+        warn_of_verdict(replace(posterior, certificate=certificate, complete=False, stopped=True, tails=tails))
