@@ -597,3 +597,24 @@ def test_a_model_of_one_component_is_compared_with_one_of_rows():
     comparison = svrhmc.compare({"hierarchical": one, "pooled": rows})
     assert comparison.loo[0].observations.rows == 8
     assert abs(comparison.elpd_diff[1]) < 2
+
+
+@pytest.mark.untraced
+def test_an_improper_posterior_of_one_row_is_called_so():
+    """Flat priors on a mean and an sd, and one row: the density does not fall as the sd grows, as far as float64 goes.
+    The mean had an sd of 0 beside a sd of 1e290.
+    """
+
+    def flat(y):
+        mu = numpyro.sample("mu", dist.ImproperUniform(dist.constraints.real, (), ()))
+        sigma = numpyro.sample("sigma", dist.ImproperUniform(dist.constraints.positive, (), ()))
+        with numpyro.plate("rows", len(y)):
+            numpyro.sample("y", dist.Normal(mu, sigma), obs=y)
+
+    with pytest.warns(svrhmc.VerdictWarning) as warned:
+        posterior = svrhmc.sample(svrhmc.targets.from_numpyro(flat, np.array([2.4])), draws=100, seed=0)
+    assert len(warned) == 1
+    assert "along sampled sigma no faster than" in str(posterior.certificate)
+    table = posterior.summary()
+    assert table.sd[table.names.index("mu")] > 0
+    assert np.isnan(table.sd[table.names.index("sigma")])

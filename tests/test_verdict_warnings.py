@@ -105,3 +105,14 @@ def test_a_summary_without_any_draw_of_the_posterior_does_not_speak_of_chance():
     assert "of the Laplace approximation" in text
     assert "inf" not in text.replace("in fact", "")
     assert "independent ones" not in text
+
+
+@pytest.mark.parametrize(
+    ("shape", "remedy"), [(0.4, "Do not rely on its sds: report quantiles"), (np.inf, "there is no posterior that")]
+)
+def test_a_warning_of_a_heavy_tail_speaks_of_no_budget(shape, remedy):
+    posterior = svrhmc.sample(svrhmc.targets.linear(X, EVENTS), draws=40)
+    certificate = replace(posterior.certificate, verdict="undecided", reason="for this test")
+    tails = np.full(len(posterior.mean), shape)
+    with pytest.warns(svrhmc.VerdictWarning, match=remedy):
+        warn_of_verdict(replace(posterior, certificate=certificate, complete=False, stopped=True, tails=tails))

@@ -136,8 +136,15 @@ def rank_r_hat(draws: Array) -> Array:
 @by_columns
 def spread(draws: Array) -> Array:
     """The standard deviation of each quantity over all draws of all chains."""
-    unit = unit_of(draws)
+    unit = _units(draws)
     return np.asarray(unit * (draws / unit).reshape(-1, draws.shape[2]).std(axis=0, ddof=1), np.float64)
+
+
+def _units(draws: Array) -> Array | float:
+    """A unit for each quantity in which it can be squared; beside one of 1e290 others would be 0 in the same unit."""
+    if unit_of(draws) == 1.0:
+        return 1.0
+    return np.array([unit_of(draws[..., k]) for k in range(draws.shape[-1])])
 
 
 def _normal_scores(draws: Array) -> Array:
@@ -171,5 +178,5 @@ def standard_error(draws: Array) -> Array:
 
 def _split(draws: Array) -> Array:
     """Each chain as two halves, the middle draw of an odd number dropped; in a unit in which squares can be taken."""
-    half, unit = draws.shape[1] // 2, unit_of(draws)
+    half, unit = draws.shape[1] // 2, _units(draws)
     return np.concatenate([draws[:, :half], draws[:, draws.shape[1] - half :]]) / unit

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
 
+import numpy as np
+
 from svrhmc.core.errors import DataError, VerdictWarning
 from svrhmc.results.base import Fitted
 from svrhmc.sampling.certificate import Certificate
@@ -138,6 +140,8 @@ def _remedy(posterior: Fitted) -> str:
         return "To know whether its means and sds are right, leave out certificate=False."
     if certificate.verdict == "refuted":
         return "Do not use its means and sds: let method=None choose a sampler, or accept more by a larger tolerance."
+    if posterior.tails is not None and np.isinf(posterior.tails).any():
+        return "Do not use its numbers: there is no posterior that they are those of."
     if posterior.tails is not None:
         return "Do not rely on its sds: report quantiles (posterior.interval()), which are those of the draws."
     if posterior.stopped:

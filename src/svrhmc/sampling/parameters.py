@@ -92,9 +92,10 @@ class Parameters:
         """
         moments, x = self.corrected, self.draws
         if moments is None:
-            mean, sd = x.mean(axis=(0, 1)), diagnostics.spread(x)
-            sd_error = error_of_mean((x - mean) ** 2) / (2 * np.where(sd > 0, sd, 1.0))
-            moments = Corrected(mean, sd, error_of_mean(x), sd_error)
+            with np.errstate(over="ignore", invalid="ignore"):  # of what has no moments
+                mean, sd = x.mean(axis=(0, 1)), diagnostics.spread(x)
+                sd_error = error_of_mean((x - mean) ** 2) / (2 * np.where(sd > 0, sd, 1.0))
+                moments = Corrected(mean, sd, error_of_mean(x), sd_error)
         return Corrected(
             *without_unknown(moments.mean, moments.sd, self.shapes),
             *errors_with_tails(moments.mean_error, moments.sd_error, self.shapes),
@@ -104,6 +105,7 @@ class Parameters:
         """Which of the numbers have no sd, or one that another run would not repeat, and quantiles of some of them."""
         return tails_in_words(self.names, self.draws, self.shapes, most)
 
+    @np.errstate(over="ignore", invalid="ignore")
     def columns(self, level: float) -> dict[str, Array]:
         """Mean and sd, the ends of the interval, which are those of the draws, standard errors, effective draws and
         R-hat.
@@ -116,6 +118,7 @@ class Parameters:
         }  # fmt: skip
 
 
+@np.errstate(over="ignore", invalid="ignore")  # numbers of a model whose chains run off are beyond float64
 def stated_parameters(
     target: FiniteSum,
     draws: Array,
