@@ -23,7 +23,7 @@ which are r and r² where y is a number. Under the model E r̄ = 0 and E q = 1; 
                  of 5,000 rows, and p counts the others, too
     dispersion   Σ w(q − 1)/√Σ w(q − 1)², where y counts and the family has no spread of its own to adapt
     zeros        Σ w(1{y = 0} − p₀)/√Σ wp₀(1 − p₀) with p₀ = P(Y = 0)
-    outlier      W times the least of 2 min(P(Y ≤ y), P(Y ≥ y))
+    outlier      W times the least of 2 min(P(Y ≤ y), P(Y ≥ y)); of events by the law at a + bη, unless b < ½
     tails        how many |r| > 3 there are, beside a Poisson law of 0.0027 W
     thresholds   of ordered classes, for each threshold k and column x, centred: with p = P(Y ≤ k),
                  Σ w(1{y ≤ k} − p)x/√Σ wp(1 − p)x². The fit of one coefficient for all k balances them; one is far from
@@ -175,9 +175,10 @@ def _of_law(some: RowsForm, residuals: _Residuals, columns: _Columns, advice: Ad
         sentences.append(dispersion)
     mean = residuals.unseen.mean(loss.mean)
     about_mean = _about_mean(some, mean, residuals, trials) if dispersion else residuals.mean
-    pattern, line = _along_fitted(some, mean, residuals, trials, bool(dispersion))
+    pattern, line, straight = _along_fitted(some, mean, residuals, trials, bool(dispersion))
     too_sure = loss.outcome == "events" and line < _TOO_SURE
-    sentences.append(_outliers(some, residuals, advice.narrower if too_sure else loss.far_off))
+    judged = straight if loss.outcome == "events" and not too_sure else residuals
+    sentences.append(_outliers(some, judged, advice.narrower if too_sure else loss.far_off))
     if pattern is not None and pattern.p < _CHANCE and pattern.largest > _MATTERS:
         if loss.outcome == "events":
             sentences.append(_calibration(some, mean, residuals, pattern, advice, too_sure))
@@ -199,21 +200,19 @@ def _about_mean(some: RowsForm, mean: Array, residuals: _Residuals, trials: Arra
 
 def _along_fitted(
     some: RowsForm, mean: Array, residuals: _Residuals, trials: Array | None, too_narrow: bool
-) -> tuple[_Pattern | None, float]:
-    """Residuals about the straight line a + bη in place of the predictor, η being that of the mean given the others;
-    and b.
+) -> tuple[_Pattern | None, float, _Residuals]:
+    """Residuals about the straight line a + bη in place of the predictor, η being that of the mean given the others:
+    their pattern, b, and what they are.
     """
     loss = some.loss
     eta = _on_link(loss, mean)
     eta = residuals.unseen.mean(loss.predictor) if eta is None else eta
     t, line = _straightened(some, residuals.unseen.fitted, eta)
-    if too_narrow:
-        residual = _about_mean(some, loss.mean(t), residuals, trials)
-    else:
-        law = loss.cumulative(t, some.y, trials)
-        assert law is not None  # as there are residuals
-        residual = _of_ends(*law)[2]
-    return _bent(eta, residuals.unseen.fitted, residual, residuals.weights), line
+    law = loss.cumulative(t, some.y, trials)
+    assert law is not None  # as there are residuals
+    straight = _Residuals(residuals.unseen, residuals.weights, *_of_ends(*law))
+    residual = _about_mean(some, loss.mean(t), residuals, trials) if too_narrow else straight.mean
+    return _bent(eta, residuals.unseen.fitted, residual, residuals.weights), line, straight
 
 
 def _on_link(loss: Loss, mean: Array) -> Array | None:
