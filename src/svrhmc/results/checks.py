@@ -77,6 +77,7 @@ _MOST_HELD, _MOST_NUMBERS = 20_000, 20_000_000  # rows looked at, and numbers in
 _COPIES = 20  # new y of each row
 _NUMBERS, _FEWEST_DRAWS = 1 << 22, 64  # of predictors under draws, and draws at least
 _STRAIGHT = 2  # coefficients of a line along fitted values
+_TOLD = 0.8  # leverage from which on the others do not tell where a row should be
 _TOO_SURE = 0.5  # slope of that line below which predictions are too sure by far
 _NEWTON, _HALVED = 20, 12  # steps to it, and how often one is halved
 
@@ -280,14 +281,15 @@ def _dispersion(some: RowsForm, residuals: _Residuals) -> str:
 
 
 def _outliers(some: RowsForm, residuals: _Residuals, remedy: str) -> str:
-    """Single rows far off, and tails that are too heavy."""
+    """Single rows far off, and tails that are too heavy; of rows that decide their own fit nothing is known."""
     from scipy.special import pdtr
 
     w, total = residuals.weights, residuals.total
-    chance = 2 * np.minimum(residuals.at_most, 1 - residuals.below)
+    told = residuals.unseen.leverage < _TOLD
+    chance = np.where(told, 2 * np.minimum(residuals.at_most, 1 - residuals.below), 1.0)
     least = int(np.argmin(chance))
     outlier = float(chance[least]) * total < _CHANCE
-    beyond = float(w @ (np.abs(residuals.mean) > _FAR)) if some.loss.outcome == "numbers" else 0.0
+    beyond = float(w @ (told & (np.abs(residuals.mean) > _FAR))) if some.loss.outcome == "numbers" else 0.0
     tails = beyond > 0 and 1 - pdtr(beyond - 1, _BEYOND * total) < _CHANCE
     if not (outlier or tails):
         return ""

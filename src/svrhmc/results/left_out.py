@@ -28,18 +28,20 @@ from svrhmc.rows.forms import RowsForm
 _NODES, _MANY_NODES, _STEPS = 7, 21, 8  # Hermite's points, and steps to the law without a row
 _SMALL_LEVERAGE = 0.05  # of all rows, up to which the first step is the last
 _MOST_LEVERAGE = 0.95  # above which the variance of a predictor, from draws, does not tell the leverage any more
+_FARTHEST = 8.0  # standard deviations from the mean given all rows to that without one
 _LEAST = 1e-200
 
 
 @dataclass(frozen=True, eq=False)
 class LeftOut:
     """Predictors (points, rows, …) of each row given the others, and their weights (points, rows), which add up to 1;
-    fitted: the predictors given all rows.
+    fitted: the predictors given all rows. leverage: of each row, 1 − v/v₋; 0 where it is not known.
     """
 
     points: Array
     weights: Array
     fitted: Array
+    leverage: Array
 
     def mean(self, function: Callable[[Array], Array]) -> Array:
         """The mean of a function of the predictors, (rows, …), over the points."""
@@ -54,7 +56,7 @@ def left_out(form: RowsForm, mean: Array, draws: Array | None) -> LeftOut:
     """Of all rows of a form, at a posterior mean, from draws, in its variables; None: the posterior has no width."""
     t = form.predictors(mean[None])[0]
     if draws is None:
-        return LeftOut(t[None], np.ones((1, form.rows.n)), t)
+        return LeftOut(t[None], np.ones((1, form.rows.n)), t, np.zeros(form.rows.n))
     around = form.predictors(draws)
     around += t - around.mean(axis=0)
     if form.loss.outcome == "classes":
@@ -71,27 +73,30 @@ def _by_points(form: RowsForm, t: Array, variance: Array) -> LeftOut:
     count = _NODES if leverage.max(initial=0.0) < _SMALL_LEVERAGE else _MANY_NODES
     nodes, weights = np.polynomial.hermite_e.hermegauss(count)
 
-    def at() -> Array:
+    def at(middle: Array, sd: Array) -> Array:
         points = np.repeat(t[None], count, axis=0)
-        form.loss.predictor(points)[...] = m + moved + nodes[:, None] / np.sqrt(precision)
+        form.loss.predictor(points)[...] = middle + nodes[:, None] * sd
         return points
 
-    for _ in range(_STEPS if count > _NODES else 0):
-        away = moved + nodes[:, None] / np.sqrt(precision)
-        w = _normalised(np.log(weights)[:, None] - _own(form, form.loss.value(at(), form.y), 0))
-        mean = (w * away).sum(axis=0)
-        spread = np.maximum((w * (away - mean) ** 2).sum(axis=0), _LEAST)
-        shift = precision * moved - mean / spread
-        precision = np.clip(precision + 1 / v - 1 / spread, (1 - _MOST_LEVERAGE) / v, 1 / v)
-        moved = shift / precision
-    return LeftOut(at(), np.repeat((weights / weights.sum())[:, None], len(m), axis=1), t)
+    if count > _NODES:  # the product is about N(m, v), so that points of this law see all of it
+        away = nodes[:, None] * np.sqrt(v)
+        fixed = (np.log(weights) + 0.5 * nodes**2)[:, None] - _own(form, form.loss.value(at(m, np.sqrt(v)), form.y), 0)
+        for _ in range(_STEPS):
+            w = _normalised(fixed - 0.5 * precision * (away - moved) ** 2)
+            mean = (w * away).sum(axis=0)
+            spread = np.maximum((w * (away - mean) ** 2).sum(axis=0), _LEAST)
+            shift = precision * moved - mean / spread
+            precision = np.clip(precision + 1 / v - 1 / spread, (1 - _MOST_LEVERAGE) / v, 1 / v)
+            moved = np.clip(shift / precision, -_FARTHEST / np.sqrt(precision), _FARTHEST / np.sqrt(precision))
+    points = at(m + moved, 1 / np.sqrt(precision))
+    return LeftOut(points, np.repeat((weights / weights.sum())[:, None], len(m), axis=1), t, 1 - precision * v)
 
 
 def _by_draws(form: RowsForm, t: Array, around: Array) -> LeftOut:
     w = _normalised(_own(form, form.loss.value(around, form.y), 0))
     w = np.minimum(w, 1 / np.sqrt(len(w)))
     w /= w.sum(axis=0)
-    return LeftOut(around, w, t)
+    return LeftOut(around, w, t, np.zeros(form.rows.n))
 
 
 def _own(form: RowsForm, values: Array, axes: int) -> Array:
