@@ -44,9 +44,7 @@ _LARGEST = 4  # the number, from above, of the curvature that is λ₂: p₂ is 
 _RARE = 1e-3  # p₃
 _STABLE = 4.0  # h²λ
 _BULGE = 3.0  # E a⁴/(E a²)² of draws, that of a Gaussian, from which a coordinate's tail is looked at
-_AWAY = (
-    2.0  # standard deviations of a mean from the mode, or sds of the law there in one, from which on it is looked at
-)
+_AWAY = 2.0  # sds of a mean from the mode, or sds of the law there in one, from which on it is looked at
 _SHORTER, _RISEN = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0), 0.1
 _NO_TIME = 1e5  # nanoseconds of a pass
 _MOST = 8  # coordinates whose tails are looked at
@@ -405,9 +403,8 @@ def heavy_tail(names: Sequence[str], shapes: Array) -> str:
     """A doubt, where the density falls so slowly along a coordinate that its variance is infinite, or that it cannot be
     told how far its sd is off; else empty.
     """
-    worst = int(
-        np.argmax((shapes > shapes.max() - _ROUNDED) | np.isinf(shapes))
-    )  # of several that are the same the first
+    largest = (shapes > shapes.max() - _ROUNDED) | np.isinf(shapes)  # several that are the same, but for rounding
+    worst = int(np.argmax(largest))
     k, name = float(shapes[worst]), names[worst]
     if not k >= UNKNOWN_ERROR:
         return ""
