@@ -345,9 +345,9 @@ def test_statistics_do_not_depend_on_how_rows_are_cut():
 
 def test_texts_by_number_are_the_texts():
     column = columns_of({"plan": ["b", "a", "b"]}, ["plan"])["plan"]
-    from svrhmc.tables.columns import Column, Texts
+    from svrhmc.tables.columns import CodedTexts, Column
 
-    other = Column("category", Texts(["a", "b", "c"], np.array([1, 0, 1])), None)
+    other = Column("category", CodedTexts(["a", "b", "c"], np.array([1, 0, 1])), None)
     assert column.codes(("a", "b")).tolist() == other.codes(("a", "b")).tolist() == [1, 0, 1]
     assert other.values.present() == ["a", "b"]
     assert other.values[1:].tolist() == ["a", "b"]

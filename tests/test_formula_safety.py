@@ -15,8 +15,8 @@ import svrhmc
 from svrhmc.core.errors import DataError, PosteriorFileError
 from svrhmc.shell import app as cli
 from svrhmc.tables import Design, designed
-from svrhmc.tables.expressions import expression
-from svrhmc.tables.formula import parsed
+from svrhmc.tables.expressions import parse_expression
+from svrhmc.tables.formula import parse_formula
 from svrhmc.tables.terms import Encoded, to_text
 
 _RNG = np.random.default_rng(0)
@@ -216,7 +216,7 @@ def test_values_beyond_the_levels_of_a_category_are_refused() -> None:
 
 def test_grammar() -> None:
     def terms(text: str) -> list[str]:
-        return [term.written for term in parsed(f"y ~ {text}", ["y", "a", "b", "c d"]).terms]
+        return [term.formula_text for term in parse_formula(f"y ~ {text}", ["y", "a", "b", "c d"]).terms]
 
     assert terms("a*b*b") == ["a", "b", "a:b"]
     assert terms("a/b") == terms("b %in% a") == ["a", "a:b"]
@@ -224,7 +224,7 @@ def test_grammar() -> None:
     assert terms(". - a") == ["b", "`c d`"]
     assert terms("b:a + a:b + `c d`") == ["`c d`", "b:a"]
     assert terms("{ a }") == ["a"]
-    assert [parsed(f"y ~ {text}", []).intercept for text in ("a", "a - 1", "0 + a", "-1 + a", "0 + a + 1")] == [
+    assert [parse_formula(f"y ~ {text}", []).intercept for text in ("a", "a - 1", "0 + a", "-1 + a", "0 + a + 1")] == [
         True, False, False, False, True,
     ]  # fmt: skip
-    assert expression("np.log( `c d`+a )").text == "np.log(`c d` + a)"
+    assert parse_expression("np.log( `c d`+a )").text == "np.log(`c d` + a)"

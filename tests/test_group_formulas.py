@@ -22,7 +22,7 @@ from svrhmc.priors.groups import Group
 from svrhmc.shell.app import app
 from svrhmc.tables.columns import columns_of
 from svrhmc.tables.design import Design, designed
-from svrhmc.tables.formula import parsed
+from svrhmc.tables.formula import parse_formula
 from svrhmc.targets import glm
 from svrhmc.targets.priors import LKJ, Exponential, HalfNormal, Normal
 
@@ -73,11 +73,11 @@ def table(n=60, seed=0):
     ],
 )  # fmt: skip
 def test_the_grammar(text, terms, intercept, groups):
-    made = parsed(f"y ~ {text}", COLUMNS)
-    assert [term.written for term in made.terms] == terms
+    made = parse_formula(f"y ~ {text}", COLUMNS)
+    assert [term.formula_text for term in made.terms] == terms
     assert made.intercept == intercept
-    assert [group.written for group in made.groups] == groups
-    again = parsed("y ~ " + " + ".join(["1", *groups]), COLUMNS)
+    assert [group.formula_text for group in made.groups] == groups
+    again = parse_formula("y ~ " + " + ".join(["1", *groups]), COLUMNS)
     assert [(group.terms, group.intercept, group.factor) for group in again.groups] == [
         (group.terms, group.intercept, group.factor) for group in made.groups
     ]

@@ -81,11 +81,11 @@ def test_draws_follow_the_prior():
 
 def test_effects_of_groups_follow_their_prior():
     from svrhmc.fitting.regression import modelled, prepare
-    from svrhmc.tables.formula import formulas_of
+    from svrhmc.tables.formula import parse_formulas
 
     special = dict.fromkeys(("weights", "offset", "exposure", "trials"))
     model = {"prior": {"1 | school": HalfNormal(2.0), "age | school": HalfNormal(0.1)}, "noise_variance": None}
-    prepared = prepare(formulas_of("y ~ age + (age | school)"), TABLE, None, special, model, False, None)
+    prepared = prepare(parse_formulas("y ~ age + (age | school)"), TABLE, None, special, model, False, None)
     target = modelled(prepared).models[0].target
     form = rows_of(target.shown().form())
     (term,) = target.group_terms

@@ -13,7 +13,7 @@ from svrhmc.core import serialise
 from svrhmc.core.errors import DataError
 from svrhmc.priors.groups import Group, Smooth
 from svrhmc.tables.design import Design, designed
-from svrhmc.tables.formula import parsed
+from svrhmc.tables.formula import parse_formula
 from svrhmc.tables.smooths import from_numbers
 from svrhmc.tables.splines import Spline
 from svrhmc.targets.priors import HalfNormal, Normal
@@ -212,7 +212,7 @@ def test_what_is_refused(text, why):
 
 def test_other_splines_dots_and_functions_of_that_name():
     assert len(designed("y ~ bs(x, df=4) + poly(z, 2) + cr(count, df=4)", table()).design.names) == 10
-    assert [term.written for term in parsed("y ~ . + s(x)", ["y", "x", "z"]).terms] == ["z"]
+    assert [term.formula_text for term in parse_formula("y ~ . + s(x)", ["y", "x", "z"]).terms] == ["z"]
     with pytest.raises(DataError, match="rename it"):
         designed("y ~ s(x)", table(), transforms={"s": np.sqrt})
     twice = designed("y ~ s(double(x))", table(), transforms={"double": lambda x: 2 * x})

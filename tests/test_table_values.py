@@ -25,7 +25,7 @@ from svrhmc.fitting import regress
 from svrhmc.fitting.labels import response_of
 from svrhmc.shell.app import app
 from svrhmc.tables import columns_of, designed, terms
-from svrhmc.tables.columns import names_of
+from svrhmc.tables.columns import column_names
 from svrhmc.tables.csv import require_names
 
 N = 40
@@ -127,7 +127,7 @@ def test_columns_with_labels_that_are_no_texts() -> None:
     assert svrhmc.fit("`0` ~ .", frame, **CLOSED).names == ("Intercept", "5", "1")
     assert svrhmc.fit("`0` ~ .", {0: Y, 5: X[:, 0]}, **CLOSED).names == ("Intercept", "5")
     pairs = pandas.DataFrame({("a", 1): Y, ("a", 2): X[:, 0]})
-    assert names_of(pairs) == ["('a', 1)", "('a', 2)"]
+    assert column_names(pairs) == ["('a', 1)", "('a', 2)"]
     assert designed("`('a', 1)` ~ .", pairs).design.names == ("('a', 2)",)
     with pytest.raises(DataError, match="columns 5 and '5', which have one name"):
         columns_of({5: [1.0], "5": [2.0]}, ["5"])

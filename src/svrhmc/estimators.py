@@ -81,7 +81,7 @@ from svrhmc.sampling.run import require_draws
 from svrhmc.tables.arrays import ArrayDesign
 from svrhmc.tables.columns import Columns, columns_of
 from svrhmc.tables.design import log_exposure, missing_counts
-from svrhmc.tables.formula import Factor, GroupTerm, Term, quoted
+from svrhmc.tables.formula import Factor, GroupTerm, Term, quote_name
 from svrhmc.tables.groups import GroupDesign, group_designs, to_numbers
 
 try:
@@ -536,7 +536,7 @@ def _intercepts(name: str, columns: Columns, groups: GroupColumns) -> GroupDesig
     def unusable(why: str) -> DataError:
         return DataError(f"groups={list(groups)!r} cannot be used: {why}.")
 
-    term = GroupTerm((), True, Term((Factor(name),)), True, (), f"(1 | {quoted(name)})")
+    term = GroupTerm((), True, Term((Factor(name),)), True, (), f"(1 | {quote_name(name)})")
     (design,) = group_designs(term, (), columns, unusable)
     return design
 

@@ -187,7 +187,7 @@ def counted(graphs: Graphs, number: int, place: int, columns: list[str], texts: 
     kinds = {name: kind_of(frame[name].dtype) for name in columns}
     values: dict[str, Series] = {}
     for name in texts:
-        present = set(column_of(frame[name], name, where).values.present()) if kinds[name] == "text" else set()
+        present = set(column_of(frame[name], name, where).values.present_texts()) if kinds[name] == "text" else set()
         values[name] = None if len(present) > most else present
     return Counted(len(frame), kinds, values)
 

@@ -14,7 +14,7 @@ from svrhmc.families import FAMILIES, family_of
 from svrhmc.families.base import Loss
 from svrhmc.families.labels import require_shared_classes
 from svrhmc.tables.columns import CATEGORY, NUMBER, TRUTH, Column
-from svrhmc.tables.formula import quoted
+from svrhmc.tables.formula import quote_name
 from svrhmc.tables.surv import SURV
 
 _EVENTS = ([0.0, 1.0], [-1.0, 1.0])  # numbers that stand for no and yes
@@ -171,7 +171,7 @@ def _one_spelling(name: str, levels: Sequence[object]) -> str:
     yes = [level for level, word in plainly.items() if word in _YES]
     if len(levels) <= 2 or not set(plainly.values()) <= _YES | _NO or not 0 < len(yes) < len(levels):
         return ""
-    return f"write {{{quoted(name)} in {yes!r}}} before the '~' of the formula"
+    return f"write {{{quote_name(name)} in {yes!r}}} before the '~' of the formula"
 
 
 def _guess(name: str, column: Column, ends: Ends | None) -> tuple[str, str]:

@@ -21,7 +21,7 @@ from svrhmc.results.prior_predictive import prior_predictive
 from svrhmc.rows.reading import Partitions
 from svrhmc.sampling.groups import forecast_of
 from svrhmc.tables.design import Design
-from svrhmc.tables.formula import formulas_of
+from svrhmc.tables.formula import parse_formulas
 
 if TYPE_CHECKING:
     import pandas
@@ -97,7 +97,7 @@ def design(
         raise requirement("prior", "one of svrhmc.targets.priors, or a dictionary of them", "a posterior")
     special: dict[str, object] = {"weights": weights, "offset": offset, "exposure": exposure, "trials": trials}
     model = {"prior": prior, "noise_variance": noise_variance}
-    prepared = prepare(formulas_of(formula), table, family, special, model, missing == "drop", transforms)
+    prepared = prepare(parse_formulas(formula), table, family, special, model, missing == "drop", transforms)
     (regression,) = modelled(prepared).models
     checked = prior_predictive(regression.target, seed, prepared.design.classes, prepared.design.response or "y")
     name, n = regression.target.loss.name, regression.target.n

@@ -36,7 +36,7 @@ from svrhmc.fitting.priors import (
 from svrhmc.fitting.standardise import (
     Scales,
     StandardReader,
-    no_column,
+    constant_column_error,
     require_dense,
     require_size,
     scales_by_piece,
@@ -58,9 +58,9 @@ from svrhmc.rows.reading import Partitions
 from svrhmc.rows.sparse import is_sparse
 from svrhmc.sampling.coordinates import Units
 from svrhmc.sampling.run import find_answer, require_draws
-from svrhmc.tables.columns import CATEGORY, Columns, names_of
-from svrhmc.tables.design import Design, Designed, designed, log_exposure, parsed_further, wanted
-from svrhmc.tables.formula import Formulas, formulas_of, parsed, quoted
+from svrhmc.tables.columns import CATEGORY, Columns, column_names
+from svrhmc.tables.design import Design, Designed, designed, log_exposure, parse_parameter_formulas, required_columns
+from svrhmc.tables.formula import Formulas, parse_formula, parse_formulas, quote_name
 from svrhmc.tables.imputed import stacked
 from svrhmc.tables.learning import rows_at
 from svrhmc.tables.partitions import Opened, TableInPartitions, opened_by
@@ -143,7 +143,7 @@ def fit(
     require_settings(fit, settings)
     special: dict[str, object] = {"weights": weights, "offset": offset, "exposure": exposure, "trials": trials}
     model = {"prior": prior, "noise_variance": noise_variance}
-    formulas = formulas_of(formula)
+    formulas = parse_formulas(formula)
     if isinstance(prior, Posterior):
         if isinstance(table, Partitions):
             raise requirement("table", "rows in memory where a posterior is the prior", "partitions", ALL_ROWS)
@@ -190,10 +190,10 @@ def prepare(
     columns = [value for value in special.values() if isinstance(value, str)]
     tables = len(table) if isinstance(table, list | tuple) else 1
     if isinstance(table, list | tuple):
-        available = names_of(table[0] if table else {})
-        made = parsed(formulas.main, available)
-        others = parsed_further(formulas.further, made, available).values()
-        table = stacked(table, [*wanted(made, others), *columns], made.response.open_columns)
+        available = column_names(table[0] if table else {})
+        made = parse_formula(formulas.main, available)
+        others = parse_parameter_formulas(formulas.further, made, available).values()
+        table = stacked(table, [*required_columns(made, others), *columns], made.response.open_columns)
         special |= {word: _repeated(value, tables) for word, value in special.items()}
     carried = Carried(prior) if isinstance(prior, Posterior) else None
     learned = None if carried is None else carried.design_for(formulas.main)
@@ -233,7 +233,7 @@ def modelled(prepared: Prepared, progress: Progress = None) -> Modelled:
         (twice, _), *_ = Counter(names).most_common(1)
         raise DataError(f"the formula makes two columns named {twice!r}: take one of them out.")
     smooths = y is not None and (response.loss.outcome != "classes" or response.loss.ordered)
-    advice = of_formula({name: quoted(name) for name in design.variables}, smooths)
+    advice = of_formula({name: quote_name(name) for name in design.variables}, smooths)
     columns = [INTERCEPT] * design.intercept + list(names)
     prior = _by_column(given["prior"], design.parts, names)
     further = further_of(response.loss, design) if design.further else ()
@@ -659,7 +659,7 @@ def _of_partitions(
     scales, typical, size, least, most = typical_of(data, coding, centred)
     if centred and scales.constant.any():
         j = int(np.argmax(scales.constant))
-        raise no_column(data.reader.names[j], float(least[j]), float(most[j]))
+        raise constant_column_error(data.reader.names[j], float(least[j]), float(most[j]))
     units, priors, shared = units_and_priors(
         coding.loss, scales, data.reader.names, parameters, typical, size, intercept, prior
     )
@@ -679,7 +679,7 @@ def _require_varied(X: MatrixLike, names: Sequence[str], intercept: bool, scales
     if intercept and scales.constant.any():
         j = int(np.argmax(scales.constant))
         column = X[:, j].toarray() if hasattr(X, "format") else X[:, j]
-        raise no_column(names[j], float(column.min()), float(column.max()))
+        raise constant_column_error(names[j], float(column.min()), float(column.max()))
     if hasattr(X, "format") or X.shape[1] > _LOOKED:
         return
     few = X[:: max(1, len(X) // _ROWS)]

@@ -92,7 +92,7 @@ def _scales(first: Array, mean: Array, sd: Array, difference: Array, centred: bo
     return Scales(centre, scale, constant, (first + mean - centre) / scale, step)
 
 
-def no_column(name: str, low: float, high: float) -> DataError:
+def constant_column_error(name: str, low: float, high: float) -> DataError:
     """Why a column from low to high says nothing beside an intercept: it is constant, or its spread is lost in the
     rounding of its size, as that of time stamps in nanoseconds may be.
     """

@@ -54,7 +54,7 @@ from svrhmc.results.base import Fitted
 from svrhmc.results.predict import Predictions, SmoothRows, TermRows, even_rows, no_rows, term_effects, thinned
 from svrhmc.results.probability import moved
 from svrhmc.rows.forms import RowsForm
-from svrhmc.tables.columns import TRUTH, Column, Columns, Level, columns_of, names_of
+from svrhmc.tables.columns import TRUTH, Column, Columns, Level, column_names, columns_of
 from svrhmc.tables.design import Design, missing_counts
 from svrhmc.tables.terms import shown
 
@@ -276,7 +276,7 @@ def fitted_rows(posterior: Fitted, table: object) -> FittedRows:
         columns = columns_of(table, design.variables)
         if gaps := columns.gaps():
             raise DataError(f"the table must have no missing values in {missing_counts(gaps)}: leave these rows out.")
-        counts = design.trials_of(table) if design.trials in names_of(table) else None
+        counts = design.trials_of(table) if design.trials in column_names(table) else None
         return FittedRows(columns, design.offsets(table), counts, columns.n)
     if posterior._table_rows is None:
         raise requirement(

@@ -13,12 +13,11 @@ from svrhmc.families.base import Loss
 from svrhmc.families.labels import names_rows
 from svrhmc.families.ordinal import ordinal
 from svrhmc.posterior import usual_settings
-from svrhmc.tables.columns import no_column
+from svrhmc.tables.columns import unknown_column_error
 from svrhmc.tables.csv import Reading
-from svrhmc.tables.design import parsed_further
-from svrhmc.tables.design import wanted as columns_of_formulas
-from svrhmc.tables.files import Read, wanted
-from svrhmc.tables.formula import formulas_of, parsed, quoted
+from svrhmc.tables.design import parse_parameter_formulas, required_columns
+from svrhmc.tables.files import FileTable, listed_names
+from svrhmc.tables.formula import parse_formula, parse_formulas, quote_name
 from svrhmc.tables.partitions import TableInPartitions
 
 _MOST_LEVELS = 1000  # of a category that is used without being named
@@ -115,7 +114,7 @@ def require_columns(names: Sequence[str], file: Path, arguments: FitArguments, t
     """Refuse columns that are not in the file, with the nearest name that is."""
     for option, name in {**({"--target": target} if target else {}), **arguments.columns}.items():
         if name not in names:
-            hint = nearest(name, names) or f"it has {wanted(names)}."
+            hint = nearest(name, names) or f"it has {listed_names(names)}."
             raise DataError(f"{file} has no column {name!r} for {option}: {hint}")
 
 
@@ -128,11 +127,11 @@ def columns_used(names: Sequence[str], file: Path, arguments: FitArguments) -> t
     if not formula:
         return tuple(names)
     try:
-        formulas = formulas_of([formula, *arguments.further])
-        main = parsed(formulas.main, names)
-        used = columns_of_formulas(main, parsed_further(formulas.further, main, names).values())
+        formulas = parse_formulas([formula, *arguments.further])
+        main = parse_formula(formulas.main, names)
+        used = required_columns(main, parse_parameter_formulas(formulas.further, main, names).values())
         if absent := [name for name in used if name not in names]:
-            raise no_column("the table", absent[0], names)
+            raise unknown_column_error("the table", absent[0], names)
     except DataError as error:
         raise DataError(f"{file}: {error}") from error
     return (*used, *arguments.columns.values())
@@ -145,11 +144,11 @@ def _given_formula(names: Sequence[str], arguments: FitArguments, target: str) -
     if not target and arguments.formula:
         raise requirement("--target", "given", "nothing", "--formula has no response before '~'")
     if not target:
-        raise requirement("--target", "the name of a column", "nothing", f"the file has {wanted(names)}")
-    return f"{quoted(target)} ~ {arguments.formula}" if arguments.formula else ""
+        raise requirement("--target", "the name of a column", "nothing", f"the file has {listed_names(names)}")
+    return f"{quote_name(target)} ~ {arguments.formula}" if arguments.formula else ""
 
 
-def formula_of(data: Read, arguments: FitArguments, target: str) -> tuple[str, tuple[str, ...]]:
+def formula_of(data: FileTable, arguments: FitArguments, target: str) -> tuple[str, tuple[str, ...]]:
     """The target by all other columns that can be used, and what is to be said of those that cannot."""
     if formula := _given_formula(data.names, arguments, target):
         return formula, ()
@@ -160,7 +159,7 @@ def formula_of(data: Read, arguments: FitArguments, target: str) -> tuple[str, t
     if not predictors:
         why = f" ({'; '.join(notes[:3])})" if notes else ""
         raise DataError(f"the file has no column beside {target!r} that can be used{why}: there is nothing to fit.")
-    return f"{quoted(target)} ~ " + " + ".join(map(quoted, predictors)), notes
+    return f"{quote_name(target)} ~ " + " + ".join(map(quote_name, predictors)), notes
 
 
 def _alike(column: Any, other: Any) -> bool:
@@ -171,7 +170,7 @@ def _alike(column: Any, other: Any) -> bool:
     return bool((missing == other.is_null()).all() and (column == other).filter(~missing).all())
 
 
-def _unusable(data: Read, names: Sequence[str]) -> dict[str, str]:
+def _unusable(data: FileTable, names: Sequence[str]) -> dict[str, str]:
     """Why some columns cannot be used: dates, texts that differ in most rows or are very many, one value only, and
     what another column holds already.
     """
@@ -195,7 +194,7 @@ def _unusable(data: Read, names: Sequence[str]) -> dict[str, str]:
         elif kind == narwhals.String and different > _MOST_LEVELS:
             reasons[name] = (
                 f"it has {different:,} different texts, each of which would have a coefficient; name it in --formula "
-                f"to have them, as (1 | {quoted(name)}) for effects that vary by it"
+                f"to have them, as (1 | {quote_name(name)}) for effects that vary by it"
             )
         elif same := next((other for other in names[:number] if _alike(frame[other], frame[name])), ""):
             reasons[name] = f"it repeats column {same!r}"

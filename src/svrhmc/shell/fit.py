@@ -38,7 +38,7 @@ from svrhmc.shell.arguments import DEFAULTS, FitArguments, columns_used, formula
 from svrhmc.shell.errors import interrupted, say, show
 from svrhmc.tables.columns import Column, columns_of
 from svrhmc.tables.csv import Reading
-from svrhmc.tables.files import Read, read
+from svrhmc.tables.files import FileTable, read
 
 _QUICK = 1 << 26  # rows times draws that are always cross-validated
 _SECONDS = 5.0  # that a cross-validation of more may take on a core
@@ -226,7 +226,7 @@ def _fit(
         raise typer.Exit(1)
 
 
-def _preview(arguments: FitArguments, data: Read, file: Path, formula: str, notes: tuple[str, ...]) -> None:
+def _preview(arguments: FitArguments, data: FileTable, file: Path, formula: str, notes: tuple[str, ...]) -> None:
     """Print what would be fitted."""
     if data.X is not None or file.is_dir():
         raise requirement("--design", "for a table in memory", "sparse rows" if data.X is not None else "a folder")
@@ -239,7 +239,7 @@ def _preview(arguments: FitArguments, data: Read, file: Path, formula: str, note
     print(preview)
 
 
-def _model(arguments: FitArguments, data: Read, file: Path) -> tuple[str, tuple[str, ...]]:
+def _model(arguments: FitArguments, data: FileTable, file: Path) -> tuple[str, tuple[str, ...]]:
     """The formula, empty for sparse rows, and what is to be said of the data."""
     if data.X is not None:
         if arguments.loss:
@@ -252,7 +252,7 @@ def _model(arguments: FitArguments, data: Read, file: Path) -> tuple[str, tuple[
     return formula, (*data.notes, *((_SOURCE,) if arguments.file is None else ()), *notes)
 
 
-def _posterior(arguments: FitArguments, data: Read, file: Path, formula: str, progress: Progress) -> Posterior:
+def _posterior(arguments: FitArguments, data: FileTable, file: Path, formula: str, progress: Progress) -> Posterior:
     """The fit, from where an interrupted one of the same settings left it; complaints about the data name the file."""
     unfinished = arguments.out / outputs.UNFINISHED
     settings = {**arguments.sampling(), "progress": progress, "checkpoint": unfinished}
@@ -268,7 +268,7 @@ def _posterior(arguments: FitArguments, data: Read, file: Path, formula: str, pr
         raise DataError(f"{file}: {error}") from error
 
 
-def _fitted(arguments: FitArguments, data: Read, formula: str, settings: dict[str, Any]) -> Posterior:
+def _fitted(arguments: FitArguments, data: FileTable, formula: str, settings: dict[str, Any]) -> Posterior:
     family = arguments.loss
     if data.X is not None:
         if arguments.columns or arguments.formula:
@@ -304,7 +304,7 @@ def _cross_validated(posterior: Posterior, wanted: bool | None) -> tuple[Loo | N
     return None, f"{outputs.LOO}, for svrhmc compare, is not written: {why}. With --loo it is."
 
 
-def _read_folder(folder: Path, arguments: FitArguments) -> Read:
+def _read_folder(folder: Path, arguments: FitArguments) -> FileTable:
     """A folder of Parquet files, whose rows stay there, and are read in passes."""
     from svrhmc.data import from_parquet
 
@@ -315,10 +315,10 @@ def _read_folder(folder: Path, arguments: FitArguments) -> Read:
     data = from_parquet(folder)
     sizes = data.source.sizes
     note = f"rows stay in {len(sizes):,} partitions of {folder}, and are read in passes"
-    return Read(data, tuple(data.source.kinds), int(sizes.sum()), "", (note,))
+    return FileTable(data, tuple(data.source.kinds), int(sizes.sum()), "", (note,))
 
 
-def _labels(data: Read, family: str | Loss | None) -> tuple[Column, Response]:
+def _labels(data: FileTable, family: str | Loss | None) -> tuple[Column, Response]:
     """The labels of sparse rows, and how they are coded."""
     column = columns_of({data.response: data.y}, [data.response])[data.response]
     return column, response_of(data.response, column, family)
@@ -326,7 +326,7 @@ def _labels(data: Read, family: str | Loss | None) -> tuple[Column, Response]:
 
 def _show(
     arguments: FitArguments,
-    data: Read,
+    data: FileTable,
     posterior: Posterior,
     rows: tuple[Coefficient, ...],
     notes: tuple[str, ...],
@@ -411,7 +411,7 @@ def _table(rows: Sequence[Coefficient], signed: frozenset[str], ratio: str, ends
 
 def _as_json(
     arguments: FitArguments,
-    data: Read,
+    data: FileTable,
     posterior: Posterior,
     rows: tuple[Coefficient, ...],
     files: dict[str, str],

@@ -19,7 +19,7 @@ from svrhmc.results.predict import NEW_GROUPS, Prediction
 from svrhmc.shell.errors import require_place, show, writing
 from svrhmc.shell.outputs import model_in
 from svrhmc.tables.csv import Reading
-from svrhmc.tables.files import Read, read
+from svrhmc.tables.files import FileTable, read
 from svrhmc.tables.new_rows import MISSING, NEW_LEVELS
 
 
@@ -119,7 +119,7 @@ def _in_shell_words(message: str) -> str:
     return re.sub(r"\bin row (\d+)\b", lambda found: f"in row {int(found[1]) + 1} (the first is row 1)", message)
 
 
-def _predicted(posterior: Posterior, data: Read, level: float, draws: int, how: dict[str, Any]) -> Prediction:
+def _predicted(posterior: Posterior, data: FileTable, level: float, draws: int, how: dict[str, Any]) -> Prediction:
     levels, design = level_ends(level), posterior.design
     if data.X is not None:
         if design is not None or posterior.units is None:

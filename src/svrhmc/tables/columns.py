@@ -30,7 +30,7 @@ Series = Any  # a column, or a whole table, of pandas, polars or pyarrow: they h
 KINDS = NUMBER, TRUTH, CATEGORY = "number", "truth value", "category"
 
 
-class Texts:
+class CodedTexts:
     """A column of texts as a list of different ones and the number of each row's: a small file can hold one long text
     in a million rows. A number of −1 stands for a missing one.
     """
@@ -43,7 +43,7 @@ class Texts:
 
     def __getitem__(self, rows: Selection) -> Series:
         some = self.numbers[rows]
-        return Texts(self.different, some) if np.ndim(some) else self.different[some]
+        return CodedTexts(self.different, some) if np.ndim(some) else self.different[some]
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Values:
         values: Values = np.array([*self.different, None], object)
@@ -59,7 +59,7 @@ class Texts:
         places = np.array([*(place.get(text, -1) for text in self.different), -1], np.int64)
         return np.asarray(places[self.numbers])
 
-    def present(self) -> list[Level]:
+    def present_texts(self) -> list[Level]:
         """Those that some row has."""
         return [self.different[k] for k in np.unique(self.numbers) if k >= 0]
 
@@ -69,7 +69,7 @@ class Column:
     """Values of one kind, and which of them are missing (None: none is)."""
 
     kind: str
-    values: Series  # an array, or `Texts`
+    values: Series  # an array, or `CodedTexts`
     gaps: npt.NDArray[np.bool_] | None
     levels: tuple[Level, ...] = ()  # of a category, in the order that the table gives them, where it gives one
     ordered: bool = False  # whether it does
@@ -77,7 +77,7 @@ class Column:
 
     def codes(self, levels: tuple[Level, ...]) -> npt.NDArray[np.int64]:
         """The place of each value among some levels; −1 where it is none of them."""
-        if isinstance(self.values, Texts):
+        if isinstance(self.values, CodedTexts):
             return self.values.places(levels)
         values, numbers = np.asarray(self.values), np.array(levels)
         if len(levels) and values.dtype.kind in "biuf" and numbers.dtype.kind in "biuf":
@@ -93,23 +93,23 @@ class Column:
             return self.levels or tuple(sorted(set(self.values.tolist())))
         return tuple(np.unique(self.values).tolist())
 
-    def coded(self) -> Column:
+    def as_category(self) -> Column:
         """As a category, whatever its values are; whole numbers are shown as such."""
         if self.kind == CATEGORY:
             return self
-        whole = self.kind == NUMBER and bool(np.all(self.values[self._there] % 1 == 0))
+        whole = self.kind == NUMBER and bool(np.all(self.values[self._present_rows] % 1 == 0))
         values = np.array([int(value) if whole and value == value else value for value in self.values.tolist()], object)
-        return Column(CATEGORY, values, self.gaps, tuple(sorted(set(values[self._there].tolist()))))
+        return Column(CATEGORY, values, self.gaps, tuple(sorted(set(values[self._present_rows].tolist()))))
 
     @property
-    def _there(self) -> Series:
+    def _present_rows(self) -> Series:
         return slice(None) if self.gaps is None else ~self.gaps
 
     def kept(self, rows: npt.NDArray[np.bool_]) -> Column:
         """Some rows, none of which is missing; levels that are in no other row are gone with them."""
         values = self.values[rows]
-        levels = _present(values, np.zeros(len(values), bool), self.levels) if len(self.levels) else ()
-        unused = _without((*self.levels, *self.unused), levels)
+        levels = _present_levels(values, np.zeros(len(values), bool), self.levels) if len(self.levels) else ()
+        unused = _excluding((*self.levels, *self.unused), levels)
         return Column(self.kind, values, None, levels, self.ordered, unused)
 
 
@@ -170,14 +170,14 @@ class Columns:
         return series
 
 
-def names_of(table: object) -> list[str]:
+def column_names(table: object) -> list[str]:
     """The names of its columns, as texts; a `DataError` for what is no table."""
     if isinstance(table, Columns):
         return list(table.by_name)
-    return list(_labels(table if isinstance(table, Mapping) else _native(table)))
+    return list(_labels_by_name(table if isinstance(table, Mapping) else _narwhals_frame(table)))
 
 
-def _labels(frame: Series) -> dict[str, Series]:
+def _labels_by_name(frame: Series) -> dict[str, Series]:
     """The labels of its columns by their names: a label may be a number, or what else a dictionary takes."""
     labels: dict[str, Series] = {}
     for label in frame if isinstance(frame, Mapping) else frame.columns:
@@ -187,7 +187,7 @@ def _labels(frame: Series) -> dict[str, Series]:
     return labels
 
 
-def _values(frame: Series, label: object) -> Series:
+def _column_values(frame: Series, label: object) -> Series:
     """A column by its label; of pandas by pandas, as narwhals takes a number for a place, and takes its time."""
     if isinstance(frame, Mapping):
         return frame[label]
@@ -208,15 +208,15 @@ def columns_of(
     if isinstance(table, Columns):
         for name in names:
             if name not in table.by_name:
-                raise no_column(what, name, list(table.by_name))
+                raise unknown_column_error(what, name, list(table.by_name))
         return Columns({name: table[name] for name in names}, table.n)
-    frame = table if isinstance(table, Mapping) else _native(table)
-    labels = _labels(frame)
+    frame = table if isinstance(table, Mapping) else _narwhals_frame(table)
+    labels = _labels_by_name(frame)
     columns: dict[str, Column] = {}
     for name in names:
         if name not in labels:
-            raise no_column(what, name, list(labels))
-        columns[name] = _column(name, _values(frame, labels[name]))
+            raise unknown_column_error(what, name, list(labels))
+        columns[name] = _column_of(name, _column_values(frame, labels[name]))
         require_usable(name, columns[name])
         if name in open_columns:
             columns[name] = replace(columns[name], gaps=None)
@@ -225,7 +225,7 @@ def columns_of(
     lengths = {name: len(column.values) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
         raise DataError(f"{what} must have columns of one length; got {lengths}.")
-    n = next(iter(lengths.values())) if lengths else _length(frame)
+    n = next(iter(lengths.values())) if lengths else _row_count(frame)
     if not n:
         raise DataError(f"{what} has no rows.")
     return Columns(columns, n)
@@ -235,13 +235,13 @@ def plain_columns(table: object, names: Sequence[str] | None = None) -> dict[str
     """Columns as they stand in a table, whatever they hold, as series of pandas; None for all of them."""
     import pandas
 
-    frame = table if isinstance(table, Mapping) else _native(table)
-    labels = _labels(frame)
+    frame = table if isinstance(table, Mapping) else _narwhals_frame(table)
+    labels = _labels_by_name(frame)
     columns: dict[str, Series] = {}
     for name in labels if names is None else names:
         if name not in labels:
-            raise no_column("the table", name, list(labels))
-        values = _values(frame, labels[name])
+            raise unknown_column_error("the table", name, list(labels))
+        values = _column_values(frame, labels[name])
         values = values.to_pandas() if hasattr(values, "to_pandas") else values
         plain = values if hasattr(values, "iloc") else np.asarray(values)
         columns[name] = pandas.Series(plain).reset_index(drop=True)
@@ -253,7 +253,7 @@ def require_usable(name: str, column: Column) -> None:
     no file can hold.
     """
     levels = column.levels
-    if column.kind == CATEGORY and len(levels) > _DATES and all(_DATE.match(str(level)) for level in levels):
+    if column.kind == CATEGORY and len(levels) > _MANY_DATES and all(_DATE.match(str(level)) for level in levels):
         raise DataError(
             f"column {name!r} holds {len(levels):,} different dates as texts, such as {levels[0]!r}, "
             "each of which would be a category of its own: make a number of them first, such as days since the first "
@@ -264,15 +264,17 @@ def require_usable(name: str, column: Column) -> None:
         raise DataError(f"column {name!r} has a control sign in {odd!r}, which no file can hold: rename it.")
 
 
-def no_column(what: str, name: str, available: Sequence[str]) -> DataError:
+def unknown_column_error(what: str, name: str, available: Sequence[str]) -> DataError:
     """A name that is not there, and the nearest that is."""
-    hint = nearest(name, available[:_NEAR]) or "it has " + ", ".join(map(repr, available[:12])) + _more(available)
+    hint = nearest(name, available[:_MOST_COMPARED]) or "it has " + ", ".join(map(repr, available[:12])) + _more(
+        available
+    )
     return DataError(f"{what} has no column {name!r}: {hint}")
 
 
-_NEAR = 10_000  # names among which one that was meant is looked for
-_READ = ": read the file first, as pandas.read_csv does, or open what is beyond memory by svrhmc.data"
-_DATES, _DATE = 24, re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}\b|\d{1,2}[-/.]\d{1,2}[-/.]\d{4}\b")
+_MOST_COMPARED = 10_000  # names among which one that was meant is looked for
+_READ_FIRST = ": read the file first, as pandas.read_csv does, or open what is beyond memory by svrhmc.data"
+_MANY_DATES, _DATE = 24, re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}\b|\d{1,2}[-/.]\d{1,2}[-/.]\d{4}\b")
 
 
 def _require_finite(name: str, column: Column) -> None:
@@ -288,11 +290,11 @@ def _more(names: Sequence[str]) -> str:
     return "." if len(names) <= 12 else f" and {len(names) - 12} more."
 
 
-def _length(frame: Series) -> int:
+def _row_count(frame: Series) -> int:
     return len(next(iter(frame.values()))) if isinstance(frame, Mapping) and frame else len(frame)
 
 
-def _native(table: object) -> Series:
+def _narwhals_frame(table: object) -> Series:
     try:
         import narwhals
     except ModuleNotFoundError:
@@ -303,21 +305,21 @@ def _native(table: object) -> Series:
         twice = " ".join(str(error).split()[-4:-2]).lstrip("- ")
         raise DataError(f"the table has several columns named {twice}: rename all but one of them.") from None
     except TypeError:
-        hint = _READ if isinstance(table, str | PathLike) else ""
+        hint = _READ_FIRST if isinstance(table, str | PathLike) else ""
         raise DataError(
             "the table must be a pandas, polars or pyarrow table, or a dictionary of columns; got "
             f"{type(table).__name__}{hint}."
         ) from None
 
 
-def _column(name: str, values: Series) -> Column:
+def _column_of(name: str, values: Series) -> Column:
     """One column, of whatever kind it is."""
     if isinstance(getattr(values, "dtype", None), np.dtype) and hasattr(values, "to_numpy"):  # pandas
         values = values.to_numpy()
     if hasattr(values, "to_native"):
-        return _series(name, values)
+        return _column_of_series(name, values)
     if hasattr(values, "dtype") and not isinstance(values, np.ndarray):  # a data frame's column, in a dictionary
-        return _series(name, _nw().from_native(_in_series(values), series_only=True))
+        return _column_of_series(name, _narwhals().from_native(_as_series(values), series_only=True))
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Warning: converting a masked element")  # it is nan, and so missing
@@ -327,24 +329,24 @@ def _column(name: str, values: Series) -> Column:
     if array.ndim != 1:
         raise DataError(f"column {name!r} must be one value for each row; got an array of shape {array.shape}.")
     if isinstance(values, np.ma.MaskedArray):
-        return _masked(name, array, np.ma.getmaskarray(values))
-    return _array(name, array)
+        return _column_of_masked(name, array, np.ma.getmaskarray(values))
+    return _column_of_array(name, array)
 
 
-def _masked(name: str, array: Values, mask: npt.NDArray[np.bool_]) -> Column:
+def _column_of_masked(name: str, array: Values, mask: npt.NDArray[np.bool_]) -> Column:
     """A masked array: what is under the mask is missing, whatever stands there."""
-    there = _array(name, array[~mask])
-    values = np.full(len(array), _FILLED[there.kind], there.values.dtype)
+    there = _column_of_array(name, array[~mask])
+    values = np.full(len(array), _FILL_VALUES[there.kind], there.values.dtype)
     values[~mask] = there.values
     gaps = mask.copy()
     gaps[~mask] = False if there.gaps is None else there.gaps
-    return Column(there.kind, values, _some(gaps), there.levels)
+    return Column(there.kind, values, _mask_or_none(gaps), there.levels)
 
 
-_FILLED: dict[str, Series] = {NUMBER: np.nan, TRUTH: False, CATEGORY: None}  # where a value is missing
+_FILL_VALUES: dict[str, Series] = {NUMBER: np.nan, TRUTH: False, CATEGORY: None}  # where a value is missing
 
 
-def _in_series(values: Series) -> Series:
+def _as_series(values: Series) -> Series:
     """A column of a data frame, and pandas' indices and arrays of its own kinds (`Categorical`, …) as one."""
     if hasattr(values, "_from_sequence") or hasattr(values, "to_series"):
         import pandas
@@ -353,48 +355,52 @@ def _in_series(values: Series) -> Series:
     return values
 
 
-def _series(name: str, series: Series) -> Column:
+def _column_of_series(name: str, series: Series) -> Column:
     """The column of a narwhals series."""
     native = series.to_native()
     dtype, gaps = series.dtype, series.is_null().to_numpy().astype(bool)
     if dtype.is_integer():
         filled = (series.fill_null(series.min()) if gaps.any() and not gaps.all() else series).to_numpy()
-        column = _array(name, np.asarray(filled)) if not gaps.all() else Column(NUMBER, np.empty(len(gaps)), None)
-        return Column(NUMBER, np.where(gaps, np.nan, column.values), _some(gaps))
+        column = (
+            _column_of_array(name, np.asarray(filled)) if not gaps.all() else Column(NUMBER, np.empty(len(gaps)), None)
+        )
+        return Column(NUMBER, np.where(gaps, np.nan, column.values), _mask_or_none(gaps))
     if dtype.is_numeric():
-        values = np.asarray(series.cast(_nw().Float64()).to_numpy(), np.float64)
-        return Column(NUMBER, values, _some(gaps | np.isnan(values)))
-    if dtype == _nw().Boolean:
+        values = np.asarray(series.cast(_narwhals().Float64()).to_numpy(), np.float64)
+        return Column(NUMBER, values, _mask_or_none(gaps | np.isnan(values)))
+    if dtype == _narwhals().Boolean:
         values = np.asarray(series.to_numpy())
         if values.dtype != bool:
             values = np.where(gaps, False, values).astype(bool)
-        return Column(TRUTH, values, _some(gaps))
+        return Column(TRUTH, values, _mask_or_none(gaps))
     if dtype.is_temporal():
-        raise dates(name)
-    if dtype in (_nw().Categorical, _nw().Enum):
+        raise date_column_error(name)
+    if dtype in (_narwhals().Categorical, _narwhals().Enum):
         if hasattr(native, "cat") and hasattr(native.cat, "categories"):  # pandas
             levels = [
-                level if _kind(level) else str(level) for level in native.cat.categories
+                level if _kind_of_value(level) else str(level) for level in native.cat.categories
             ]  # intervals, as of `cut`
             values = np.array(native.cat.rename_categories(levels).astype(object).to_numpy(), object)
-            order = tuple(levels) if native.cat.ordered else _sorted(name, levels)
-            return _category(values, gaps, order, bool(native.cat.ordered))
+            order = tuple(levels) if native.cat.ordered else _sorted_levels(name, levels)
+            return _category_column(values, gaps, order, bool(native.cat.ordered))
         if hasattr(native, "type") and hasattr(native.type, "value_type"):  # pyarrow: what the codes stand for
-            plain = _column(name, _nw().from_native(native.cast(native.type.value_type), series_only=True)).coded()
+            plain = _column_of(
+                name, _narwhals().from_native(native.cast(native.type.value_type), series_only=True)
+            ).as_category()
             if not native.type.ordered:
                 return plain
             order = tuple(native.unify_dictionaries().chunk(0).dictionary.to_pylist())
-            return _category(plain.values, gaps, order, True)
-        ordered = tuple(dtype.categories) if dtype == _nw().Enum else ()
-        values = np.array(series.cast(_nw().String()).to_numpy(), object)
-        return _category(values, gaps, ordered, bool(ordered))
-    if dtype == _nw().String:
+            return _category_column(plain.values, gaps, order, True)
+        ordered = tuple(dtype.categories) if dtype == _narwhals().Enum else ()
+        values = np.array(series.cast(_narwhals().String()).to_numpy(), object)
+        return _category_column(values, gaps, ordered, bool(ordered))
+    if dtype == _narwhals().String:
         values = np.array(series.to_numpy(), object)
-        return Column(CATEGORY, values, _some(gaps), _present(values, gaps, ()))
-    return _array(name, np.asarray(series.to_numpy(), object))
+        return Column(CATEGORY, values, _mask_or_none(gaps), _present_levels(values, gaps, ()))
+    return _column_of_array(name, np.asarray(series.to_numpy(), object))
 
 
-def _sorted(name: str, levels: list[Level]) -> tuple[Level, ...]:
+def _sorted_levels(name: str, levels: list[Level]) -> tuple[Level, ...]:
     """Levels that have no order of their own; refuses those of several kinds."""
     try:
         return tuple(sorted(levels))  # type: ignore[type-var]
@@ -403,7 +409,7 @@ def _sorted(name: str, levels: list[Level]) -> tuple[Level, ...]:
         raise DataError(f"column {name!r} has categories of several kinds ({kinds}): make texts of all.") from None
 
 
-def dates(name: str) -> DataError:
+def date_column_error(name: str) -> DataError:
     """Why a column of them cannot be used."""
     return DataError(
         f"column {name!r} holds dates or times, which are neither numbers nor categories: make a number of them "
@@ -412,53 +418,53 @@ def dates(name: str) -> DataError:
     )
 
 
-def _category(values: Values, gaps: npt.NDArray[np.bool_], levels: tuple[Level, ...], ordered: bool) -> Column:
+def _category_column(values: Values, gaps: npt.NDArray[np.bool_], levels: tuple[Level, ...], ordered: bool) -> Column:
     """With the levels that occur, and those that do not."""
-    present = _present(values, gaps, levels)
-    return Column(CATEGORY, values, _some(gaps), present, ordered, _without(levels, present))
+    present = _present_levels(values, gaps, levels)
+    return Column(CATEGORY, values, _mask_or_none(gaps), present, ordered, _excluding(levels, present))
 
 
-def _without(levels: Iterable[Level], present: Iterable[Level]) -> tuple[Level, ...]:
+def _excluding(levels: Iterable[Level], present: Iterable[Level]) -> tuple[Level, ...]:
     """The levels that are not among those present, in their order."""
     some = frozenset(present)
     return tuple(level for level in levels if level not in some)
 
 
-def _present(values: Values, gaps: npt.NDArray[np.bool_], levels: tuple[Level, ...]) -> tuple[Level, ...]:
+def _present_levels(values: Values, gaps: npt.NDArray[np.bool_], levels: tuple[Level, ...]) -> tuple[Level, ...]:
     """The levels that occur, in the table's order or sorted."""
     present = set((values[~gaps] if gaps.any() else values).tolist())
     return tuple(level for level in levels if level in present) if levels else tuple(sorted(present))
 
 
-def _array(name: str, array: Values) -> Column:
+def _column_of_array(name: str, array: Values) -> Column:
     """Plain values: numbers, truth values, or texts with None or nan where one is missing."""
     if array.dtype.kind in "iuf":
         values = array.astype(np.float64)
         if array.dtype.kind in "iu" and len(array):
             _require_exact(name, int(array.min()), int(array.max()))
-        return Column(NUMBER, values, _some(np.isnan(values)))
+        return Column(NUMBER, values, _mask_or_none(np.isnan(values)))
     if array.dtype.kind == "b":
         return Column(TRUTH, array.astype(bool), None)
     if array.dtype.kind in "Mm":
-        raise dates(name)
+        raise date_column_error(name)
     if array.dtype.kind == "U":
         return Column(CATEGORY, array.astype(object), None, tuple(sorted(set(array.tolist()))))
     if array.dtype.kind != "O":
         raise DataError(f"column {name!r} must hold numbers, truth values or texts; got {array.dtype}.")
-    gaps = np.array([_is_gap(value) for value in array], bool)
-    kinds = {_kind(value) for value in array[~gaps]}
+    gaps = np.array([_is_missing(value) for value in array], bool)
+    kinds = {_kind_of_value(value) for value in array[~gaps]}
     if kinds <= {NUMBER}:
         values = np.array([np.nan if gap else float(value) for value, gap in zip(array, gaps, strict=True)])
         wholes = [value for value in array[~gaps].tolist() if isinstance(value, int)]
         if wholes:
             _require_exact(name, min(wholes), max(wholes))
-        return Column(NUMBER, values, _some(gaps))
+        return Column(NUMBER, values, _mask_or_none(gaps))
     if kinds == {TRUTH}:
-        return Column(TRUTH, np.where(gaps, False, array).astype(bool), _some(gaps))
+        return Column(TRUTH, np.where(gaps, False, array).astype(bool), _mask_or_none(gaps))
     if kinds == {CATEGORY}:
-        return Column(CATEGORY, array, _some(gaps), tuple(sorted(set(array[~gaps].tolist()))))
-    texts = [k for k, value in enumerate(array) if not gaps[k] and _kind(value) == CATEGORY]
-    odd = next((k for k, value in enumerate(array) if not gaps[k] and _kind(value) is None), None)
+        return Column(CATEGORY, array, _mask_or_none(gaps), tuple(sorted(set(array[~gaps].tolist()))))
+    texts = [k for k, value in enumerate(array) if not gaps[k] and _kind_of_value(value) == CATEGORY]
+    odd = next((k for k, value in enumerate(array) if not gaps[k] and _kind_of_value(value) is None), None)
     if odd is not None:
         raise DataError(f"column {name!r} must hold numbers, truth values or texts; row {odd} is {array[odd]!r:.40}.")
     raise DataError(
@@ -472,23 +478,27 @@ def _require_exact(name: str, low: int, high: int) -> None:
     largest one, must be below a millionth of their range.
     """
     largest = max(abs(low), abs(high))
-    if low < high and largest > _WHOLE and float(np.spacing(float(largest))) / 2 > _LOST * (high - low):
+    if (
+        low < high
+        and largest > _EXACT_INTEGERS
+        and float(np.spacing(float(largest))) / 2 > _RELATIVE_LOSS * (high - low)
+    ):
         raise DataError(
             f"column {name!r} holds whole numbers from {low:,} to {high:,}, whose differences are lost in float64: "
             "subtract the smallest one first (column - column.min()), or leave the column out where it names rows."
         )
 
 
-_WHOLE, _LOST = 1 << 53, 1e-6
+_EXACT_INTEGERS, _RELATIVE_LOSS = 1 << 53, 1e-6
 
 
-def _is_gap(value: Series) -> bool:
+def _is_missing(value: Series) -> bool:
     """Whether a value is missing: None, nan, or what is not even told apart from itself, as pandas.NA."""
     differs = value != value
     return value is None or differs is value or (isinstance(differs, bool | np.bool_) and bool(differs))
 
 
-def _kind(value: object) -> str | None:
+def _kind_of_value(value: object) -> str | None:
     import numbers
     from decimal import Decimal
 
@@ -499,11 +509,11 @@ def _kind(value: object) -> str | None:
     return NUMBER if isinstance(value, numbers.Real | Decimal) else None
 
 
-def _some(gaps: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_] | None:
+def _mask_or_none(gaps: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_] | None:
     return gaps if gaps.any() else None
 
 
-def _nw() -> ModuleType:
+def _narwhals() -> ModuleType:
     import narwhals
 
     return narwhals

@@ -30,18 +30,28 @@ from svrhmc.core.storage import open_file
 from svrhmc.tables.columns import Series
 
 MISSING = ("", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "null", "NULL", "None")
-COPIES = 4  # of all numbers that a fit holds at its height: the table, its rows, these standardised, and room to work
-COLUMN = 1 << 14  # bytes that pyarrow takes for a column, whatever is in it
+COPIES_OF_A_FIT = (
+    4  # of all numbers that a fit holds at its height: the table, its rows, these standardised, and room to work
+)
+BYTES_PER_COLUMN = 1 << 14  # bytes that pyarrow takes for a column, whatever is in it
 _BLOCK = 1 << 20  # bytes that pyarrow takes apart at once; a line lies in one block or in two
-_LOOKED = 2000  # values by which a column of texts is told from one of numbers
-NUMBERS_OF_ROWS = "\0rows"  # the name of a first column without one, which may count rows
+_SAMPLED_VALUES = 2000  # values by which a column of texts is told from one of numbers
+ROW_NUMBERS = "\0rows"  # the name of a first column without one, which may count rows
 DELIMITERS = {",": "','", ";": "';'", "\t": "tab", "|": "'|'"}
-_HEAD, _LINES = 1 << 18, 200  # bytes and lines that are looked at first
-_PIECE, _ENOUGH = 1 << 20, 1 << 26  # bytes unpacked at once, and those from which on the whole size can be guessed
-_FAR = 4  # times as many bytes as allowed: a guess that is not waited for
-_KNOWN = {b"PAR1": "Parquet", b"PK\x03\x04": "a zip archive or an Excel file", b"\x93NUM": ".npy", b"\x89HDF": "HDF5"}
+_HEAD_BYTES, _HEAD_LINES = 1 << 18, 200  # bytes and lines that are looked at first
+_PIECE_BYTES, _BYTES_TO_GUESS = (
+    1 << 20,
+    1 << 26,
+)  # bytes unpacked at once, and those from which on the whole size can be guessed
+_FAR_TOO_LARGE = 4  # times as many bytes as allowed: a guess that is not waited for
+_OTHER_FORMATS = {
+    b"PAR1": "Parquet",
+    b"PK\x03\x04": "a zip archive or an Excel file",
+    b"\x93NUM": ".npy",
+    b"\x89HDF": "HDF5",
+}
 _LINE_END, _QUOTE = b"\n", b'"'
-_MOSTLY = 0.5  # share of a column's values that are numbers, from where on the others are faults
+_MAJORITY = 0.5  # share of a column's values that are numbers, from where on the others are faults
 
 
 @dataclass(frozen=True)
@@ -96,34 +106,34 @@ class Layout:
     notes: tuple[str, ...] = ()
 
 
-Used = Callable[[tuple[str, ...]], Collection[str]]  # of the names of all columns, those that will be used
+UsedColumns = Callable[[tuple[str, ...]], Collection[str]]  # of the names of all columns, those that will be used
 
 
-def read_csv(path: Path, head: Head, reading: Reading, used: Used | None = None) -> tuple[Series, list[str]]:
+def read_csv(path: Path, head: Head, reading: Reading, used: UsedColumns | None = None) -> tuple[Series, list[str]]:
     """A table of pyarrow or pandas, and what is to be said about it.
 
     used: asked before the file is read; what stands in other columns is not looked at.
     """
-    require_memory(path, float(head.columns * COLUMN))  # before a list is made of that many names
-    header = layout(path, head, reading.delimiter, reading.single)
-    named = tuple(name for name in header.names if name != NUMBERS_OF_ROWS)
+    require_memory(path, float(head.columns * BYTES_PER_COLUMN))  # before a list is made of that many names
+    header = find_layout(path, head, reading.delimiter, reading.single)
+    named = tuple(name for name in header.names if name != ROW_NUMBERS)
     checked = set(named if used is None else used(named)) - set(reading.as_text)
     columns = len(header.names)
-    grows = 1.0 + 8.0 * COPIES * columns / max(1.0, head.width)
-    surveyed = survey(path, reading.encoding, free_memory() / grows)
-    require_memory(path, columns * COLUMN + grows * surveyed.size)
+    grows = 1.0 + 8.0 * COPIES_OF_A_FIT * columns / max(1.0, head.width)
+    surveyed = survey_text(path, reading.encoding, free_memory() / grows)
+    require_memory(path, columns * BYTES_PER_COLUMN + grows * surveyed.size)
     if surveyed.odd:
         require_closed(path, header, reading.encoding)
     for name in reading.as_text:
         if name not in header.names:
             raise DataError(f"{path} has no column {name!r} to be read as text.")
     if pyarrow_or_none() is None:
-        table = _by_pandas(path, header, reading, checked)
+        table = _read_by_pandas(path, header, reading, checked)
     else:
-        table = _by_pyarrow(path, header, reading, checked, head.width, surveyed.newlines)
+        table = _read_by_pyarrow(path, header, reading, checked, head.width, surveyed.newlines)
     if not len(table):
         require_rows(path, header, reading.encoding)
-    table, notes = without_empty(path, table)
+    table, notes = drop_empty_columns(path, table)
     return table, [*header.notes, *notes]
 
 
@@ -151,7 +161,7 @@ def arrow_table(
     )
 
 
-def without_empty(path: Path, table: Series) -> tuple[Series, list[str]]:
+def drop_empty_columns(path: Path, table: Series) -> tuple[Series, list[str]]:
     """A table without columns that have no values, which is said, and without one that counts rows."""
     names = getattr(table, "column_names", None)
     if names is None:
@@ -159,13 +169,13 @@ def without_empty(path: Path, table: Series) -> tuple[Series, list[str]]:
     else:
         empty = [name for name in names if str(table[name].type) == "null"] if len(table) else []
     left_out, notes = list(empty), [f"column {name!r} has no values and is left out" for name in empty]
-    if NUMBERS_OF_ROWS in (table.columns if names is None else names) and NUMBERS_OF_ROWS not in empty:
-        _require_counting(path, table[NUMBERS_OF_ROWS].to_numpy())
-        left_out.append(NUMBERS_OF_ROWS)
+    if ROW_NUMBERS in (table.columns if names is None else names) and ROW_NUMBERS not in empty:
+        _require_counting(path, table[ROW_NUMBERS].to_numpy())
+        left_out.append(ROW_NUMBERS)
     return (table.drop(columns=left_out) if names is None else table.drop_columns(left_out)), notes
 
 
-def _by_pyarrow(
+def _read_by_pyarrow(
     path: Path, header: Layout, reading: Reading, checked: Collection[str], width: float, newlines: bool
 ) -> Series:
     """checked: the columns that have to be of one kind."""
@@ -195,19 +205,19 @@ def _by_pyarrow(
     for name, column in zip(table.column_names, table.columns, strict=True):
         texts = pyarrow.types.is_string(column.type) or pyarrow.types.is_large_string(column.type)
         if texts and name not in reading.as_text:
-            place, numbers = table.schema.get_field_index(name), _in_groups(column.unique().to_pylist(), reading)
+            place, numbers = table.schema.get_field_index(name), _numbers_by_word(column.unique().to_pylist(), reading)
             if numbers is not None:
                 packed = column.combine_chunks().dictionary_encode()
                 values = [numbers.get(word) for word in packed.dictionary.to_pylist()]
                 table = table.set_column(place, name, pyarrow.array(values, pyarrow.float64()).take(packed.indices))
                 continue
             if name in checked:
-                require_one_kind(path, header, name, column.slice(0, _LOOKED).drop_null().to_pylist(), reading)
-            table = table.set_column(place, name, _unguarded(column))
+                require_one_kind(path, header, name, column.slice(0, _SAMPLED_VALUES).drop_null().to_pylist(), reading)
+            table = table.set_column(place, name, _without_guards(column))
     return table
 
 
-def _unguarded(column: Series) -> Series:
+def _without_guards(column: Series) -> Series:
     """Texts of a column without the apostrophes that keep them from being run (`svrhmc.core.cells`)."""
     import pyarrow
     from pyarrow import compute
@@ -218,7 +228,7 @@ def _unguarded(column: Series) -> Series:
     return pyarrow.array(unguarded(packed.dictionary.to_pylist()), column.type).take(packed.indices)
 
 
-def _by_pandas(path: Path, header: Layout, reading: Reading, checked: Collection[str]) -> Series:
+def _read_by_pandas(path: Path, header: Layout, reading: Reading, checked: Collection[str]) -> Series:
     """checked: the columns that have to be of one kind."""
     try:
         import pandas
@@ -245,13 +255,15 @@ def _by_pandas(path: Path, header: Layout, reading: Reading, checked: Collection
         require_even(path, header, reading.encoding)
     for name, column in table.items():
         texts = not pandas.api.types.is_numeric_dtype(column) and not column.isna().all()
-        if texts and name not in reading.as_text and name != NUMBERS_OF_ROWS:
-            numbers = _in_groups([str(word) for word in column.dropna().unique()], reading)
+        if texts and name not in reading.as_text and name != ROW_NUMBERS:
+            numbers = _numbers_by_word([str(word) for word in column.dropna().unique()], reading)
             if numbers is not None:
                 table[name] = column.map(lambda word, numbers=numbers: numbers.get(str(word), np.nan)).astype(float)
                 continue
             if name in checked:
-                require_one_kind(path, header, name, column.iloc[:_LOOKED].dropna().astype(str).tolist(), reading)
+                require_one_kind(
+                    path, header, name, column.iloc[:_SAMPLED_VALUES].dropna().astype(str).tolist(), reading
+                )
             words = [word for word in column.dropna().unique() if isinstance(word, str)]
             table[name] = column.replace(dict(zip(words, unguarded(words), strict=True)))
     return table
@@ -281,28 +293,30 @@ def pyarrow_or_none() -> ModuleType | None:
         return None
 
 
-def look(path: Path, encoding: str) -> Head:
+def read_head(path: Path, encoding: str) -> Head:
     """The beginning of a text; bytes that are none are refused."""
-    with _opened(path) as file:
-        begin = file.read(_HEAD)
-        whole = len(begin) < _HEAD
+    with _open_bytes(path) as file:
+        begin = file.read(_HEAD_BYTES)
+        whole = len(begin) < _HEAD_BYTES
         if not whole and _LINE_END not in begin:
-            begin += file.read(MOST_LINE - _HEAD)
+            begin += file.read(MOST_LINE - _HEAD_BYTES)
             whole = len(begin) < MOST_LINE
             if not whole and _LINE_END not in begin:
                 raise too_long(path, 1)
     if not begin.strip():
         raise DataError(f"{path} is empty.")
-    for mark, what in _KNOWN.items():
+    for mark, what in _OTHER_FORMATS.items():
         if begin.startswith(mark):
             raise DataError(f"{path} is no text: it looks like {what}. Name it so, or save it as CSV.")
     if begin.startswith((b"\xff\xfe", b"\xfe\xff")) and encoding.lower().replace("-", "") == "utf8":
         raise DataError(f"{path} is a text in UTF-16: say --encoding utf-16, or save it as UTF-8.")
     if b"\0" in begin and not _is_wide(encoding):
         raise binary(path)
-    with io.TextIOWrapper(io.BytesIO(begin), encoding=_signed(encoding, path), newline="", errors="replace") as text:
+    with io.TextIOWrapper(
+        io.BytesIO(begin), encoding=_codec_name(encoding, path), newline="", errors="replace"
+    ) as text:
         lines_read = text.read().splitlines()
-    lines_ = tuple(lines_read if whole else lines_read[:-1] or lines_read)[:_LINES]
+    lines_ = tuple(lines_read if whole else lines_read[:-1] or lines_read)[:_HEAD_LINES]
     return Head(lines_, sum(map(len, lines_)) / len(lines_) + 1)
 
 
@@ -315,7 +329,7 @@ class Survey:
     odd: bool = False
 
 
-def survey(path: Path, encoding: str, most: float) -> Survey:
+def survey_text(path: Path, encoding: str, most: float) -> Survey:
     """Of a text, read once, a piece at a time; of one that is packed only until it is known to have more than `most`
     bytes: because there are, or because those that its first 64 MiB shrank to show that it has four times as many.
     """
@@ -324,34 +338,34 @@ def survey(path: Path, encoding: str, most: float) -> Survey:
         return Survey(float(stored))
     wide = _is_wide(encoding)  # then bytes are no letters
     total, quotes, newlines, guess = 0, 0, wide, 0.0
-    with _opened(path) as file:
-        while piece := file.read(_PIECE):
+    with _open_bytes(path) as file:
+        while piece := file.read(_PIECE_BYTES):
             total += len(piece)
             if not wide and (quotes % 2 or _QUOTE in piece):
                 letters = np.frombuffer(piece, np.uint8)
                 places, ends = np.flatnonzero(letters == _QUOTE[0]), np.flatnonzero(letters == _LINE_END[0])
                 newlines = newlines or bool(((quotes + np.searchsorted(places, ends)) % 2).any())
                 quotes += len(places)
-            if packed and total >= _ENOUGH and not guess:
+            if packed and total >= _BYTES_TO_GUESS and not guess:
                 guess = stored * total / max(1, file.fileobj.tell())
-            if total > most or guess > _FAR * most:
+            if total > most or guess > _FAR_TOO_LARGE * most:
                 return Survey(max(float(total), guess))
     return Survey(float(total), newlines, quotes % 2 == 1)
 
 
-def layout(path: Path, head: Head, delimiter: str | None, single: bool = False) -> Layout:
+def find_layout(path: Path, head: Head, delimiter: str | None, single: bool = False) -> Layout:
     """Delimiter and names; refuses one column, unless a single one is allowed and no other delimiter gives more, and
     names that stand twice.
     """
-    best = _best(head.lines)
+    best = _likely_delimiter(head.lines)
     single = single and best is None
-    sign = _sign(delimiter) if delimiter is not None else "," if single else best
+    sign = _delimiter_sign(delimiter) if delimiter is not None else "," if single else best
     if sign is None:
         raise DataError(
             f"{path} has one column only: no comma, semicolon, tab or '|' parts its lines. Say --delimiter where it is "
             "another sign."
         )
-    first = _split(head.lines[0], sign)
+    first = _split_line(head.lines[0], sign)
     if len(first) < 2 and not single:
         hint = f" it looks like --delimiter {DELIMITERS[best]}." if best else ""
         raise DataError(f"{path} has one column only, parted by {DELIMITERS.get(sign, repr(sign))}:{hint}")
@@ -362,7 +376,7 @@ def layout(path: Path, head: Head, delimiter: str | None, single: bool = False) 
         return Layout(sign, numbered, False, (note,))
     notes: tuple[str, ...] = ()
     if not names[0] and all(names[1:]):
-        names[0], notes = NUMBERS_OF_ROWS, ("the first column has no name, counts rows, and is left out",)
+        names[0], notes = ROW_NUMBERS, ("the first column has no name, counts rows, and is left out",)
     require_names(path, names)
     return Layout(sign, tuple(names), True, notes)
 
@@ -380,7 +394,7 @@ def require_names(path: Path, names: list[str]) -> None:
 
 def require_even(path: Path, header: Layout, encoding: str) -> None:
     """Find the first line that is no text, or has more or fewer columns than there are names."""
-    for number, words in _rows(path, header, encoding):
+    for number, words in _numbered_rows(path, header, encoding):
         if words and len(words) != len(header.names):
             raise DataError(
                 f"{path}, line {number}: {len(words)} columns where there are {len(header.names)} names. Correct "
@@ -391,7 +405,7 @@ def require_even(path: Path, header: Layout, encoding: str) -> None:
 def require_closed(path: Path, header: Layout, encoding: str) -> None:
     """Refuse a text that ends within quotes: the rest of it would be one value."""
     last = 1
-    reader = csv.reader(lines(path, encoding), delimiter=header.delimiter, strict=True)
+    reader = csv.reader(decoded_lines(path, encoding), delimiter=header.delimiter, strict=True)
     try:
         for _ in reader:
             last = reader.line_num + 1
@@ -404,7 +418,7 @@ def require_closed(path: Path, header: Layout, encoding: str) -> None:
 
 def require_rows(path: Path, header: Layout, encoding: str) -> None:
     """Refuse a text that ends with the names of its columns."""
-    if not any(words for number, words in _rows(path, header, encoding) if number > 1 or not header.header):
+    if not any(words for number, words in _numbered_rows(path, header, encoding) if number > 1 or not header.header):
         raise DataError(f"{path} has a line of names and no rows.")
 
 
@@ -421,19 +435,19 @@ def require_one_kind(path: Path, header: Layout, name: str, some: list[str], rea
             f"thousands{both}; --text {name!r} if the whole column holds names of categories."
         )
     points = [word for word in odd if in_thousands(word, ".", ",")] if reading.decimal == "." else []
-    if points and all(in_thousands(word, ".", ",") or _with_comma(word) for word in odd):
+    if points and all(in_thousands(word, ".", ",") or _has_decimal_comma(word) for word in odd):
         raise DataError(
             f"{path}: column {name!r} has numbers such as {points[0]!r}: say --thousands '.' --decimal ','."
         )
-    if reading.decimal == "." and sum(_with_comma(word) for word in some) >= _MOSTLY * len(some):
-        example = next(word for word in some if _with_comma(word))
+    if reading.decimal == "." and sum(_has_decimal_comma(word) for word in some) >= _MAJORITY * len(some):
+        example = next(word for word in some if _has_decimal_comma(word))
         raise DataError(
             f"{path}: column {name!r} has numbers with a decimal comma, such as {example!r}: say --decimal ','."
         )
-    if sum(map(is_number, some)) < _MOSTLY * len(some):
+    if sum(map(is_number, some)) < _MAJORITY * len(some):
         return
     place, gaps = header.names.index(name), set(reading.gaps)
-    for number, words in _rows(path, header, reading.encoding):
+    for number, words in _numbered_rows(path, header, reading.encoding):
         if number == 1 and header.header:
             continue
         word = words[place].strip() if len(words) > place else ""
@@ -445,16 +459,16 @@ def require_one_kind(path: Path, header: Layout, name: str, some: list[str], rea
             )
 
 
-def lines(path: Path, encoding: str) -> Iterator[str]:
+def decoded_lines(path: Path, encoding: str) -> Iterator[str]:
     """Line by line; one that is no text in this encoding is refused with its number."""
-    codec = _signed(encoding, path)
+    codec = _codec_name(encoding, path)
     if _is_wide(codec):
-        with _opened(path) as file:
+        with _open_bytes(path) as file:
             text = io.TextIOWrapper(file, encoding=codec, newline="")
-            yield from _short_lines(path, lambda: text.readline(MOST_LINE))
+            yield from _bounded_lines(path, lambda: text.readline(MOST_LINE))
         return
-    with _opened(path) as file:
-        for number, line in enumerate(_short_lines(path, lambda: file.readline(MOST_LINE)), start=1):
+    with _open_bytes(path) as file:
+        for number, line in enumerate(_bounded_lines(path, lambda: file.readline(MOST_LINE)), start=1):
             try:
                 yield line.decode(codec if number == 1 else encoding)
             except UnicodeDecodeError as error:
@@ -464,9 +478,9 @@ def lines(path: Path, encoding: str) -> Iterator[str]:
                 ) from None
 
 
-def _rows(path: Path, header: Layout, encoding: str) -> Iterator[tuple[int, list[str]]]:
+def _numbered_rows(path: Path, header: Layout, encoding: str) -> Iterator[tuple[int, list[str]]]:
     """Fields with the number of their first line."""
-    reader = csv.reader(lines(path, encoding), delimiter=header.delimiter)
+    reader = csv.reader(decoded_lines(path, encoding), delimiter=header.delimiter)
     begin = 1
     try:
         for words in reader:
@@ -476,33 +490,33 @@ def _rows(path: Path, header: Layout, encoding: str) -> Iterator[tuple[int, list
         raise DataError(f"{path}, line {reader.line_num}: {error}.") from None
 
 
-def _best(head: tuple[str, ...]) -> str | None:
+def _likely_delimiter(head: tuple[str, ...]) -> str | None:
     """The sign that parts the first line and most others into as many columns; None where none does."""
     scores = {}
     for sign in DELIMITERS:
-        counts = Counter(len(_split(line, sign)) for line in head[1:] if line.strip())
-        first = len(_split(head[0], sign))
+        counts = Counter(len(_split_line(line, sign)) for line in head[1:] if line.strip())
+        first = len(_split_line(head[0], sign))
         alike = counts[first] / counts.total() if counts else 1.0
         if first > 1:
-            scores[sign] = (alike > _MOSTLY, first, alike)
+            scores[sign] = (alike > _MAJORITY, first, alike)
     return max(scores, key=lambda sign: scores[sign]) if scores else None
 
 
-def _sign(given: str) -> str:
+def _delimiter_sign(given: str) -> str:
     sign = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";"}.get(given, given)
     if len(sign) != 1:
         raise DataError(f"--delimiter must be one sign, or tab; got {given!r}.")
     return sign
 
 
-def _split(line: str, sign: str) -> list[str]:
+def _split_line(line: str, sign: str) -> list[str]:
     try:
         return next(csv.reader([line], delimiter=sign), [])
     except csv.Error:
         return []
 
 
-def _in_groups(words: Sequence[str | None], reading: Reading) -> dict[str, float] | None:
+def _numbers_by_word(words: Sequence[str | None], reading: Reading) -> dict[str, float] | None:
     """The numbers that the words of a column stand for, where they have a sign between thousands; else None."""
     if not reading.thousands:
         return None
@@ -520,11 +534,11 @@ def _in_groups(words: Sequence[str | None], reading: Reading) -> dict[str, float
     return numbers
 
 
-def _with_comma(word: str) -> bool:
+def _has_decimal_comma(word: str) -> bool:
     return word.count(",") == 1 and is_number(word.replace(",", "."))
 
 
-def _signed(encoding: str, path: Path) -> str:
+def _codec_name(encoding: str, path: Path) -> str:
     """UTF-8 with or without the mark at its beginning; a name that is none is refused."""
     import codecs
 
@@ -540,7 +554,7 @@ def _is_wide(encoding: str) -> bool:
     return encoding.lower().startswith(("utf-16", "utf16", "utf-32", "utf32", "utf_16", "utf_32"))
 
 
-def _short_lines(path: Path, read: Callable[[], Series]) -> Iterator[Series]:
+def _bounded_lines(path: Path, read: Callable[[], Series]) -> Iterator[Series]:
     """Lines, each read whole; one that is longer than any line of a table is refused."""
     for number in count(1):
         line = read()
@@ -552,7 +566,7 @@ def _short_lines(path: Path, read: Callable[[], Series]) -> Iterator[Series]:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Series]:
+def _open_bytes(path: Path) -> Iterator[Series]:
     """The bytes of a text, unpacked where it is packed; what is wrong with that is put into words."""
     with open_file(path, kind=DataError) as plain:
         if path.suffix.lower() != ".gz":

@@ -22,9 +22,9 @@ from svrhmc.rows.csr import CsrMatrix, Matrix
 from svrhmc.rows.sparse import beside
 from svrhmc.tables import formula as grammar
 from svrhmc.tables import smooths as smoothing
-from svrhmc.tables.columns import CATEGORY, NUMBER, Column, Columns, Level, columns_of, names_of
-from svrhmc.tables.expressions import Rows, State, Value, require_transforms, times_in_words
-from svrhmc.tables.formula import Parsed, parsed, unusable
+from svrhmc.tables.columns import CATEGORY, NUMBER, Column, Columns, Level, column_names, columns_of
+from svrhmc.tables.expressions import Rows, State, Value, require_transforms, response_in_words
+from svrhmc.tables.formula import ParsedFormula, formula_error, parse_formula
 from svrhmc.tables.groups import GroupDesign, Refusal, from_numbers, group_designs, to_numbers
 from svrhmc.tables.smooths import SmoothDesign, require_separate_smooths, smooth_designs
 from svrhmc.tables.terms import (
@@ -167,7 +167,7 @@ class Design:
     @cached_property
     def response_in_words(self) -> str:
         """The response, or of Surv(time, event == 2) "time until event"."""
-        return times_in_words(self.response)
+        return response_in_words(self.response)
 
     @property
     def all_choices(self) -> dict[str, tuple[Level, ...]]:
@@ -246,7 +246,7 @@ class Design:
         names = [name for name in (self.offset, self.exposure) if name]
         if not names:
             return None
-        there = names_of(table)
+        there = column_names(table)
         if absent := [name for name in names if name not in there]:
             what = "exposure" if absent[0] == self.exposure else "offset"
             usual = "exposure=1 predicts the rate" if what == "exposure" else "0 where there is none"
@@ -262,7 +262,7 @@ class Design:
 
     def trials_of(self, table: object) -> Array | None:
         """The trials of the rows of a new table, where the model has any; else None."""
-        if self.trials and self.trials in names_of(table):
+        if self.trials and self.trials in column_names(table):
             return np.asarray(columns_of(table, [self.trials])[self.trials].values, np.float64)
         if self.trials or self.tried:
             where = f"the column {self.trials!r}, which the table lacks" if self.trials else "an array"
@@ -365,10 +365,10 @@ def designed(
     (('age', 'plan[b]'), ('plan[a]',))
     """
     given = require_transforms(transforms)
-    available = names_of(table)
-    parsed_formula = parsed(formula, available)
-    others = parsed_further(further, parsed_formula, available)
-    names = dict.fromkeys([*wanted(parsed_formula, others.values()), *extra])
+    available = column_names(table)
+    parsed_formula = parse_formula(formula, available)
+    others = parse_parameter_formulas(further, parsed_formula, available)
+    names = dict.fromkeys([*required_columns(parsed_formula, others.values()), *extra])
     columns = columns_of(table, names, open_columns=parsed_formula.response.open_columns)
     gaps, kept = columns.gaps(), np.ones(columns.n, bool)
     if gaps and not drop:
@@ -405,7 +405,9 @@ def designed(
 Encode = Callable[[Sequence[grammar.Term], bool, Columns], tuple[dict[str, Value], list[str]]]
 
 
-def design_of(formula: str, parsed_formula: Parsed, columns: Columns, transforms: Transforms, encode: Encode) -> Design:
+def design_of(
+    formula: str, parsed_formula: ParsedFormula, columns: Columns, transforms: Transforms, encode: Encode
+) -> Design:
     """The design of a formula.
 
     columns: those of the table, or their kinds and levels alone, with the number of rows. encode: for terms that
@@ -414,7 +416,7 @@ def design_of(formula: str, parsed_formula: Parsed, columns: Columns, transforms
     response = parsed_formula.response.text
     if response in parsed_formula.variables:
         raise DataError(f"the response {response!r} stands among its own predictors: take it out of the formula.")
-    refusal = partial(unusable, formula)
+    refusal = partial(formula_error, formula)
 
     def varying(group: grammar.GroupTerm) -> tuple[Term, ...]:
         return from_text(to_text(_terms(group.terms, columns, group.intercept, encode)), transforms)
@@ -443,25 +445,27 @@ def design_of(formula: str, parsed_formula: Parsed, columns: Columns, transforms
     return design
 
 
-def parsed_further(further: Mapping[str, str], first: Parsed, available: Sequence[str]) -> dict[str, Parsed]:
+def parse_parameter_formulas(
+    further: Mapping[str, str], first: ParsedFormula, available: Sequence[str]
+) -> dict[str, ParsedFormula]:
     """Formulas of parameters beside that of the response, by name."""
-    return {name: _parsed_parameter(text, first, available) for name, text in further.items()}
+    return {name: _parse_parameter_formula(text, first, available) for name, text in further.items()}
 
 
-def _parsed_parameter(text: str, first: Parsed, available: Sequence[str]) -> Parsed:
+def _parse_parameter_formula(text: str, first: ParsedFormula, available: Sequence[str]) -> ParsedFormula:
     """The formula of a parameter, which has no groups, no smooths, and nothing of the response in it."""
-    other = parsed(text, [name for name in available if name not in first.response.variables])
+    other = parse_formula(text, [name for name in available if name not in first.response.variables])
     if other.groups or other.smooths:
         why = "effects of groups and smooths stand in the first formula, that of the response, alone"
-        raise unusable(text, why)
+        raise formula_error(text, why)
     if both := set(other.variables) & set(first.response.variables):
-        raise unusable(text, f"the response {min(both)!r} stands in it")
+        raise formula_error(text, f"the response {min(both)!r} stands in it")
     if not (other.terms or other.intercept):
-        raise unusable(text, "it has no term and no intercept: leave it out, and all rows share the parameter")
+        raise formula_error(text, "it has no term and no intercept: leave it out, and all rows share the parameter")
     return other
 
 
-def wanted(parsed_formula: Parsed, others: Iterable[Parsed] = ()) -> list[str]:
+def required_columns(parsed_formula: ParsedFormula, others: Iterable[ParsedFormula] = ()) -> list[str]:
     """The columns that a formula needs, and those of others."""
     more = [name for other in others for name in other.variables]
     return list(dict.fromkeys([*parsed_formula.response.variables, *parsed_formula.variables, *more]))
@@ -542,7 +546,7 @@ def response_of(
     return Column(NUMBER, y, None)
 
 
-def coded_columns(parsed_formula: Parsed) -> set[str]:
+def coded_columns(parsed_formula: ParsedFormula) -> set[str]:
     """The columns x of C(x), whose levels a design needs whatever they hold."""
     factors = [factor for term in parsed_formula.terms for factor in term.factors]
     return {
@@ -588,7 +592,7 @@ def _simple(term: grammar.Term, columns: Columns) -> Any:
 
 
 def _has_category(term: grammar.Term, columns: Columns) -> bool:
-    coded = any(factor.expression is not None and factor.expression.coded for factor in term.factors)
+    coded = any(factor.expression is not None and factor.expression.makes_category for factor in term.factors)
     return coded or any(columns[name].kind == CATEGORY for name in term.variables)
 
 
@@ -597,7 +601,7 @@ def _encoded(terms: Sequence[grammar.Term], columns: Columns, intercept: bool, e
     names = sorted({name for term in terms for name in term.variables})
     some = Columns({name: columns[name] for name in names}, columns.n)
     state, names_of_columns = encode(terms, intercept, some)
-    text = " + ".join(["1" if intercept else "0", *(term.written for term in terms)])
+    text = " + ".join(["1" if intercept else "0", *(term.formula_text for term in terms)])
     coded = {factor.expression.category for term in terms for factor in term.factors if factor.expression is not None}
     levels = tuple(some[name].distinct() if name in coded else some[name].levels for name in names)
     kinds = tuple(some[name].kind for name in names)

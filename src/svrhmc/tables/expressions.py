@@ -46,14 +46,16 @@ _LONGEST, _DEEPEST, _NODES, _CONSTANTS = 10_000, 100, 2_000, 10_000
 _LARGEST = 1 << 63  # of whole numbers
 _REMEMBERED = 5_000  # numbers in a list that a transform may have kept
 
-_NUMPY = (
+_NUMPY_FUNCTIONS = (
     "abs", "absolute", "arccos", "arcsin", "arctan", "arctan2", "cbrt", "ceil", "clip", "cos", "cosh", "exp", "exp2",
     "expm1", "floor", "hypot", "isfinite", "isnan", "log", "log10", "log1p", "log2", "logical_and", "logical_not",
     "logical_or", "maximum", "minimum", "mod", "power", "rint", "round", "sign", "sin", "sinh", "sqrt", "square", "tan",
     "tanh", "trunc", "where",
 )  # fmt: skip
-_CONSTANT = {"np.pi": np.pi, "np.e": np.e, "np.nan": np.nan, "np.inf": np.inf}
-_SIZES: dict[str, dict[str, int]] = {  # of formulaic's functions, the largest whole numbers that some parameters take
+_NAMED_CONSTANTS = {"np.pi": np.pi, "np.e": np.e, "np.nan": np.nan, "np.inf": np.inf}
+_LARGEST_SIZES: dict[
+    str, dict[str, int]
+] = {  # of formulaic's functions, the largest whole numbers that some parameters take
     "bs": {"df": 1_000, "degree": 20},
     "cc": {"df": 1_000},
     "center": {},
@@ -78,12 +80,16 @@ _CONTRASTS = {
     "contr.sum": "sum",
     "contr.treatment": "treatment",
 }
-_OWN = ("C", "I", "Q", *RESPONSES)
-_PLAIN = frozenset((*_NUMPY, *(f"np.{name}" for name in _NUMPY), "I", "Q", *RESPONSES))  # which never learn
+_OWN_FUNCTIONS = ("C", "I", "Q", *RESPONSES)
+_NEVER_LEARN = frozenset(
+    (*_NUMPY_FUNCTIONS, *(f"np.{name}" for name in _NUMPY_FUNCTIONS), "I", "Q", *RESPONSES)
+)  # which never learn
 SMOOTH = "s"  # the name of smooths, which are terms and no functions
-_OF_NUMBERS = frozenset(_SIZES) - {"hashed", "lag"}
-FUNCTIONS = frozenset((*_NUMPY, *(f"np.{name}" for name in _NUMPY), *_SIZES, *_CONTRASTS, *_OWN))
-_INSTEAD = {  # names of other languages and libraries, and what to write here
+_TAKE_NUMBERS = frozenset(_LARGEST_SIZES) - {"hashed", "lag"}
+FUNCTIONS = frozenset(
+    (*_NUMPY_FUNCTIONS, *(f"np.{name}" for name in _NUMPY_FUNCTIONS), *_LARGEST_SIZES, *_CONTRASTS, *_OWN_FUNCTIONS)
+)
+_WHAT_TO_WRITE = {  # names of other languages and libraries, and what to write here
     "as.factor": "write C(x)",
     "factor": "write C(x)",
     "ifelse": "write np.where(condition, a, b)",
@@ -101,13 +107,13 @@ _ARITHMETIC: dict[type[ast.AST], Callable[[Value, Value], Value]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow,
 }  # fmt: skip
-_COMPARED: dict[type[ast.AST], Callable[[Value, Value], Value]] = {
+_COMPARISONS: dict[type[ast.AST], Callable[[Value, Value], Value]] = {
     ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
 }  # fmt: skip
-_ALLOWED = (
+_ALLOWED_NODES = (
     ast.Expression, ast.Constant, ast.Name, ast.Load, ast.Attribute, ast.Call, ast.keyword, ast.List, ast.Tuple,
-    ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, *_ARITHMETIC, *_COMPARED, ast.BitAnd, ast.BitOr, ast.UAdd,
+    ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, *_ARITHMETIC, *_COMPARISONS, ast.BitAnd, ast.BitOr, ast.UAdd,
     ast.USub, ast.Not, ast.Invert, ast.And, ast.Or, ast.In, ast.NotIn,
 )  # fmt: skip
 _FUNCTION = re.compile(r"[^\W\d_]\w*(\.[^\W\d_]\w*)*")
@@ -142,30 +148,34 @@ class Expression:
     @cached_property
     def variables(self) -> tuple[str, ...]:
         """The columns that it names, in their order."""
-        return tuple(dict.fromkeys(self._variables(self.tree)))
+        return tuple(dict.fromkeys(self._iterate_variables(self.tree)))
 
     @cached_property
     def functions(self) -> tuple[str, ...]:
         """The functions that it calls and that formulas do not have by themselves."""
-        calls = [self._called(node) for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
+        calls = [self.function_name(node) for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
         return tuple(dict.fromkeys(name for name in calls if name not in FUNCTIONS))
 
     @cached_property
     def category(self) -> str | None:
         """The column x of `C(x)`; None of all else."""
         tree = self.tree
-        bare = isinstance(tree, ast.Call) and self._called(tree) == "C" and len(tree.args) == 1 and not tree.keywords
-        return self._column(tree.args[0]) if bare and isinstance(tree, ast.Call) else None
+        bare = (
+            isinstance(tree, ast.Call) and self.function_name(tree) == "C" and len(tree.args) == 1 and not tree.keywords
+        )
+        return self.column_name(tree.args[0]) if bare and isinstance(tree, ast.Call) else None
 
     @property
     def survival(self) -> bool:
         """Whether it is `Surv(…)`, `cens(…)` or `trunc(…)`, of which bounds are known."""
-        return isinstance(self.tree, ast.Call) and self._called(self.tree) in RESPONSES
+        return isinstance(self.tree, ast.Call) and self.function_name(self.tree) in RESPONSES
 
     @property
     def open_columns(self) -> tuple[str, ...]:
         """The columns of bounds that may be infinite or missing."""
-        calls = (node for node in ast.walk(self.tree) if isinstance(node, ast.Call) and self._called(node) == SURV)
+        calls = (
+            node for node in ast.walk(self.tree) if isinstance(node, ast.Call) and self.function_name(node) == SURV
+        )
         types = [word.value for node in calls for word in node.keywords if word.arg == "type"]
         is_open = any(isinstance(kind, ast.Constant) and kind.value == "interval2" for kind in types)
         return self.variables if is_open else ()
@@ -173,109 +183,113 @@ class Expression:
     def truncates(self, node: ast.Call) -> bool:
         """Whether the whole is `trunc(…)` of this call."""
         whole = self.tree
-        is_trunc = isinstance(whole, ast.Call) and self._called(whole) == TRUNC and self._called(node) != TRUNC
+        is_trunc = (
+            isinstance(whole, ast.Call) and self.function_name(whole) == TRUNC and self.function_name(node) != TRUNC
+        )
         return is_trunc and isinstance(whole, ast.Call) and node in whole.args[:1]
 
     @property
-    def coded(self) -> bool:
+    def makes_category(self) -> bool:
         """Whether it makes a category."""
-        return isinstance(self.tree, ast.Call) and self._called(self.tree) in ("C", "hashed")
+        return isinstance(self.tree, ast.Call) and self.function_name(self.tree) in ("C", "hashed")
 
     @property
     def coded_column(self) -> str | None:
         """The column x of `C(x, …)`, whatever contrasts it has; None where levels are computed."""
         tree = self.tree
-        if not isinstance(tree, ast.Call) or self._called(tree) != "C" or not tree.args:
+        if not isinstance(tree, ast.Call) or self.function_name(tree) != "C" or not tree.args:
             return None
-        return self._column(tree.args[0])
+        return self.column_name(tree.args[0])
 
     @property
-    def first_columns(self) -> tuple[str, ...]:
+    def first_argument_columns(self) -> tuple[str, ...]:
         """The first column in each argument of a call without keywords; () of all else."""
         if not isinstance(self.tree, ast.Call) or self.tree.keywords:
             return ()
-        return tuple(next(self._variables(node), "") for node in self.tree.args)
+        return tuple(next(self._iterate_variables(node), "") for node in self.tree.args)
 
     def compute(self, rows: Rows) -> Value:
         """The values of the expression for some rows."""
         for name in self.functions:
             if name not in rows.transforms:
-                raise self._needs(name)
+                raise self._unknown_function_error(name)
         values = _Computation(self, rows).value(self.tree)
         if np.ndim(unwrapped(values)) == 0 and not isinstance(values, Mapping):
-            raise self._wrong("it is the same for all rows")
-        return _of_rows(values, rows.n, self.text)
+            raise self.error("it is the same for all rows")
+        return _require_row_values(values, rows.n, self.text)
 
     @cached_property
-    def learning(self) -> tuple[ast.Call, ...]:
+    def learning_calls(self) -> tuple[ast.Call, ...]:
         """The calls that may learn from the table, inner ones first: all but those of plain arithmetic."""
         return tuple(
             node
             for node in _inner_first(self.tree)
-            if isinstance(node, ast.Call) and (name := self._called(node)) not in _PLAIN and name not in _CONTRASTS
+            if isinstance(node, ast.Call)
+            and (name := self.function_name(node)) not in _NEVER_LEARN
+            and name not in _CONTRASTS
         )
 
     def call(self, node: ast.Call, rows: Rows) -> Call:
         """A call, before it is made."""
-        values, name = _Computation(self, rows), self._called(node)
+        values, name = _Computation(self, rows), self.function_name(node)
         return Call(
             name,
             None if name == "C" else function_of(name, rows.transforms),
-            [values._argument(node, part) for part in node.args],
-            {str(part.arg): values._argument(node, part.value) for part in node.keywords},
+            [values.argument_value(node, part) for part in node.args],
+            {str(part.arg): values.argument_value(node, part.value) for part in node.keywords},
         )
 
-    def kept(self, node: ast.Call, rows: Rows) -> dict[str, Value]:
+    def learned_state(self, node: ast.Call, rows: Rows) -> dict[str, Value]:
         """What a call learned of the table that was fitted."""
-        return _Computation(self, rows)._kept(node)
+        return _Computation(self, rows).learned_state(node)
 
-    def key(self, node: ast.AST, legacy: bool = False) -> str:
+    def call_key(self, node: ast.AST, legacy: bool = False) -> str:
         """The text of a call, by which its state is kept; legacy: as formulaic made it."""
-        return _restored(ast.unparse(node), self.names, legacy)
+        return _without_placeholders(ast.unparse(node), self.names, legacy)
 
-    def _needs(self, name: str) -> DataError:
-        hint = f"{_INSTEAD[name]}." if name in _INSTEAD else nearest(name, FUNCTIONS, 0.75)
+    def _unknown_function_error(self, name: str) -> DataError:
+        hint = f"{_WHAT_TO_WRITE[name]}." if name in _WHAT_TO_WRITE else nearest(name, FUNCTIONS, 0.75)
         return DataError(
             f"the formula calls {name!r}, which is no function of formulas{': ' if hint else '.'}{hint} A function of "
             f"your own is passed by its name: fit(…, transforms={{{name!r}: …}}), and again for a saved model, "
             f"Posterior.load(path, transforms={{{name!r}: …}})."
         )
 
-    def _wrong(self, why: str) -> DataError:
+    def error(self, why: str) -> DataError:
         return DataError(f"the formula's {self.text[:80]!r} cannot be used: {why}.")
 
-    def _variables(self, node: ast.AST) -> Iterator[str]:
+    def _iterate_variables(self, node: ast.AST) -> Iterator[str]:
         if isinstance(node, ast.Call):
-            if self._called(node) == "Q":
-                yield self._quoted(node)
+            if self.function_name(node) == "Q":
+                yield self.column_of_q(node)
                 return
             for child in (*node.args, *(keyword.value for keyword in node.keywords)):
                 if not self._is_contrast(node, child):
-                    yield from self._variables(child)
+                    yield from self._iterate_variables(child)
         elif isinstance(node, ast.Name | ast.Attribute):
-            name = self._column(node)
-            if name is not None and name not in _CONSTANT:
+            name = self.column_name(node)
+            if name is not None and name not in _NAMED_CONSTANTS:
                 yield name
         else:
             for part in ast.iter_child_nodes(node):
-                yield from self._variables(part)
+                yield from self._iterate_variables(part)
 
-    def _column(self, node: ast.AST) -> str | None:
+    def column_name(self, node: ast.AST) -> str | None:
         """The name of a column, or the dotted one of a constant."""
-        name = _dotted(node)
+        name = _dotted_name(node)
         return None if name is None else self.names.get(name, name)
 
-    def _called(self, node: ast.Call) -> str:
-        name = _dotted(node.func) or ""
+    def function_name(self, node: ast.Call) -> str:
+        name = _dotted_name(node.func) or ""
         return self.names.get(name, name)
 
     def _is_contrast(self, call: ast.Call, node: ast.AST) -> bool:
         """Whether an argument of C is the name of contrasts, as in C(plan, Sum), and not that of a column."""
-        return self._called(call) == "C" and node not in call.args[:1] and self._column(node) in _CONTRASTS
+        return self.function_name(call) == "C" and node not in call.args[:1] and self.column_name(node) in _CONTRASTS
 
-    def _quoted(self, node: ast.Call) -> str:
+    def column_of_q(self, node: ast.Call) -> str:
         if len(node.args) != 1 or node.keywords or not isinstance(node.args[0], ast.Constant):
-            raise self._wrong('Q takes the name of a column as a text, such as Q("a b")')
+            raise self.error('Q takes the name of a column as a text, such as Q("a b")')
         return str(node.args[0].value)
 
 
@@ -296,18 +310,18 @@ class Call(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def expression(text: str) -> Expression:
+def parse_expression(text: str) -> Expression:
     """Read one; whatever is not in the grammar is refused.
 
-    >>> expression("np.log(`age in years`) + x").variables
+    >>> parse_expression("np.log(`age in years`) + x").variables
     ('age in years', 'x')
-    >>> expression("__import__('os').system('ls')")
+    >>> parse_expression("__import__('os').system('ls')")
     Traceback (most recent call last):
     svrhmc.core.errors.DataError: the formula's "__import__('os').system('ls')" cannot be used: ...
     """
     if len(text) > _LONGEST:
         raise DataError(f"an expression in a formula must have at most {_LONGEST:,} signs; got {len(text):,}.")
-    plain, names = _replaced(text)
+    plain, names = _with_placeholders(text)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -319,10 +333,10 @@ def expression(text: str) -> Expression:
             f"the formula's {text[:80]!r} cannot be used: {why}. Names with signs in them stand between backticks."
         ) from None
     checked = Expression(text, tree, names)
-    _check(checked, tree, 0)
+    _require_allowed(checked, tree, 0)
     if sum(1 for _ in ast.walk(tree)) > _NODES:
-        raise checked._wrong(f"it has more than {_NODES:,} parts")
-    checked_expression = Expression(_restored(ast.unparse(tree), names), tree, names)
+        raise checked.error(f"it has more than {_NODES:,} parts")
+    checked_expression = Expression(_without_placeholders(ast.unparse(tree), names), tree, names)
     checked_expression.variables  # noqa: B018 -- refuses a Q that names no column
     return checked_expression
 
@@ -359,47 +373,47 @@ def require_state(state: Value, depth: int = 0) -> None:
         raise TypeError(f"a state of {type(state).__name__}")
 
 
-def _check(whole: Expression, node: ast.AST, depth: int) -> None:
+def _require_allowed(whole: Expression, node: ast.AST, depth: int) -> None:
     """Refuse what is not in the grammar."""
     if depth > _DEEPEST:
-        raise whole._wrong(f"it is nested more than {_DEEPEST} times")
+        raise whole.error(f"it is nested more than {_DEEPEST} times")
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitXor):
-        raise whole._wrong("powers are written **, not ^, within a function or braces")
-    if not isinstance(node, _ALLOWED):
+        raise whole.error("powers are written **, not ^, within a function or braces")
+    if not isinstance(node, _ALLOWED_NODES):
         kind = type(node).__name__.lower()
-        raise whole._wrong(f"a formula has numbers, texts, columns, operators and functions, and no {kind}")
+        raise whole.error(f"a formula has numbers, texts, columns, operators and functions, and no {kind}")
     if isinstance(node, ast.Constant):
-        _check_constant(whole, node.value)
+        _require_allowed_constant(whole, node.value)
     if isinstance(node, ast.List | ast.Tuple):
         if len(node.elts) > _CONSTANTS:
-            raise whole._wrong(f"a list in it has more than {_CONSTANTS:,} entries")
+            raise whole.error(f"a list in it has more than {_CONSTANTS:,} entries")
         inner = [element.operand if isinstance(element, ast.UnaryOp) else element for element in node.elts]
         if not all(isinstance(element, ast.Constant) for element in inner):
-            raise whole._wrong("a list in it may hold numbers and texts only")
-    if isinstance(node, ast.Call) and not _FUNCTION.fullmatch(whole._called(node)):
-        raise whole._wrong("only functions that stand by their names can be called")
+            raise whole.error("a list in it may hold numbers and texts only")
+    if isinstance(node, ast.Call) and not _FUNCTION.fullmatch(whole.function_name(node)):
+        raise whole.error("only functions that stand by their names can be called")
     if isinstance(node, ast.Attribute):
-        if _dotted(node) is None:
-            raise whole._wrong("a formula takes no attributes")
+        if _dotted_name(node) is None:
+            raise whole.error("a formula takes no attributes")
         return
     if isinstance(node, ast.keyword) and (node.arg is None or node.arg.startswith("_")):
-        raise whole._wrong("keywords of a function have names, and none that begins with _")
+        raise whole.error("keywords of a function have names, and none that begins with _")
     for child in ast.iter_child_nodes(node):
-        _check(whole, child, depth + 1)
+        _require_allowed(whole, child, depth + 1)
 
 
-def _check_constant(whole: Expression, value: Value) -> None:
+def _require_allowed_constant(whole: Expression, value: Value) -> None:
     if isinstance(value, int) and abs(value) > _LARGEST:
-        raise whole._wrong("a number in it is beyond 2**63")
+        raise whole.error("a number in it is beyond 2**63")
     if not (value is None or isinstance(value, bool | int | float | str)):
-        raise whole._wrong(f"a formula takes no {type(value).__name__}")
+        raise whole.error(f"a formula takes no {type(value).__name__}")
 
 
 class _Computation:
     """The values of one expression."""
 
     def __init__(self, whole: Expression, rows: Rows) -> None:
-        self.whole, self.columns, self.rows = whole, rows.columns, rows.n
+        self.expression, self.columns, self.rows = whole, rows.columns, rows.n
         self.transforms, self.state, self.levels = rows.transforms, rows.state, rows.levels
 
     def value(self, node: Value) -> Value:
@@ -408,31 +422,31 @@ class _Computation:
             ast.Constant: lambda: node.value,
             ast.List: lambda: [self.value(element) for element in node.elts],
             ast.Tuple: lambda: [self.value(element) for element in node.elts],
-            ast.Name: lambda: self._named(node),
-            ast.Attribute: lambda: self._named(node),
-            ast.BinOp: lambda: self._binary(node),
-            ast.UnaryOp: lambda: self._unary(node),
-            ast.BoolOp: lambda: self._joined(node),
-            ast.Compare: lambda: self._compared(node),
-            ast.Call: lambda: self._call(node),
+            ast.Name: lambda: self._named_value(node),
+            ast.Attribute: lambda: self._named_value(node),
+            ast.BinOp: lambda: self._binary_value(node),
+            ast.UnaryOp: lambda: self._unary_value(node),
+            ast.BoolOp: lambda: self._boolean_value(node),
+            ast.Compare: lambda: self._comparison_value(node),
+            ast.Call: lambda: self._call_value(node),
         }
         with np.errstate(all="ignore"):
             return compute[type(node)]()
 
-    def _named(self, node: ast.AST) -> Value:
-        name = str(self.whole._column(node))
+    def _named_value(self, node: ast.AST) -> Value:
+        name = str(self.expression.column_name(node))
         if name in self.columns:
             return self.columns[name]
-        if name in _CONSTANT:
-            return _CONSTANT[name]
-        raise self.whole._wrong(f"there is no column {name!r}")
+        if name in _NAMED_CONSTANTS:
+            return _NAMED_CONSTANTS[name]
+        raise self.expression.error(f"there is no column {name!r}")
 
-    def _binary(self, node: ast.BinOp) -> Value:
+    def _binary_value(self, node: ast.BinOp) -> Value:
         left, right = self.value(node.left), self.value(node.right)
         if isinstance(node.op, ast.BitAnd | ast.BitOr):
-            a, b = self._truth(left), self._truth(right)
+            a, b = self._as_truth(left), self._as_truth(right)
             return a & b if isinstance(node.op, ast.BitAnd) else a | b
-        return self._arithmetic(_ARITHMETIC[type(node.op)], self._number(left), self._number(right))
+        return self._arithmetic(_ARITHMETIC[type(node.op)], self._as_number(left), self._as_number(right))
 
     def _arithmetic(self, operation: Callable[[Value, Value], Value], a: Value, b: Value) -> Value:
         if not (isinstance(a, int | float) and isinstance(b, int | float)):
@@ -442,47 +456,47 @@ class _Computation:
             if not isinstance(result, float):
                 raise ArithmeticError
         except ArithmeticError:
-            raise self.whole._wrong("a number in it is not defined or too large") from None
+            raise self.expression.error("a number in it is not defined or too large") from None
         if isinstance(a, int) and isinstance(b, int) and result.is_integer() and abs(result) < _LARGEST:
             exact = operation(a, b)
             return int(exact) if isinstance(exact, int) else result
         return result
 
-    def _unary(self, node: ast.UnaryOp) -> Value:
+    def _unary_value(self, node: ast.UnaryOp) -> Value:
         value = self.value(node.operand)
         if isinstance(node.op, ast.Not | ast.Invert):
-            return ~self._truth(value)
-        number = self._number(value)
+            return ~self._as_truth(value)
+        number = self._as_number(value)
         return number if isinstance(node.op, ast.UAdd) else -number
 
-    def _joined(self, node: ast.BoolOp) -> Value:
-        truth, *others = (self._truth(self.value(operand)) for operand in node.values)
+    def _boolean_value(self, node: ast.BoolOp) -> Value:
+        truth, *others = (self._as_truth(self.value(operand)) for operand in node.values)
         for other in others:
             truth = truth & other if isinstance(node.op, ast.And) else truth | other
         return truth
 
-    def _compared(self, node: ast.Compare) -> Value:
+    def _comparison_value(self, node: ast.Compare) -> Value:
         left, result = self.value(node.left), None
         for sign, comparator in zip(node.ops, node.comparators, strict=True):
             right = self.value(comparator)
             if isinstance(sign, ast.In | ast.NotIn):
                 if not isinstance(right, list) or not hasattr(left, "isin"):
-                    raise self.whole._wrong("'in' stands between a column and a list")
+                    raise self.expression.error("'in' stands between a column and a list")
                 holds = left.isin(right) if isinstance(sign, ast.In) else ~left.isin(right)
             elif not (hasattr(left, "dtype") or hasattr(right, "dtype")):
-                raise self.whole._wrong("a comparison in it names no column")
+                raise self.expression.error("a comparison in it names no column")
             else:
-                holds = _COMPARED[type(sign)](left, right)
+                holds = _COMPARISONS[type(sign)](left, right)
             result = holds if result is None else result & holds
             left = right
         return result
 
-    def _truth(self, value: Value) -> Value:
+    def _as_truth(self, value: Value) -> Value:
         if getattr(getattr(value, "dtype", None), "kind", "") != "b":
-            raise self.whole._wrong("and, or, not, & and | join truth values, such as comparisons")
+            raise self.expression.error("and, or, not, & and | join truth values, such as comparisons")
         return value
 
-    def _number(self, value: Value) -> Value:
+    def _as_number(self, value: Value) -> Value:
         """A number or numbers; truth values as 0 and 1."""
         if isinstance(value, bool | np.bool_):
             return int(value)
@@ -492,10 +506,10 @@ class _Computation:
         if kind == "b":
             return value.astype(np.float64)
         if kind not in ("i", "u", "f") or np.ndim(value) == 0:
-            raise self.whole._wrong(self._no_numbers(value))
+            raise self.expression.error(self._why_no_number(value))
         return value
 
-    def _no_numbers(self, value: Value) -> str:
+    def _why_no_number(self, value: Value) -> str:
         """Why arithmetic cannot take a value, with what to do about a column of texts."""
         name = getattr(value, "name", None)
         if name not in self.columns:
@@ -506,137 +520,143 @@ class _Computation:
             remedy = f"texts such as {str(texts[0])!r}, and arithmetic takes numbers: make numbers of them first"
         return f"column {name!r} holds {remedy}"
 
-    def _call(self, node: ast.Call) -> Value:
-        name = self.whole._called(node)
+    def _call_value(self, node: ast.Call) -> Value:
+        name = self.expression.function_name(node)
         if name == "Q":
-            return self.columns[self.whole._quoted(node)]
-        arguments = [self._argument(node, argument) for argument in node.args]
-        keywords = {str(keyword.arg): self._argument(node, keyword.value) for keyword in node.keywords}
+            return self.columns[self.expression.column_of_q(node)]
+        arguments = [self.argument_value(node, argument) for argument in node.args]
+        keywords = {str(keyword.arg): self.argument_value(node, keyword.value) for keyword in node.keywords}
         if name == "C":
-            return self._category(node, *arguments, **keywords)
+            return self._category_value(node, *arguments, **keywords)
         if name == "I":
             return self._one(arguments, keywords)
         if name in RESPONSES:
-            if node is not self.whole.tree and not self.whole.truncates(node):
-                raise self.whole._wrong(f"{name}(…) is the whole response, and part of no expression")
-            return labels(name, self.rows, node is self.whole.tree, *arguments, **keywords)
+            if node is not self.expression.tree and not self.expression.truncates(node):
+                raise self.expression.error(f"{name}(…) is the whole response, and part of no expression")
+            return labels(name, self.rows, node is self.expression.tree, *arguments, **keywords)
         if name in _CONTRASTS:
             return _contrast(name, *arguments, **keywords)
-        if name.removeprefix("np.") in _NUMPY:
+        if name.removeprefix("np.") in _NUMPY_FUNCTIONS:
             return self._elementwise(name.removeprefix("np."), arguments, keywords)
         function = function_of(name, self.transforms)
         texts = arguments and getattr(getattr(arguments[0], "dtype", None), "kind", "") in ("O", "U")
-        if texts and name in _OF_NUMBERS and name not in self.transforms:
-            self._number(arguments[0])
-        if name in _SIZES:
+        if texts and name in _TAKE_NUMBERS and name not in self.transforms:
+            self._as_number(arguments[0])
+        if name in _LARGEST_SIZES:
             self._require_size(name, function, arguments, keywords)
         if getattr(function, "__is_stateful_transform__", False):
-            keywords["_state"] = self._kept(node)
-        return _of_rows(function(*arguments, **keywords), self.rows, name)
+            keywords["_state"] = self.learned_state(node)
+        return _require_row_values(function(*arguments, **keywords), self.rows, name)
 
-    def _argument(self, call: ast.Call, node: ast.AST) -> Value:
-        return _contrast(str(self.whole._column(node))) if self.whole._is_contrast(call, node) else self.value(node)
+    def argument_value(self, call: ast.Call, node: ast.AST) -> Value:
+        return (
+            _contrast(str(self.expression.column_name(node)))
+            if self.expression._is_contrast(call, node)
+            else self.value(node)
+        )
 
     def _one(self, arguments: list[Value], keywords: dict[str, Value]) -> Value:
         if len(arguments) != 1 or keywords:
-            raise self.whole._wrong("I takes one expression")
+            raise self.expression.error("I takes one expression")
         return arguments[0]
 
     def _elementwise(self, name: str, arguments: list[Value], keywords: dict[str, Value]) -> Value:
         if keywords and name not in ("clip", "round"):
-            raise self.whole._wrong(f"{name} takes no keywords")
+            raise self.expression.error(f"{name} takes no keywords")
         if name == "where":
-            return self._where(*arguments)
+            return self._where_value(*arguments)
         if name.startswith("logical_"):
-            return getattr(np, name)(*map(self._truth, arguments))
-        numbers = [self._number_or_none(name, argument) for argument in arguments]
+            return getattr(np, name)(*map(self._as_truth, arguments))
+        numbers = [self._as_number_or_none(name, argument) for argument in arguments]
         return getattr(np, name)(
-            *numbers, **{word: self._number_or_none(name, argument) for word, argument in keywords.items()}
+            *numbers, **{word: self._as_number_or_none(name, argument) for word, argument in keywords.items()}
         )
 
-    def _number_or_none(self, name: str, value: Value) -> Value:
+    def _as_number_or_none(self, name: str, value: Value) -> Value:
         """None is a bound of clip."""
-        return None if value is None and name == "clip" else self._number(value)
+        return None if value is None and name == "clip" else self._as_number(value)
 
-    def _where(self, condition: Value = None, then: Value = None, otherwise: Value = None) -> Value:
+    def _where_value(self, condition: Value = None, then: Value = None, otherwise: Value = None) -> Value:
         if isinstance(then, str) and isinstance(otherwise, str):
-            return np.where(self._truth(condition), then, otherwise).astype(object)
-        return np.where(self._truth(condition), self._number(then), self._number(otherwise))
+            return np.where(self._as_truth(condition), then, otherwise).astype(object)
+        return np.where(self._as_truth(condition), self._as_number(then), self._as_number(otherwise))
 
     def _require_size(self, name: str, function: Value, arguments: list[Value], keywords: dict[str, Value]) -> None:
         """Refuse bases so large that they can only be a mistake or an attack, before anything is computed."""
         try:
             given = signature(function).bind(*arguments, **keywords).arguments
         except TypeError as error:
-            raise self.whole._wrong(f"{name}: {error}") from None
-        for word, most in _SIZES[name].items():
+            raise self.expression.error(f"{name}: {error}") from None
+        for word, most in _LARGEST_SIZES[name].items():
             value = given.get(word)
             if value is None:
                 continue
             if isinstance(value, bool) or not isinstance(value, int) or abs(value) > most:
                 shown = value if isinstance(value, int | float | str) else type(value).__name__
-                raise self.whole._wrong(f"{word} of {name} must be a whole number up to {most:,}; got {shown!r:.40}")
+                raise self.expression.error(
+                    f"{word} of {name} must be a whole number up to {most:,}; got {shown!r:.40}"
+                )
         for word in ("knots", "levels"):
             if isinstance(given.get(word), list) and len(given[word]) > 1_000:
-                raise self.whole._wrong(f"{word} of {name} must be a list of at most 1,000")
+                raise self.expression.error(f"{word} of {name} must be a list of at most 1,000")
 
-    def _kept(self, node: ast.Call) -> dict[str, Value]:
+    def learned_state(self, node: ast.Call) -> dict[str, Value]:
         """What a call learned; an empty dictionary, to be filled, where the table is the one that is fitted."""
-        key = self.whole.key(node)
+        key = self.expression.call_key(node)
         if self.levels is None:
             learned: dict[str, Value] = self.state.setdefault(key, {})
             return learned
-        for stored_key in (key, self.whole.key(node, legacy=True)):
+        for stored_key in (key, self.expression.call_key(node, legacy=True)):
             if stored_key in self.state:
                 return {
-                    name: value if name == "levels" else _numbers(value)
+                    name: value if name == "levels" else _restored_state(value)
                     for name, value in self.state[stored_key].items()
                 }
-        raise self.whole._wrong(f"the model does not hold what {key!r} learned from its table")
+        raise self.expression.error(f"the model does not hold what {key!r} learned from its table")
 
-    def _category(self, node: ast.Call, *arguments: Value, **keywords: Value) -> Value:
+    def _category_value(self, node: ast.Call, *arguments: Value, **keywords: Value) -> Value:
         """C(values, contrasts, levels=…, spans_intercept=…); values that are none of its levels are refused."""
         values = arguments[0] if arguments else keywords.pop("data", None)
         if not hasattr(values, "dtype") or np.ndim(values) != 1:
-            raise self.whole._wrong("C takes a column")
+            raise self.expression.error("C takes a column")
         levels = keywords.get("levels")
         if levels is None:
-            kept = self._levels_of(node)
+            kept = self._learned_levels(node)
             if "levels" not in kept:
                 coded = hasattr(values, "cat")
-                kept["levels"] = values.cat.categories.tolist() if coded else _sorted(np.asarray(values))
+                kept["levels"] = values.cat.categories.tolist() if coded else _sorted_levels(np.asarray(values))
             levels = kept["levels"]
         unknown = set(np.asarray(values).tolist()) - set(levels)
         if unknown:
             shown = ", ".join(map(repr, levels[:8])) + (", …" if len(levels) > 8 else "")
-            raise self.whole._wrong(
+            raise self.expression.error(
                 f"{sorted(map(repr, unknown))[0]} is not among its levels ({shown}), so nothing is known about it"
             )
         options = {**keywords, "levels": levels}
-        return _formulaic().C(values, *arguments[1:], **options)
+        return _formulaic_transforms().C(values, *arguments[1:], **options)
 
-    def _levels_of(self, node: ast.Call) -> dict[str, Value]:
+    def _learned_levels(self, node: ast.Call) -> dict[str, Value]:
         """The state of a C; in files that have none, the levels of the column in it."""
         try:
-            return self._kept(node)
+            return self.learned_state(node)
         except DataError:
-            column = self.whole._column(node.args[0]) if node.args else None
+            column = self.expression.column_name(node.args[0]) if node.args else None
             if self.levels is None or not self.levels.get(str(column)):
                 raise
             return {"levels": list(self.levels[str(column)])}
 
 
-def times_in_words(text: str) -> str:
+def response_in_words(text: str) -> str:
     """What a response is called: "time until event" for Surv(time, event) and Surv(start, stop, event), the time alone
     where there is no event, and any other as it stands.
 
-    >>> times_in_words("Surv(time, status == 'died')"), times_in_words("Surv(time)"), times_in_words("log(y)")
+    >>> response_in_words("Surv(time, status == 'died')"), response_in_words("Surv(time)"), response_in_words("log(y)")
     ('time until status', 'time', 'log(y)')
     """
     if not text.startswith(f"{SURV}("):
         return text
     try:
-        names = expression(text).first_columns
+        names = parse_expression(text).first_argument_columns
     except DataError:
         return text
     if not names or not all(names):
@@ -647,7 +667,9 @@ def times_in_words(text: str) -> str:
 
 def function_of(name: str, transforms: Mapping[str, Callable[..., object]]) -> Callable[..., object]:
     """A caller's own, or formulaic's."""
-    function: Callable[..., object] = transforms[name] if name in transforms else _formulaic().TRANSFORMS[name]
+    function: Callable[..., object] = (
+        transforms[name] if name in transforms else _formulaic_transforms().TRANSFORMS[name]
+    )
     return function
 
 
@@ -662,7 +684,7 @@ def unwrapped(value: Value) -> Value:
     return getattr(value, "__wrapped__", value)
 
 
-def _of_rows(value: Value, rows: int, name: str) -> Value:
+def _require_row_values(value: Value, rows: int, name: str) -> Value:
     """What a function returned; refuses other than one value, or one list of values, for each row."""
     inner = unwrapped(value)
     parts = (
@@ -674,7 +696,7 @@ def _of_rows(value: Value, rows: int, name: str) -> Value:
     return value
 
 
-def _sorted(values: Value) -> list[Value]:
+def _sorted_levels(values: Value) -> list[Value]:
     try:
         return sorted(set(values.tolist()))
     except TypeError:
@@ -684,10 +706,10 @@ def _sorted(values: Value) -> list[Value]:
 def _contrast(name: str, *arguments: Value, **keywords: Value) -> Value:
     if name == "Treatment":  # patsy's name of the base
         keywords = {"base" if word == "reference" else word: value for word, value in keywords.items()}
-    return getattr(_formulaic().ContrastsRegistry, _CONTRASTS[name])(*arguments, **keywords)
+    return getattr(_formulaic_transforms().ContrastsRegistry, _CONTRASTS[name])(*arguments, **keywords)
 
 
-def _formulaic() -> ModuleType:
+def _formulaic_transforms() -> ModuleType:
     """Its functions, or an error that says how to install it."""
     try:
         return import_module("formulaic.transforms")
@@ -695,17 +717,17 @@ def _formulaic() -> ModuleType:
         raise missing("formulaic", "formula", "a formula") from None
 
 
-def _dotted(node: ast.AST) -> str | None:
+def _dotted_name(node: ast.AST) -> str | None:
     """a or a.b.c; None of all else."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
-        before = _dotted(node.value)
+        before = _dotted_name(node.value)
         return None if before is None else f"{before}.{node.attr}"
     return None
 
 
-def _replaced(text: str) -> tuple[str, dict[str, str]]:
+def _with_placeholders(text: str) -> tuple[str, dict[str, str]]:
     """The text with a placeholder for each name between backticks, and for those that Python would spell otherwise (it
     normalises letters such as µ); texts stay as they are.
     """
@@ -728,7 +750,7 @@ def _replaced(text: str) -> tuple[str, dict[str, str]]:
     return plain, {place: name for name, place in places.items()}
 
 
-def _restored(text: str, names: Mapping[str, str], legacy: bool = False) -> str:
+def _without_placeholders(text: str, names: Mapping[str, str], legacy: bool = False) -> str:
     """The text with names for placeholders, between backticks where they need them."""
     if not names:
         return text
@@ -748,8 +770,8 @@ def is_word(name: str) -> bool:
     return name.isidentifier() and not keyword.iskeyword(name)
 
 
-def _numbers(value: Value) -> Value:
+def _restored_state(value: Value) -> Value:
     """As a transformation had them: JSON has texts for keys that were numbers, and lists for arrays."""
     if isinstance(value, dict):
-        return {int(key) if re.fullmatch(r"-?\d+", key) else key: _numbers(item) for key, item in value.items()}
+        return {int(key) if re.fullmatch(r"-?\d+", key) else key: _restored_state(item) for key, item in value.items()}
     return np.array(value, np.float64) if isinstance(value, list) else value

@@ -23,18 +23,18 @@ from svrhmc.core.storage import open_file
 from svrhmc.rows.csr import CsrMatrix
 from svrhmc.tables.columns import Series
 from svrhmc.tables.csv import (
-    COLUMN,
-    COPIES,
+    BYTES_PER_COLUMN,
+    COPIES_OF_A_FIT,
     Reading,
-    Used,
-    lines,
-    look,
+    UsedColumns,
+    decoded_lines,
+    drop_empty_columns,
     pyarrow_or_none,
     read_csv,
+    read_head,
     require_memory,
     require_names,
-    survey,
-    without_empty,
+    survey_text,
 )
 
 _PACKED = (".gz",)
@@ -45,7 +45,7 @@ _MOST_INDEX = 1 << 26
 
 
 @dataclass(frozen=True, eq=False)
-class Read:
+class FileTable:
     """What a file holds: a table with columns, or sparse rows X and their labels y.
 
     response: the column that is the response, where the file itself says so. notes: what the reader of a report should
@@ -61,7 +61,7 @@ class Read:
     y: Array | None = None
 
 
-def read(path: str | Path, how: Reading | None = None, used: Used | None = None) -> Read:
+def read(path: str | Path, how: Reading | None = None, used: UsedColumns | None = None) -> FileTable:
     """The table of a file; anything wrong with it is a `DataError` of one line.
 
     used: the columns of a text whose values have to be numbers or texts throughout, by the names of all; None: all.
@@ -81,28 +81,28 @@ def read(path: str | Path, how: Reading | None = None, used: Used | None = None)
     suffixes = [suffix.lower() for suffix in place.suffixes]
     last = next((suffix for suffix in reversed(suffixes) if suffix not in _PACKED), "")
     if last == ".npz":
-        return _of_matrix(place, from_npz(place, free_memory()))
+        return _table_of_columns(place, from_npz(place, free_memory()))
     if last == ".npy":
-        return _of_matrix(place, from_npy(place, free_memory()))
+        return _table_of_columns(place, from_npy(place, free_memory()))
     if last in _PARQUET:
-        return _parquet(place)
-    head = look(place, how.encoding)
+        return _read_parquet(place)
+    head = read_head(place, how.encoding)
     if last in _LIBSVM or is_libsvm(head.lines):
-        require_memory(place, 2 * survey(place, how.encoding, free_memory() / 2).size)
-        X, y = from_libsvm(place, lines(place, how.encoding))
+        require_memory(place, 2 * survey_text(place, how.encoding, free_memory() / 2).size)
+        X, y = from_libsvm(place, decoded_lines(place, how.encoding))
         names = tuple(f"x{j + 1}" for j in range(X.shape[1]))
-        return Read(None, names, X.shape[0], "label", (), X, y)
+        return FileTable(None, names, X.shape[0], "label", (), X, y)
     if last not in _TEXTS:
         raise DataError(f"{place} must be {KINDS}, by its name.")
-    return _read(*read_csv(place, head, how, used))
+    return _table_of_frame(*read_csv(place, head, how, used))
 
 
-def _of_matrix(path: Path, columns: dict[str, Values]) -> Read:
+def _table_of_columns(path: Path, columns: dict[str, Values]) -> FileTable:
     n = len(next(iter(columns.values())))
-    return Read(columns, tuple(columns), n, next(reversed(columns)))
+    return FileTable(columns, tuple(columns), n, next(reversed(columns)))
 
 
-def _parquet(path: Path) -> Read:
+def _read_parquet(path: Path) -> FileTable:
     pyarrow = pyarrow_or_none()
     if pyarrow is None:
         raise missing("pyarrow", "tables", "a Parquet file")
@@ -111,28 +111,28 @@ def _parquet(path: Path) -> Read:
     try:
         metadata, schema = parquet.read_metadata(path), parquet.read_schema(path)
         require_names(path, schema.names)
-        require_memory(path, metadata.num_columns * (8.0 * metadata.num_rows * COPIES + COLUMN))
-        words = [field.name for field in schema if _has_bytes(field.type)]
-        table = _unpacked(path, parquet.ParquetFile(path, read_dictionary=words).read(), words)
+        require_memory(path, metadata.num_columns * (8.0 * metadata.num_rows * COPIES_OF_A_FIT + BYTES_PER_COLUMN))
+        words = [field.name for field in schema if _is_text(field.type)]
+        table = _without_dictionaries(path, parquet.ParquetFile(path, read_dictionary=words).read(), words)
     except (pyarrow.ArrowException, OSError, OverflowError) as error:
         raise DataError(f"{path} cannot be read as Parquet: {first_line(error)}.") from None
-    return _read(*without_empty(path, table))
+    return _table_of_frame(*drop_empty_columns(path, table))
 
 
-def _read(table: Series, notes: list[str]) -> Read:
+def _table_of_frame(table: Series, notes: list[str]) -> FileTable:
     """What was read, from a table of pyarrow or pandas."""
     names = getattr(table, "column_names", None)
-    return Read(table, tuple(table.columns if names is None else names), len(table), "", tuple(notes))
+    return FileTable(table, tuple(table.columns if names is None else names), len(table), "", tuple(notes))
 
 
-def _has_bytes(kind: Series) -> bool:
+def _is_text(kind: Series) -> bool:
     """Whether the values of a column are texts, of any length."""
     from pyarrow import types
 
     return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind))
 
 
-def _unpacked(path: Path, table: Series, words: list[str]) -> Series:
+def _without_dictionaries(path: Path, table: Series, words: list[str]) -> Series:
     """A table whose columns of texts are lists of different texts and their numbers, with the texts themselves: once it
     is known that they fit into memory, as one long text may stand in every row.
     """
@@ -158,7 +158,7 @@ def from_npz(path: Path, most: float) -> dict[str, Values]:
     def check(headers: dict[str, Described]) -> None:
         X, y = headers["X"].shape, headers["y"].shape
         require_shapes(path, X, y)
-        require_room(path, X[0] * (X[1] + 1), most)
+        require_room_for_numbers(path, X[0] * (X[1] + 1), most)
 
     try:
         arrays = read_npz(path, ("X", "y"), ("names",), most, check)
@@ -171,7 +171,7 @@ def from_npy(path: Path, most: float) -> dict[str, Values]:
     """Columns of a structured array by their names, or those of a matrix, whose last one is y."""
     array = mapped_npy(path)
     fields = 1 if array.dtype.names is None else len(array.dtype.names)
-    require_room(path, array.size * fields, most)
+    require_room_for_numbers(path, array.size * fields, most)
     if array.dtype.names is not None and array.ndim == 1:
         return {name: np.array(array[name]) for name in array.dtype.names}  # type: ignore[call-overload]
     if array.ndim != 2 or array.shape[1] < 2:
@@ -179,9 +179,9 @@ def from_npy(path: Path, most: float) -> dict[str, Values]:
     return _columns(path, array[:, :-1], array[:, -1], None)
 
 
-def require_room(path: Path, numbers: float, most: float) -> None:
+def require_room_for_numbers(path: Path, numbers: float, most: float) -> None:
     """Refuse so many numbers where a fit of them would take more bytes than there are."""
-    require_memory(path, 8.0 * COPIES * numbers, most)
+    require_memory(path, 8.0 * COPIES_OF_A_FIT * numbers, most)
 
 
 def require_shapes(path: Path, X: tuple[int, ...], y: tuple[int, ...]) -> None:
@@ -245,6 +245,6 @@ def from_libsvm(
     return X, np.array(labels)
 
 
-def wanted(names: Sequence[str]) -> str:
+def listed_names(names: Sequence[str]) -> str:
     """Some names, for a message."""
     return ", ".join(map(repr, names[:12])) + (f" and {len(names) - 12} more" if len(names) > 12 else "")

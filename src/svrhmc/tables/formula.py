@@ -24,7 +24,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from svrhmc.core.errors import DataError
-from svrhmc.tables.expressions import SMOOTH, Expression, expression, is_word
+from svrhmc.tables.expressions import SMOOTH, Expression, is_word, parse_expression
 
 _MOST_TERMS = 10_000  # that products may make
 _DEEPEST = 50
@@ -35,15 +35,15 @@ _SIGN = re.compile(r"%in%|\*\*|\|\||[-+*/:^()~|]")
 _BARS = ("|", "||")
 _TEXT = re.compile(r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|`[^`]*`""", re.DOTALL)
 _NUMBER = re.compile(r"\d[\d.]*|\.\d+")
-_ADDED = (
+_GROUPS_ARE_ADDED = (
     "effects of groups such as (1 | g) are added to the other terms: they stand in no product, power or other brackets"
 )
-_SMOOTHS_ADDED = (
+_SMOOTHS_ARE_ADDED = (
     "smooths such as s(x) are added to the other terms: they stand in no product, power or brackets; s(x, by=g) is a "
     "smooth for each level of g"
 )
 _OPTION = re.compile(r"\s*([A-Za-z_]\w*)\s*=(?!=)(.*)", re.DOTALL)
-_QUOTING = "a name with spaces or signs in it stands between backticks, such as `my column`"
+_USE_BACKTICKS = "a name with spaces or signs in it stands between backticks, such as `my column`"
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,9 +84,9 @@ class Factor:
         return () if self.expression is None else self.expression.functions
 
     @property
-    def written(self) -> str:
+    def formula_text(self) -> str:
         """As a formula takes it."""
-        return quoted(self.text) if self.expression is None else f"{{{self.text}}}"
+        return quote_name(self.text) if self.expression is None else f"{{{self.text}}}"
 
 
 class Term(NamedTuple):
@@ -100,9 +100,9 @@ class Term(NamedTuple):
         return tuple(dict.fromkeys(name for factor in self.factors for name in factor.variables))
 
     @property
-    def written(self) -> str:
+    def formula_text(self) -> str:
         """As a formula takes it."""
-        return ":".join(factor.written for factor in self.factors)
+        return ":".join(factor.formula_text for factor in self.factors)
 
     def times(self, other: Term) -> Term:
         """The interaction of two terms, with each factor once."""
@@ -134,11 +134,11 @@ class GroupTerm(NamedTuple):
         return tuple(dict.fromkeys(name for term in (self.factor, *self.terms) for name in term.variables))
 
     @property
-    def written(self) -> str:
+    def formula_text(self) -> str:
         """By itself, with its intercept."""
         bar = "|" if self.correlated else "||"
-        left = [str(int(self.intercept)), *(term.written for term in self.terms)]
-        return f"({' + '.join(left)} {bar} {self.factor.written})"
+        left = [str(int(self.intercept)), *(term.formula_text for term in self.terms)]
+        return f"({' + '.join(left)} {bar} {self.factor.formula_text})"
 
 
 class SmoothTerm(NamedTuple):
@@ -161,7 +161,7 @@ class SmoothTerm(NamedTuple):
         return tuple(dict.fromkeys([*self.argument.variables, *([] if self.by is None else [self.by])]))
 
 
-class Parsed(NamedTuple):
+class ParsedFormula(NamedTuple):
     """The response, the terms without the intercept, whether there is one, what varies by groups, and smooths."""
 
     response: Factor
@@ -180,18 +180,18 @@ class Parsed(NamedTuple):
         return tuple(dict.fromkeys(name for names in parts for name in names))
 
 
-def parsed(formula: str, available: Sequence[str]) -> Parsed:
+def parse_formula(formula: str, available: Sequence[str]) -> ParsedFormula:
     """A whole formula.
 
-    >>> made = parsed("y ~ a*b + np.log(x) - 1", ["y", "a", "b", "x"])
-    >>> [term.written for term in made.terms], made.intercept
+    >>> made = parse_formula("y ~ a*b + np.log(x) - 1", ["y", "a", "b", "x"])
+    >>> [term.formula_text for term in made.terms], made.intercept
     (['a', 'b', '{np.log(x)}', 'a:b'], False)
-    >>> [term.written for term in parsed("y ~ x + (x | a/b)", ["y", "x", "a", "b"]).groups]
+    >>> [term.formula_text for term in parse_formula("y ~ x + (x | a/b)", ["y", "x", "a", "b"]).groups]
     ['(1 + x | a)', '(1 + x | a:b)']
     """
     if "~" not in str(formula):
         raise DataError(
-            f"the formula must read 'response ~ terms', such as 'y ~ age + C(plan)'; got {_short(formula)}."
+            f"the formula must read 'response ~ terms', such as 'y ~ age + C(plan)'; got {_shortened(formula)}."
         )
     return _Parser(str(formula), available).formula()
 
@@ -206,15 +206,15 @@ class Formulas(NamedTuple):
         return "; ".join([self.main, *self.further.values()])
 
 
-def formulas_of(given: object) -> Formulas:
+def parse_formulas(given: object) -> Formulas:
     """One formula, a list of them, or a dictionary of them by what they are for.
 
     The first of a list is that of the response. In a dictionary it is the one that stands under its response, or under
     "mu"; the others may leave out what stands before ~.
 
-    >>> formulas_of({"y": "y ~ x + (1 | g)", "sigma": "~ z"})
+    >>> parse_formulas({"y": "y ~ x + (1 | g)", "sigma": "~ z"})
     Formulas(main='y ~ x + (1 | g)', further={'sigma': 'sigma ~ z'})
-    >>> formulas_of(["y ~ x", "sigma ~ z"]).further
+    >>> parse_formulas(["y ~ x", "sigma ~ z"]).further
     {'sigma': 'sigma ~ z'}
     """
     if isinstance(given, str):
@@ -228,8 +228,10 @@ def formulas_of(given: object) -> Formulas:
     if not pairs or not all(isinstance(text, str) for _, text in pairs):
         raise DataError("formulas must be texts, the first one that of the response, such as 'y ~ x'; got others.")
     sides = [(name, *_sides(name, text)) for name, text in pairs]
-    full = [place for place, (name, left, _) in enumerate(sides) if left and name in ("", left, _MEAN)]
-    at_response = [place for place in full if not isinstance(given, Mapping) or sides[place][0] == _MEAN] or full or [0]
+    full = [place for place, (name, left, _) in enumerate(sides) if left and name in ("", left, _NAME_OF_MEAN)]
+    at_response = (
+        [place for place in full if not isinstance(given, Mapping) or sides[place][0] == _NAME_OF_MEAN] or full or [0]
+    )
     place = at_response[0]
     name, left, right = sides.pop(place)
     further: dict[str, str] = {}
@@ -242,40 +244,40 @@ def formulas_of(given: object) -> Formulas:
         if key in further:
             raise DataError(f"{key!r} has two formulas: take one of them out.")
         further[key] = f"{key} ~ {terms}"
-    if name not in ("", left, _MEAN) and left:
+    if name not in ("", left, _NAME_OF_MEAN) and left:
         raise DataError(f"the formula of {name!r} says that it is of {left!r}: take one name for the response.")
-    return Formulas(f"{left or quoted(name)} ~ {right}" if name or left else right, further)
+    return Formulas(f"{left or quote_name(name)} ~ {right}" if name or left else right, further)
 
 
-_MEAN = "mu"  # under which others have the formula of the response
+_NAME_OF_MEAN = "mu"  # under which others have the formula of the response
 
 
 def _sides(name: str, text: str) -> tuple[str, str]:
     """What stands before ~ and after it, without spaces around it."""
     left, tilde, right = text.partition("~")
     if not tilde and not name:
-        raise DataError(f"a formula reads 'response ~ terms' or 'parameter ~ terms'; got {_short(text)}.")
+        raise DataError(f"a formula reads 'response ~ terms' or 'parameter ~ terms'; got {_shortened(text)}.")
     return (left.strip(), right.strip()) if tilde else ("", text.strip())
 
 
-def terms_of(text: str) -> tuple[tuple[Term, ...], bool]:
+def parse_terms(text: str) -> tuple[tuple[Term, ...], bool]:
     """The terms of a formula without a response, and whether it has an intercept."""
     parser = _Parser(text, ())
     terms = parser.terms({})
     if parser.groups or parser.smooths:
-        raise unusable(text, "it has effects of groups or smooths")
+        raise formula_error(text, "it has effects of groups or smooths")
     return terms
 
 
-def unusable(formula: object, why: str) -> DataError:
+def formula_error(formula: object, why: str) -> DataError:
     """Why a formula cannot be used."""
-    return DataError(f"the formula {_short(formula)} cannot be used: {why}.")
+    return DataError(f"the formula {_shortened(formula)} cannot be used: {why}.")
 
 
-def quoted(name: str) -> str:
+def quote_name(name: str) -> str:
     """The name of a column as a formula takes it.
 
-    >>> quoted("age"), quoted("age in years")
+    >>> quote_name("age"), quote_name("age in years")
     ('age', '`age in years`')
     """
     if is_word(name):
@@ -294,35 +296,35 @@ class _Parser:
         self.text, self.available = text, available
         self.starts: list[int] = []  # of the tokens in the text
         self.smooths: list[SmoothTerm] = []
-        self.tokens, self.at, self.depth = self._split(text), 0, 0
+        self.tokens, self.position, self.depth = self._tokenise(text), 0, 0
         self.response: Factor | None = None
         self.groups: list[GroupTerm] = []
-        self.grouping = self._grouping()
+        self.grouping_columns = self._find_grouping_columns()
 
-    def formula(self) -> Parsed:
+    def formula(self) -> ParsedFormula:
         """response ~ sum."""
-        value = self._next()[1]
+        value = self._peek()[1]
         if not isinstance(value, Factor) or self.tokens[1:2] != [("sign", "~")]:
             raise DataError(
-                f"the formula must have one response before '~', such as 'y ~ age'; got {_short(self.text)}."
+                f"the formula must have one response before '~', such as 'y ~ age'; got {_shortened(self.text)}."
             )
-        self.response, self.at = value, 2
+        self.response, self.position = value, 2
         terms, intercept = self.terms({frozenset(): INTERCEPT})
         if any(isinstance(token, Factor) and token.survival for _, token in self.tokens[1:]):
-            raise self._wrong("Surv(…), cens(…) and trunc(…) are responses, and stand before '~'")
-        return Parsed(value, terms, intercept, tuple(self.groups), tuple(self.smooths))
+            raise self._error("Surv(…), cens(…) and trunc(…) are responses, and stand before '~'")
+        return ParsedFormula(value, terms, intercept, tuple(self.groups), tuple(self.smooths))
 
     def terms(self, start: _Sum) -> tuple[tuple[Term, ...], bool]:
         """A sum up to the end, in the order of degrees."""
         terms = self._sum(start)
-        if self._next()[1] in _BARS:
-            raise self._wrong("effects of groups stand in brackets, such as (1 | g); `or` of columns in {a | b}")
-        if self.at < len(self.tokens):
-            raise self._wrong(f"{self._shown()} is not expected there; {_QUOTING}")
+        if self._peek()[1] in _BARS:
+            raise self._error("effects of groups stand in brackets, such as (1 | g); `or` of columns in {a | b}")
+        if self.position < len(self.tokens):
+            raise self._error(f"{self._next_in_words()} is not expected there; {_USE_BACKTICKS}")
         intercept = terms.pop(frozenset(), None) is not None
         return tuple(sorted(terms.values(), key=lambda term: len(term.factors))), intercept
 
-    def _split(self, text: str) -> list[tuple[str, str | Factor]]:
+    def _tokenise(self, text: str) -> list[tuple[str, str | Factor]]:
         """Signs, numbers and factors."""
         tokens: list[tuple[str, str | Factor]] = []
         at = 0
@@ -335,8 +337,8 @@ class _Parser:
                 tokens.append(("factor", Factor(name[1])))
                 at = name.end()
             elif text[at] == "{":
-                end = self._closing(text, at)
-                tokens.append(("factor", _factor(text[at + 1 : end - 1])))
+                end = self._end_of_bracket(text, at)
+                tokens.append(("factor", _read_factor(text[at + 1 : end - 1])))
                 at = end
             elif word := _WORD.match(text, at):
                 at = self._word(text, word, tokens)
@@ -344,7 +346,7 @@ class _Parser:
                 tokens.append(("sign", sign[0]))
                 at = sign.end()
             else:
-                raise self._wrong(
+                raise self._error(
                     f"{text[at]!r} has no meaning there; names with signs in them stand between backticks"
                 )
         return tokens
@@ -353,12 +355,12 @@ class _Parser:
         """A number, a dot, the name of a column, or a call with all that is between its brackets."""
         end = word.end()
         if text[end : end + 1] == "[":
-            raise self._wrong(f"a formula takes no subscripts; {_QUOTING}")
+            raise self._error(f"a formula takes no subscripts; {_USE_BACKTICKS}")
         if text[end : end + 1] == "(":
-            end = self._closing(text, end)
+            end = self._end_of_bracket(text, end)
             whole = text[word.start() : end]
-            if word[0] != SMOOTH and SMOOTH in (factor := _factor(whole)).functions:
-                raise self._wrong(_SMOOTHS_ADDED)
+            if word[0] != SMOOTH and SMOOTH in (factor := _read_factor(whole)).functions:
+                raise self._error(_SMOOTHS_ARE_ADDED)
             tokens.append(("smooth", whole) if word[0] == SMOOTH else ("factor", factor))
         elif word[0] == ".":
             tokens.append(("dot", "."))
@@ -368,7 +370,7 @@ class _Parser:
             tokens.append(("factor", Factor(word[0])))
         return end
 
-    def _closing(self, text: str, at: int) -> int:
+    def _end_of_bracket(self, text: str, at: int) -> int:
         """The place after the bracket that closes the one at a place."""
         depth, begin = 0, at
         while at < len(text):
@@ -379,29 +381,29 @@ class _Parser:
             at += 1
             if not depth:
                 return at
-        raise self._wrong(f"the bracket in {text[begin : begin + 20]!r} is not closed")
+        raise self._error(f"the bracket in {text[begin : begin + 20]!r} is not closed")
 
-    def _next(self) -> tuple[str, str | Factor]:
-        return self.tokens[self.at] if self.at < len(self.tokens) else ("end", "the end")
+    def _peek(self) -> tuple[str, str | Factor]:
+        return self.tokens[self.position] if self.position < len(self.tokens) else ("end", "the end")
 
-    def _took(self, *signs: str) -> str:
+    def _accept(self, *signs: str) -> str:
         """The next sign, if it is one of these; else nothing."""
-        kind, value = self._next()
+        kind, value = self._peek()
         if kind != "sign" or value not in signs:
             return ""
-        self.at += 1
+        self.position += 1
         return str(value)
 
     def _sum(self, terms: _Sum) -> _Sum:
-        sign = self._signs() or "+"
+        sign = self._accept_signs() or "+"
         while True:
             if not self.depth and self._is_group():
                 self._group(sign)
-            elif not self.depth and self._next()[0] == "smooth":
+            elif not self.depth and self._peek()[0] == "smooth":
                 self._smooth(sign)
             else:
                 self._add(terms, sign)
-            sign = self._signs()
+            sign = self._accept_signs()
             if not sign:
                 return terms
 
@@ -417,7 +419,7 @@ class _Parser:
             for key in terms:
                 total.pop(key, None)
 
-    def _grouping(self) -> set[str]:
+    def _find_grouping_columns(self) -> set[str]:
         """The columns of grouping factors: all that stand between a bar and the bracket that closes it."""
         columns: set[str] = set()
         depth = after = 0  # brackets that are open, and how many were at the last bar
@@ -430,13 +432,13 @@ class _Parser:
             elif after and isinstance(value, Factor):
                 columns.update(value.variables)
             elif after and kind == "dot":
-                raise self._wrong("'.' stands for no grouping factor: name the column, such as (1 | g)")
+                raise self._error("'.' stands for no grouping factor: name the column, such as (1 | g)")
         return columns
 
     def _is_group(self) -> bool:
         """Whether a bracket begins that has a bar in it, outside of further ones."""
         depth = 0
-        for _, value in self.tokens[self.at :] if self._next() == ("sign", "(") else ():
+        for _, value in self.tokens[self.position :] if self._peek() == ("sign", "(") else ():
             depth += (value == "(") - (value == ")")
             if not depth:
                 return False
@@ -446,209 +448,217 @@ class _Parser:
 
     def _group(self, sign: str) -> None:
         """(sum | sum): a group for each term after the bar."""
-        begin = self.at
-        self.at, self.depth = self.at + 1, 1
+        begin = self.position
+        self.position, self.depth = self.position + 1, 1
         left = self._sum({frozenset(): INTERCEPT})
-        bar = self._took(*_BARS)
+        bar = self._accept(*_BARS)
         if not bar:
-            raise self._wrong(f"{self._shown()} is not expected there; {_QUOTING}")
+            raise self._error(f"{self._next_in_words()} is not expected there; {_USE_BACKTICKS}")
         right = self._sum({})
-        if self._next()[1] in _BARS:
-            raise self._wrong("effects of groups have one bar, such as (1 | a) + (1 | b)")
-        if self._next()[1] != ")":
-            shown = "a bracket is not closed" if self._next()[0] == "end" else f"{self._shown()} is not expected there"
-            raise self._wrong(shown)
-        text = " ".join(self.text[self.starts[begin] : self.starts[self.at] + 1].split())
-        self.at, self.depth = self.at + 1, 0
-        if self._took("*", "/", "%in%", ":", "**", "^"):
-            raise self._wrong(_ADDED)
+        if self._peek()[1] in _BARS:
+            raise self._error("effects of groups have one bar, such as (1 | a) + (1 | b)")
+        if self._peek()[1] != ")":
+            shown = (
+                "a bracket is not closed"
+                if self._peek()[0] == "end"
+                else f"{self._next_in_words()} is not expected there"
+            )
+            raise self._error(shown)
+        text = " ".join(self.text[self.starts[begin] : self.starts[self.position] + 1].split())
+        self.position, self.depth = self.position + 1, 0
+        if self._accept("*", "/", "%in%", ":", "**", "^"):
+            raise self._error(_GROUPS_ARE_ADDED)
         if sign == "-":
-            raise self._wrong(f"effects of groups are not taken out: leave {text} out")
+            raise self._error(f"effects of groups are not taken out: leave {text} out")
         if not left:
-            raise self._wrong(f"in {text} nothing varies: (1 | g) has an intercept that does, (0 + x | g) a slope")
+            raise self._error(f"in {text} nothing varies: (1 | g) has an intercept that does, (0 + x | g) a slope")
         if not right or frozenset() in right:
-            raise self._wrong(f"{text} has no grouping factor after its bar, such as (1 | g)")
+            raise self._error(f"{text} has no grouping factor after its bar, such as (1 | g)")
         intercept = left.pop(frozenset(), None) is not None
         terms = tuple(sorted(left.values(), key=lambda term: len(term.factors)))
         for term in right.values():
-            self._append(GroupTerm(terms, intercept, self._factors(term, text), bar == "|", _coded(term), text))
+            self._append_group(
+                GroupTerm(
+                    terms, intercept, self._grouping_factors(term, text), bar == "|", _categories_of_factor(term), text
+                )
+            )
 
     def _smooth(self, sign: str) -> None:
         """s(factor, k=number, by=factor)."""
-        text = " ".join(str(self._next()[1]).split())
-        self.at += 1
-        if self._took("*", "/", "%in%", ":", "**", "^"):
-            raise self._wrong(_SMOOTHS_ADDED)
+        text = " ".join(str(self._peek()[1]).split())
+        self.position += 1
+        if self._accept("*", "/", "%in%", ":", "**", "^"):
+            raise self._error(_SMOOTHS_ARE_ADDED)
         if sign == "-":
-            raise self._wrong(f"smooths are not taken out: leave {text} out")
+            raise self._error(f"smooths are not taken out: leave {text} out")
         smooth = self._smooth_term(text)
         for other in self.smooths:
             if other.argument == smooth.argument and other.by == smooth.by:
-                raise self._wrong(f"{other.text} and {text} are one smooth: take one of them out")
+                raise self._error(f"{other.text} and {text} are one smooth: take one of them out")
         self.smooths.append(smooth)
 
     def _smooth_term(self, text: str) -> SmoothTerm:
         """What stands between the brackets."""
         columns, options = [], dict[str, str]()
-        for part in _parts(text[text.index("(") + 1 : -1]):
+        for part in _split_at_commas(text[text.index("(") + 1 : -1]):
             option = _OPTION.match(part)
             if option is None:
                 columns.append(part)
             elif option[1] not in ("k", "by"):
-                raise self._wrong(
+                raise self._error(
                     f"{text} has {option[1]}=…, and a smooth takes k=… (how many functions it is made of) and by=… (a "
                     "column) alone: it is a cubic spline, whose smoothness is learnt from the data"
                 )
             elif option[1] in options:
-                raise self._wrong(f"{text} has {option[1]}=… twice")
+                raise self._error(f"{text} has {option[1]}=… twice")
             else:
                 options[option[1]] = option[2].strip()
         if len(columns) != 1 or not columns[0]:
             count = len([column for column in columns if column]) or "none"
-            raise self._wrong(
+            raise self._error(
                 f"a smooth is one of one column, such as s(age), and {text} has {count}"
                 "; of two take s(a) + s(b), s(a, by=b), or products of splines such as bs(a, df=4):bs(b, df=4)"
             )
         by, coded = None, False
         if "by" in options:
             try:
-                factor = self._read(options["by"], text)
+                factor = self._read_smooth_argument(options["by"], text)
             except DataError as error:
-                raise self._wrong(f"by=… of {text} is a column, or C(column), such as by=g") from error
+                raise self._error(f"by=… of {text} is a column, or C(column), such as by=g") from error
             coded = factor.expression is not None and factor.expression.category is not None
             if factor.expression is not None and not coded:
-                raise self._wrong(f"by=… of {text} is a column, or C(column), and no expression: make a column of it")
+                raise self._error(f"by=… of {text} is a column, or C(column), and no expression: make a column of it")
             by = factor.variables[0]
         if "k" in options and not options["k"].isdecimal():
-            raise self._wrong(f"k of {text} is a whole number, such as k=20")
+            raise self._error(f"k of {text} is a whole number, such as k=20")
         k = int(options["k"][:9]) if "k" in options else None
-        return SmoothTerm(self._read(columns[0], text), k, by, coded, text)
+        return SmoothTerm(self._read_smooth_argument(columns[0], text), k, by, coded, text)
 
-    def _read(self, part: str, text: str) -> Factor:
+    def _read_smooth_argument(self, part: str, text: str) -> Factor:
         """A column or an expression of a smooth."""
         name = _QUOTED.fullmatch(part)
         if name is not None:
             return Factor(name[1])
-        if not part or SMOOTH in (factor := _factor(part.removeprefix("{").removesuffix("}"))).functions:
-            raise self._wrong(f"{text} is a smooth of no column")
+        if not part or SMOOTH in (factor := _read_factor(part.removeprefix("{").removesuffix("}"))).functions:
+            raise self._error(f"{text} is a smooth of no column")
         return factor
 
-    def _factors(self, term: Term, text: str) -> Term:
+    def _grouping_factors(self, term: Term, text: str) -> Term:
         """Columns alone; C(g) is the column g."""
         for factor in term.factors:
             if factor.expression is not None and factor.expression.category is None:
-                raise self._wrong(
+                raise self._error(
                     f"a grouping factor is a column, or several that are joined by : or /, and {factor.text!r} in "
                     f"{text} is none: make a column of it first"
                 )
         return Term(tuple(dict.fromkeys(Factor(factor.variables[0]) for factor in term.factors)))
 
-    def _append(self, group: GroupTerm) -> None:
+    def _append_group(self, group: GroupTerm) -> None:
         """A group that shares no effect with those before it."""
         own = {INTERCEPT, *group.terms} if group.intercept else set(group.terms)
         for other in self.groups:
             shared = own & ({INTERCEPT, *other.terms} if other.intercept else set(other.terms))
             if shared and set(other.factor.factors) == set(group.factor.factors):
-                repeated = next(iter(shared)).written or "1"
+                repeated = next(iter(shared)).formula_text or "1"
                 where = f"in {other.text} and in {group.text}" if other.text != group.text else f"in {group.text}"
                 hint = "; (x | g) has an intercept of its own, (0 + x | g) has none" if repeated == "1" else ""
-                raise self._wrong(
-                    f"({repeated} | {group.factor.written}) stands twice, {where}: take one of them out{hint}"
+                raise self._error(
+                    f"({repeated} | {group.factor.formula_text}) stands twice, {where}: take one of them out{hint}"
                 )
         self.groups.append(group)
 
-    def _signs(self) -> str:
+    def _accept_signs(self) -> str:
         """+ or −, of as many as there are."""
         minus, some = 0, False
-        while sign := self._took("+", "-"):
+        while sign := self._accept("+", "-"):
             some, minus = True, minus + (sign == "-")
         return ("-" if minus % 2 else "+") if some else ""
 
     def _product(self) -> tuple[_Sum, bool]:
         terms, zero = self._inner()
-        while sign := self._took("*", "/", "%in%"):
+        while sign := self._accept("*", "/", "%in%"):
             other, other_zero = self._inner()
             if zero or other_zero:
-                raise self._wrong("0 takes the intercept out of a sum, and is no factor of a product")
+                raise self._error("0 takes the intercept out of a sum, and is no factor of a product")
             if sign == "*":
-                terms = {**terms, **other, **self._crossed(terms, other)}
+                terms = {**terms, **other, **self._product_of_sums(terms, other)}
             else:
                 parents, nested = (terms, other) if sign == "/" else (other, terms)
                 common = INTERCEPT
                 for term in parents.values():
                     common = common.times(term)
-                terms = {**parents, **self._crossed(_summed([common]), nested)}
+                terms = {**parents, **self._product_of_sums(_sum_of([common]), nested)}
         return terms, zero
 
     def _inner(self) -> tuple[_Sum, bool]:
         terms, zero = self._power()
-        while self._took(":"):
+        while self._accept(":"):
             other, other_zero = self._power()
             if zero or other_zero:
-                raise self._wrong("0 takes the intercept out of a sum, and is no factor of a product")
-            terms = self._crossed(terms, other)
+                raise self._error("0 takes the intercept out of a sum, and is no factor of a product")
+            terms = self._product_of_sums(terms, other)
         return terms, zero
 
     def _power(self) -> tuple[_Sum, bool]:
         terms, zero = self._atom()
-        while self._took("**", "^"):
-            kind, value = self._next()
+        while self._accept("**", "^"):
+            kind, value = self._peek()
             if kind != "number" or not str(value).isdecimal() or not 1 <= int(str(value)[:9]) <= 100:
-                raise self._wrong("a power of a sum is a whole number from 1 to 100; write {x**2} for that of a column")
-            self.at += 1
+                raise self._error("a power of a sum is a whole number from 1 to 100; write {x**2} for that of a column")
+            self.position += 1
             base = terms
             for _ in range(int(str(value)) - 1):
-                larger = self._crossed(terms, base)
+                larger = self._product_of_sums(terms, base)
                 if larger.keys() == terms.keys():
                     break
                 terms = larger
         return terms, zero
 
-    def _crossed(self, one: _Sum, other: _Sum) -> _Sum:
+    def _product_of_sums(self, one: _Sum, other: _Sum) -> _Sum:
         if len(one) * len(other) > _MOST_TERMS:
-            raise self._wrong(f"its products make more than {_MOST_TERMS:,} terms")
-        return _summed(a.times(b) for a in one.values() for b in other.values())
+            raise self._error(f"its products make more than {_MOST_TERMS:,} terms")
+        return _sum_of(a.times(b) for a in one.values() for b in other.values())
 
     def _atom(self) -> tuple[_Sum, bool]:
-        kind, value = self._next()
-        self.at += 1
+        kind, value = self._peek()
+        self.position += 1
         if isinstance(value, Factor):
-            return _summed([Term((value,))]), False
+            return _sum_of([Term((value,))]), False
         if kind == "smooth":
-            raise self._wrong(_SMOOTHS_ADDED)
+            raise self._error(_SMOOTHS_ARE_ADDED)
         if kind == "dot":
             smooth = {self._smooth_term(str(text)).argument.text for kind, text in self.tokens if kind == "smooth"}
-            used = self.grouping | smooth | set(() if self.response is None else self.response.variables)
-            return _summed(Term((Factor(name),)) for name in self.available if name not in used), False
+            used = self.grouping_columns | smooth | set(() if self.response is None else self.response.variables)
+            return _sum_of(Term((Factor(name),)) for name in self.available if name not in used), False
         if kind == "number":
             if value not in ("0", "1"):
-                raise self._wrong(
+                raise self._error(
                     f"a number in it is 0 or 1; arithmetic stands in I(…), and a column named {value} in backticks"
                 )
-            return _summed([INTERCEPT]), value == "0"
+            return _sum_of([INTERCEPT]), value == "0"
         if value == "(":
             self.depth += 1
             if self.depth > _DEEPEST:
-                raise self._wrong(f"it is nested more than {_DEEPEST} times")
+                raise self._error(f"it is nested more than {_DEEPEST} times")
             terms = self._sum({})
-            if self._next()[1] in _BARS:
-                raise self._wrong(_ADDED)
-            if not self._took(")"):
-                raise self._wrong("a bracket is not closed")
+            if self._peek()[1] in _BARS:
+                raise self._error(_GROUPS_ARE_ADDED)
+            if not self._accept(")"):
+                raise self._error("a bracket is not closed")
             self.depth -= 1
             return terms, False
-        self.at -= 1
-        raise self._wrong(f"{self._shown()} stands where a column is expected")
+        self.position -= 1
+        raise self._error(f"{self._next_in_words()} stands where a column is expected")
 
-    def _shown(self) -> str:
-        kind, value = self._next()
+    def _next_in_words(self) -> str:
+        kind, value = self._peek()
         return str(value) if kind == "end" else repr(value.text if isinstance(value, Factor) else value)
 
-    def _wrong(self, why: str) -> DataError:
-        return unusable(self.text, why)
+    def _error(self, why: str) -> DataError:
+        return formula_error(self.text, why)
 
 
-def _parts(text: str) -> list[str]:
+def _split_at_commas(text: str) -> list[str]:
     """What commas outside of brackets and quotes separate."""
     parts, depth, begin, at = [], 0, 0, 0
     while at < len(text):
@@ -663,26 +673,26 @@ def _parts(text: str) -> list[str]:
     return [*parts, text[begin:].strip()]
 
 
-def _coded(term: Term) -> tuple[str, ...]:
+def _categories_of_factor(term: Term) -> tuple[str, ...]:
     """The columns that C(…) says to be categories."""
     return tuple(factor.variables[0] for factor in term.factors if factor.expression is not None)
 
 
-def _factor(text: str) -> Factor:
+def _read_factor(text: str) -> Factor:
     """An expression; one that is a column alone is that column."""
-    parsed = expression(text)
+    parsed = parse_expression(text)
     if parsed.tree.__class__.__name__ in ("Name", "Attribute") and len(parsed.variables) == 1:
         return Factor(parsed.variables[0])
     return Factor(parsed.text, parsed)
 
 
-def _summed(terms: Iterable[Term]) -> _Sum:
+def _sum_of(terms: Iterable[Term]) -> _Sum:
     total: _Sum = {}
     for term in terms:
         total.setdefault(frozenset(term.factors), term)
     return total
 
 
-def _short(formula: object) -> str:
+def _shortened(formula: object) -> str:
     text = repr(formula)
     return text if len(text) <= 120 else f"{text[:100]} … {text[-15:]}"

@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from svrhmc.core.errors import DataError
 from svrhmc.rows.workers import Workers, pass_over
-from svrhmc.tables.columns import NUMBER, Column, Columns, Level, Texts
+from svrhmc.tables.columns import NUMBER, CodedTexts, Column, Columns, Level
 from svrhmc.tables.design import response_of
-from svrhmc.tables.expressions import State, Value, expression
+from svrhmc.tables.expressions import State, Value, parse_expression
 from svrhmc.tables.formula import Factor
 from svrhmc.tables.sources import Source
 from svrhmc.tables.terms import Transforms, new_rows, plainly, remembered
@@ -116,7 +116,7 @@ def surveyed_response(
     source: Source, number: int, text: str, transforms: Transforms, state: State, drop: tuple[str, ...]
 ) -> Survey:
     """Of a response that is computed, in one partition."""
-    total, factor = Survey.nothing([text]), Factor(text, expression(text))
+    total, factor = Survey.nothing([text]), Factor(text, parse_expression(text))
     for columns, gaps in used(source, number, factor.variables, drop):
         y = Columns({text: response_of(factor, columns, transforms, state)}, columns.n)
         total = total + Survey.of(y, gaps, [text])
@@ -124,8 +124,8 @@ def surveyed_response(
 
 
 def _different(column: Column) -> list[Value]:
-    if isinstance(column.values, Texts):
-        return column.values.present()
+    if isinstance(column.values, CodedTexts):
+        return column.values.present_texts()
     values = np.asarray(column.values)
     few = np.unique(values[: 2 * MOST_LEVELS])
     return list((np.unique(values) if len(few) <= MOST_LEVELS else few).tolist())
@@ -165,7 +165,7 @@ def learned(table: Table, factors: Sequence[Factor], transforms: Transforms, lev
     within another is learned before it.
     """
     whole = {factor.text: factor.expression for factor in factors if factor.expression is not None}
-    waiting = {one.key(node): (one, node) for one in whole.values() for node in one.learning}
+    waiting = {one.call_key(node): (one, node) for one in whole.values() for node in one.learning_calls}
     own = {name: levels[name] for name in sorted({name for one in whole.values() for name in one.variables})}
     first = first_rows(table, list(own)) if waiting else Columns({}, 0)
     state: State = {}
@@ -181,12 +181,14 @@ def learned(table: Table, factors: Sequence[Factor], transforms: Transforms, lev
     with plainly(" + ".join(whole)):
         while waiting or active:
             for key, (one, node) in list(waiting.items()):
-                inner = {one.key(call) for call in ast.walk(node) if isinstance(call, ast.Call) and call is not node}
+                inner = {
+                    one.call_key(call) for call in ast.walk(node) if isinstance(call, ast.Call) and call is not node
+                }
                 if not inner & (waiting.keys() | active.keys()):
                     call = one.call(node, new_rows(first, transforms, state, own))
                     del waiting[key]
                     if call.learns:
-                        advance(key, one.text, one.learning.index(node), learner(call), None)
+                        advance(key, one.text, one.learning_calls.index(node), learner(call), None)
             if active:
                 calls = [(text, place, statistic) for text, place, _, statistic in active.values()]
                 parts = table.parts(summed, (calls, transforms, state, own), "what transformations learn")
@@ -206,13 +208,13 @@ def summed(
     drop: tuple[str, ...],
 ) -> list[Value] | None:
     """Statistics of what some calls of expressions are made with, over one partition; None where it has no rows."""
-    wholes = [(expression(text), place, statistic) for text, place, statistic in calls]
+    wholes = [(parse_expression(text), place, statistic) for text, place, statistic in calls]
     total = None
     for columns, _ in used(source, number, list(levels), drop):
         if columns.n:
             rows, part = new_rows(columns, transforms, state, levels), []
             for whole, place, statistic in wholes:
-                call = whole.call(whole.learning[place], rows)
+                call = whole.call(whole.learning_calls[place], rows)
                 part.append(statistic((call.arguments or list(call.keywords.values()))[0]))
             total = part if total is None else _added(total, part)
     return total

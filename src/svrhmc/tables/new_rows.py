@@ -25,7 +25,7 @@ from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import DataError, one_of, requirement
 from svrhmc.rows.csr import Matrix
 from svrhmc.tables.columns import Columns, columns_of
-from svrhmc.tables.columns import names_of as table_names
+from svrhmc.tables.columns import column_names as table_names
 from svrhmc.tables.design import Design, missing_values_at
 from svrhmc.tables.terms import UnknownLevelError
 

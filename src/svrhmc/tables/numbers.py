@@ -15,8 +15,8 @@ from svrhmc.core.cells import is_number
 from svrhmc.core.errors import ArchiveFileError, requirement
 from svrhmc.core.machine import free_memory
 from svrhmc.core.npz import read_npz
-from svrhmc.tables.csv import lines
-from svrhmc.tables.files import require_room, require_shapes
+from svrhmc.tables.csv import decoded_lines
+from svrhmc.tables.files import require_room_for_numbers, require_shapes
 
 
 def read_table(path: Path) -> tuple[Array, Array]:
@@ -33,8 +33,10 @@ def read_table(path: Path) -> tuple[Array, Array]:
         return cast(Array, arrays["X"]), cast(Array, arrays["y"])
     if path.suffix != ".csv":
         raise requirement("a data file", "a .csv or an .npz", path)
-    require_room(path, path.stat().st_size, free_memory())  # a number takes 2 bytes of text, and a row some of Python's
-    table = numbers(lines(path, "utf-8"), str(path), ",", header=None)
+    require_room_for_numbers(
+        path, path.stat().st_size, free_memory()
+    )  # a number takes 2 bytes of text, and a row some of Python's
+    table = numbers(decoded_lines(path, "utf-8"), str(path), ",", header=None)
     if table.shape[1] < 2:
         raise requirement(str(path), "at least two columns", table.shape[1])
     return table[:, :-1], table[:, -1]

@@ -21,10 +21,18 @@ from svrhmc.core.errors import DataError, nearest, requirement, truth
 from svrhmc.rows.reading import BLOCK_ENTRIES, Block, Reader
 from svrhmc.rows.workers import InPartitions, Workers
 from svrhmc.tables import formula as grammar
-from svrhmc.tables.columns import CATEGORY, NUMBER, TRUTH, Column, Columns, Level, no_column, require_usable
-from svrhmc.tables.design import Design, coded_columns, design_of, log_exposure, no_whole_row, response_of, wanted
-from svrhmc.tables.expressions import State, Value, expression, require_transforms
-from svrhmc.tables.formula import Factor, Parsed, parsed, unusable
+from svrhmc.tables.columns import CATEGORY, NUMBER, TRUTH, Column, Columns, Level, require_usable, unknown_column_error
+from svrhmc.tables.design import (
+    Design,
+    coded_columns,
+    design_of,
+    log_exposure,
+    no_whole_row,
+    required_columns,
+    response_of,
+)
+from svrhmc.tables.expressions import State, Value, parse_expression, require_transforms
+from svrhmc.tables.formula import Factor, ParsedFormula, formula_error, parse_formula
 from svrhmc.tables.learning import (
     MOST_LEVELS,
     Survey,
@@ -87,7 +95,7 @@ class Layout:
     @property
     def factor(self) -> Factor:
         """The response, as a factor of the formula."""
-        return Factor(self.response) if self.state is None else Factor(self.response, expression(self.response))
+        return Factor(self.response) if self.state is None else Factor(self.response, parse_expression(self.response))
 
     def block(self, first: int, columns: Columns, where: str) -> Block:
         """Some rows of a partition."""
@@ -309,7 +317,7 @@ class Opened:
     """
 
     formula: str
-    parsed_formula: Parsed
+    parsed_formula: ParsedFormula
     table: Table
     columns: Columns
     y: Column
@@ -360,23 +368,23 @@ def opened_by(
     """Read a formula, and find the levels that it needs."""
     given, source = require_transforms(transforms), data.source
     data.workers.require_known(given)
-    parsed_formula = parsed(formula, list(source.kinds))
+    parsed_formula = parse_formula(formula, list(source.kinds))
     if parsed_formula.smooths:
-        raise unusable(
+        raise formula_error(
             formula,
             f"smooths such as {parsed_formula.smooths[0].text} need the whole table in memory: read it first, as "
             "pandas.read_parquet or pandas.read_csv do, or take bs(x, df=…), a spline without a penalty",
         )
     if parsed_formula.groups:
-        raise unusable(
+        raise formula_error(
             formula,
             f"effects of groups such as {parsed_formula.groups[0].text} need the whole table in memory: read it first, "
             "as pandas.read_parquet or pandas.read_csv do, or take C(g), which has a coefficient for each level",
         )
-    response, names = parsed_formula.response, list(dict.fromkeys([*wanted(parsed_formula), *extra]))
+    response, names = parsed_formula.response, list(dict.fromkeys([*required_columns(parsed_formula), *extra]))
     for name in names:
         if name not in source.kinds:
-            raise no_column("the table", name, list(source.kinds))
+            raise unknown_column_error("the table", name, list(source.kinds))
         if source.kinds[name] == "other":
             raise DataError(
                 f"column {name!r} holds neither numbers nor truth values nor texts everywhere: make a number or a "

@@ -63,19 +63,19 @@ def pieces(x: Portable, knots: Array, coefficients: Array, below: Array | None, 
     return ["pieces", x, knots.tolist(), coefficients.tolist(), *ends]
 
 
-def portable(whole: Expression, rows: Rows) -> list[Portable]:
+def portable(expression: Expression, rows: Rows) -> list[Portable]:
     """The columns that an expression of numbers makes. rows: with what its functions learned of the table."""
-    return _Translation(whole, rows).columns(whole.tree)
+    return _Translation(expression, rows).columns(expression.tree)
 
 
 class _Translation:
-    def __init__(self, whole: Expression, rows: Rows) -> None:
-        self.whole, self.rows = whole, rows
+    def __init__(self, expression: Expression, rows: Rows) -> None:
+        self.expression, self.rows = expression, rows
 
     def columns(self, node: ast.AST) -> list[Portable]:
         """Of a function that makes several, each of them."""
         if isinstance(node, ast.Call):
-            name = self.whole._called(node)
+            name = self.expression.function_name(node)
             if name == "poly":
                 return self._polynomials(node)
             if name in _SPLINES:
@@ -87,7 +87,7 @@ class _Translation:
         if isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float):
             return float(node.value)
         if isinstance(node, ast.Name | ast.Attribute):
-            name = str(self.whole._column(node))
+            name = str(self.expression.column_name(node))
             return {"np.pi": np.pi, "np.e": np.e}.get(name, column(name))
         if isinstance(node, ast.BinOp):
             return self._binary(node)
@@ -99,10 +99,10 @@ class _Translation:
             parts = [self.number(part) for part in node.values]
             return product(parts) if isinstance(node.op, ast.And) else reduce(lambda a, b: ["max", a, b], parts)
         if isinstance(node, ast.Compare):
-            return self._compared(node)
+            return self._comparisons(node)
         if isinstance(node, ast.Call):
-            return self._called(node)
-        raise self._refused(node)
+            return self._call(node)
+        raise self._not_exportable(node)
 
     def _binary(self, node: ast.BinOp) -> Portable:
         a, b = self.number(node.left), self.number(node.right)
@@ -114,7 +114,7 @@ class _Translation:
         }  # fmt: skip
         return ways[type(node.op)]
 
-    def _compared(self, node: ast.Compare) -> Portable:
+    def _comparisons(self, node: ast.Compare) -> Portable:
         parts, left = [], node.left
         for sign, right in zip(node.ops, node.comparators, strict=True):
             parts.append(self._comparison(left, sign, right))
@@ -136,31 +136,31 @@ class _Translation:
 
     def _equal(self, left: Any, right: Any) -> Portable:
         for a, b in ((left, right), (right, left)):
-            name = self.whole._column(a)
+            name = self.expression.column_name(a)
             if name is not None and isinstance(b, ast.Constant) and isinstance(b.value, str):
                 return level(name, b.value)
         return ["==", self.number(left), self.number(right)]
 
-    def _called(self, node: ast.Call) -> Portable:
-        name = self.whole._called(node)
+    def _call(self, node: ast.Call) -> Portable:
+        name = self.expression.function_name(node)
         if name == "Q":
-            return column(self.whole._quoted(node))
+            return column(self.expression.column_of_q(node))
         if name in ("center", "scale", "standardize"):
             return self._scaled(node)
         bare = name.removeprefix("np.")
         if node.keywords or name in self.rows.transforms:
-            raise self._refused(node)
+            raise self._not_exportable(node)
         inner = [self.number(part) for part in node.args]
         if name == "I" or bare == "absolute":
             return inner[0] if name == "I" else ["abs", *inner]
         if bare in FUNCTIONS:
             return [bare, *inner]
         if (write := _WRITTEN.get(bare)) is None:
-            raise self._refused(node)
+            raise self._not_exportable(node)
         return write(*inner)
 
     def _scaled(self, node: ast.Call) -> Portable:
-        kept = self.whole.kept(node, self.rows)
+        kept = self.expression.learned_state(node, self.rows)
         out = self.number(node.args[0])
         if kept.get("center") is not None:
             out = ["-", out, float(kept["center"])]
@@ -168,14 +168,14 @@ class _Translation:
 
     def _polynomials(self, node: ast.Call) -> list[Portable]:
         """Orthogonal polynomials by their recurrence, p_{k+1} = (x − α_k)p_k − (N_k/N_{k−1})p_{k−1}, over √N_k."""
-        call = self.whole.call(node, self.rows)
+        call = self.expression.call(node, self.rows)
         given = dict(zip(("degree", "raw"), call.arguments[1:], strict=False)) | call.keywords
         degree, x = int(given.get("degree", 1)), self.number(node.args[0])
         if degree > _MOST_DEGREE["poly"]:
-            raise self._refused(node, f"its degree is above {_MOST_DEGREE['poly']}")
+            raise self._not_exportable(node, f"its degree is above {_MOST_DEGREE['poly']}")
         if given.get("raw", False):
             return [["**", x, float(power)] for power in range(1, degree + 1)]
-        kept = self.whole.kept(node, self.rows)
+        kept = self.expression.learned_state(node, self.rows)
         alpha, norms = ({int(k): float(v) for k, v in kept[name].items()} for name in ("alpha", "norms2"))
         centre, width = alpha[0], float(np.sqrt(norms[1] / norms[0]))
         polynomial = np.polynomial.Polynomial
@@ -189,12 +189,12 @@ class _Translation:
         return out
 
     def _splines(self, node: ast.Call, name: str) -> list[Portable]:
-        call = self.whole.call(node, self.rows)
+        call = self.expression.call(node, self.rows)
         given: Any = call.keywords.get("degree", call.arguments[3] if len(call.arguments) > 3 else _SPLINES[name])
         degree = int(given)
         if degree > _MOST_DEGREE["bs"]:
-            raise self._refused(node, f"its degree is above {_MOST_DEGREE['bs']}")
-        kept = self.whole.kept(node, self.rows)
+            raise self._not_exportable(node, f"its degree is above {_MOST_DEGREE['bs']}")
+        kept = self.expression.learned_state(node, self.rows)
         knots, function = np.unique(np.asarray(kept["knots"], np.float64)), function_of(name, {})
         nodes = (1 - np.cos(np.pi * (np.arange(degree + 1) + 0.5) / (degree + 1))) / 2  # Chebyshev's, in (0, 1)
         powers = np.linalg.inv(nodes[:, None] ** np.arange(degree + 1))
@@ -225,8 +225,8 @@ class _Translation:
             for j, one in enumerate(inner)
         ]
 
-    def _refused(self, node: ast.AST, why: str = "") -> DataError:
-        what = self.whole.key(node)[:80]
+    def _not_exportable(self, node: ast.AST, why: str = "") -> DataError:
+        what = self.expression.call_key(node)[:80]
         why = why or "it has no form that other languages compute"
         return DataError(f"the formula's {what!r} cannot be exported: {why}. Compute it in a column of the table.")
 

@@ -18,7 +18,7 @@ from svrhmc.core.errors import DataError, requirement
 from svrhmc.priors.groups import Smooth
 from svrhmc.tables.columns import CATEGORY, TRUTH, Columns
 from svrhmc.tables.expressions import SMOOTH
-from svrhmc.tables.formula import Parsed, SmoothTerm, quoted
+from svrhmc.tables.formula import ParsedFormula, SmoothTerm, quote_name
 from svrhmc.tables.formula import Term as FormulaTerm
 from svrhmc.tables.groups import from_bytes, to_bytes
 from svrhmc.tables.splines import FEWEST, Spline
@@ -90,12 +90,12 @@ def smooth_designs(
     if not _is_category(smooth, columns):
         z = np.asarray(column.values, np.float64)
         if z.min() == z.max():
-            raise unusable(f"by={quoted(smooth.by)} of {text} is {z[0]:g} in every row: leave it out")
+            raise unusable(f"by={quote_name(smooth.by)} of {text} is {z[0]:g} in every row: leave it out")
         yield made(f"{name_in_formula}:{smooth.by}", None, "", by=smooth.by)
         return
     levels = column.distinct()
     if len(levels) < 2:
-        raise unusable(f"by={quoted(smooth.by)} of {text} has one level only, {shown(levels[0])!r}: leave it out")
+        raise unusable(f"by={quote_name(smooth.by)} of {text} has one level only, {shown(levels[0])!r}: leave it out")
     codes = column.codes(levels)
     for number, level in enumerate(levels):
         label = f"{smooth.by}[{shown(level)}]"
@@ -103,7 +103,9 @@ def smooth_designs(
         yield made(f"{name_in_formula}:{label}", codes == number, where, by=smooth.by, levels=levels, level=number)
 
 
-def require_separate_smooths(parsed: Parsed, columns: Columns, transforms: Transforms, unusable: Refusal) -> None:
+def require_separate_smooths(
+    parsed: ParsedFormula, columns: Columns, transforms: Transforms, unusable: Refusal
+) -> None:
     """Refuse smooths whose lines stand in the formula once more, and smooths by a column without its own effect."""
     if parsed.smooths and SMOOTH in transforms:
         raise unusable(
@@ -117,12 +119,12 @@ def require_separate_smooths(parsed: Parsed, columns: Columns, transforms: Trans
         if smooth.argument in numbers:
             raise unusable(
                 f"{smooth.text} has the straight line of {smooth.argument.text!r} in it: take the term "
-                f"{smooth.argument.written} out"
+                f"{smooth.argument.formula_text} out"
             )
         if smooth.by is not None and smooth.by not in alone:
             raise unusable(
                 f"{smooth.text} has curves about 0, and {smooth.by!r} has no effect of its own: add it, as in "
-                f"{quoted(smooth.by)} + {smooth.text}"
+                f"{quote_name(smooth.by)} + {smooth.text}"
             )
         if smooth.by is not None and smooth.argument in arguments and _is_category(smooth, columns):
             raise unusable(f"{arguments[smooth.argument].text} is in the curves of {smooth.text}: take one of them out")
@@ -151,7 +153,7 @@ def _functions(smooth: SmoothTerm, x: Array, where: str, unusable: Refusal) -> i
     if count < FEWEST:
         raise unusable(
             f"{smooth.text} needs at least {FEWEST} different values of {name!r}, and there are {count}{where}: take "
-            f"{smooth.argument.written} or C({smooth.argument.written}) instead"
+            f"{smooth.argument.formula_text} or C({smooth.argument.formula_text}) instead"
         )
     if smooth.k is None:
         return min(USUAL, count)

@@ -13,7 +13,7 @@ import numpy as np
 from svrhmc.core.arrays import Indices, Integers
 from svrhmc.core.errors import DataError
 from svrhmc.core.storage import require_file
-from svrhmc.tables.columns import CATEGORY, NUMBER, TRUTH, Column, Columns, Level, Series, Texts, dates
+from svrhmc.tables.columns import CATEGORY, NUMBER, TRUTH, CodedTexts, Column, Columns, Level, Series, date_column_error
 
 LONGEST = 400  # bytes of a category or a label
 Batch = tuple[int, Mapping[str, Series]]  # the number of its first row, and columns of pyarrow or pandas
@@ -128,7 +128,7 @@ def _of_texts(numbers: Integers, different: list[Level], name: str, where: str, 
     if not all(isinstance(text, str) for text in different):
         raise _unusable(name, "values of several types", where)
     gaps = numbers < 0
-    return Column(CATEGORY, Texts(different, numbers), gaps if gaps.any() else None, (), ordered)
+    return Column(CATEGORY, CodedTexts(different, numbers), gaps if gaps.any() else None, (), ordered)
 
 
 def require_short(longest: int, name: str, where: str) -> None:
@@ -142,7 +142,7 @@ def require_short(longest: int, name: str, where: str) -> None:
 
 def _unusable(name: str, kind: str, where: str) -> DataError:
     if any(word in kind for word in ("date", "time", "duration")):
-        return dates(name)
+        return date_column_error(name)
     return DataError(f"{where}: the column {name!r} must hold numbers, truth values or texts; got {kind}.")
 
 

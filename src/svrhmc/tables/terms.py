@@ -351,7 +351,7 @@ class Encoded(Term):
         """The column whose levels a factor codes; None of numbers."""
         if factor.expression is None:
             return factor.text if factor.text in texts else None
-        if not factor.expression.coded:
+        if not factor.expression.makes_category:
             return None
         variables = factor.expression.variables
         if len(variables) != 1 or factor.expression.coded_column != variables[0]:
@@ -381,7 +381,7 @@ class Encoded(Term):
 
     @cached_property
     def _terms(self) -> tuple[tuple[formula.Term, ...], bool]:
-        return formula.terms_of(self.text)
+        return formula.parse_terms(self.text)
 
 
 @dataclass(frozen=True)
@@ -563,7 +563,7 @@ def encoded(terms: Sequence[formula.Term], intercept: bool, rows: Rows, fitted: 
     fitted; 0 for new rows.
     """
     factors = dict.fromkeys(factor for term in terms for factor in term.factors)
-    text = " + ".join(term.written for term in terms)
+    text = " + ".join(term.formula_text for term in terms)
     with plainly(text):
         values = {factor: _values(factor, rows) for factor in factors}
     _require_room(terms, values, rows.n, fitted)
