@@ -7,8 +7,8 @@ import svrhmc
 from svrhmc import Posterior, sample, targets
 from svrhmc.fitting import regress
 from svrhmc.results import effects as effects_module
+from svrhmc.results.base import even_rows, thin_draws
 from svrhmc.results.effects import level_averages, varied
-from svrhmc.results.predict import even_rows, thinned
 from svrhmc.results.probability import moved
 
 N = 300
@@ -89,7 +89,7 @@ def test_without_a_design_every_column_is_a_number():
     y = (rng.logistic(size=N) < X @ [1.0, -0.03]).astype(float)
     posterior = regress(X, y, "bernoulli", names=["a", "b"], draws=300)
     effects = posterior.effects(draws=200)
-    x = moved(thinned(posterior.trace.draws, 200), posterior.mean, posterior.sd)
+    x = moved(thin_draws(posterior.trace.draws, 200), posterior.mean, posterior.sd)
     p = 1 / (1 + np.exp(-(x[:, :1] + x[:, 1:] @ X.T)))
     by_hand = x[:, 1:] * (p * (1 - p)).mean(axis=1)[:, None]
     assert effects.names == ("a", "b")
@@ -130,7 +130,7 @@ def test_a_posterior_from_a_file_says_what_is_missing_and_takes_a_table(tmp_path
         again.effects()
     assert again.effects(table=data).draws == pytest.approx(posterior.effects().draws)
     assert again.rows == 0
-    assert "rows" not in str(again.summary()).splitlines()[0]
+    assert "300 rows" in str(again.summary()).splitlines()[0]  # `fitted_rows` is in the file
     with pytest.raises(ValueError, match="no missing values in 'age'"):
         again.effects(table={**data, "age": np.where(data["age"] > 60, np.nan, data["age"])})
     other = sample(targets.synthetic(20, 2), draws=20)

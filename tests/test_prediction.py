@@ -6,7 +6,8 @@ from scipy import stats
 
 import svrhmc
 from svrhmc.results import predict
-from svrhmc.results.predict import Model, Predictions, log_likelihoods, thinned
+from svrhmc.results.base import Model, thin_draws
+from svrhmc.results.predict import Predictions, log_likelihoods
 
 rng = np.random.default_rng(0)
 X = np.column_stack([np.ones(40), rng.normal(size=40)])
@@ -132,11 +133,11 @@ def test_offsets_sparse_rows_and_what_is_refused():
 
 def test_thinned_draws_come_evenly_from_every_chain():
     draws = np.arange(4 * 100.0).reshape(4, 100, 1)
-    some = thinned(draws, 40)
+    some = thin_draws(draws, 40)
     assert some.shape == (40, 1)
     assert (np.bincount((some[:, 0] // 100).astype(int)) == 10).all()
-    assert len(thinned(draws, 10_000)) == 400
-    assert len(thinned(draws, 2)) == 2
+    assert len(thin_draws(draws, 10_000)) == 400
+    assert len(thin_draws(draws, 2)) == 2
 
 
 def test_posteriors_predict_and_keep_their_model_in_files(tmp_path):

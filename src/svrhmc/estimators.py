@@ -75,8 +75,9 @@ from svrhmc.priors.groups import Group
 from svrhmc.priors.shrinkage import LearntScale
 from svrhmc.priors.terms import LKJ, Prior, StandardNormal
 from svrhmc.results.advice import ARRAYS, warn_of_verdict
+from svrhmc.results.base import thin_draws
 from svrhmc.results.posterior import Posterior
-from svrhmc.results.predict import NEW_GROUPS, Grouping, Predictions, predictions_at, thinned, unseen_levels
+from svrhmc.results.predict import NEW_GROUPS, Grouping, Predictions, predictions_at, unseen_levels
 from svrhmc.sampling.run import require_draws
 from svrhmc.tables.arrays import ArrayDesign
 from svrhmc.tables.columns import Columns, columns_of
@@ -503,7 +504,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         if isinstance(X, Exposed):
             X, offset = X
         if not isinstance(X, GroupedRows):
-            x = thinned(posterior.trace.draws, most)
+            x = thin_draws(posterior.trace.draws, most)
             x = x if chosen is None else x[chosen]
             return Predictions(posterior.model.at(X, offset, posterior.units), posterior.units.inward(x), seed)
         grouping = Grouping(new=self.new_groups, given=list(X.levels.T))

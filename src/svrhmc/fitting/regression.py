@@ -47,10 +47,9 @@ from svrhmc.posterior import Posterior, usual_settings
 from svrhmc.priors.groups import EffectTerm
 from svrhmc.priors.terms import LKJ, Prior
 from svrhmc.results.advice import ARRAYS, Advice, of_formula, warn_of_verdict
-from svrhmc.results.effects import KEPT, FittedRows
+from svrhmc.results.base import ROWS_KEPT, FittedRows, even_rows
 from svrhmc.results.imputations import pooled
 from svrhmc.results.posterior import build_posterior
-from svrhmc.results.predict import even_rows
 from svrhmc.results.prior import Influence
 from svrhmc.rows.coding import Coding, coding_of
 from svrhmc.rows.csr import MatrixLike, checked_csr
@@ -363,7 +362,7 @@ def _fit_partitions(
 
 def _some_rows(opened: Opened, design: Design, special: Mapping[str, str | None]) -> FittedRows:
     """Some rows of all partitions, for average effects."""
-    places, heads = even_rows(opened.columns.n, KEPT, 0), opened.columns
+    places, heads = even_rows(opened.columns.n, ROWS_KEPT, 0), opened.columns
     columns = rows_at(opened.table, opened.sizes, list(heads.by_name), places)
     numbers = {word: None if name is None else columns[name].values for word, name in special.items()}
     some = {name: replace(columns[name], levels=heads[name].levels) for name in design.variables}

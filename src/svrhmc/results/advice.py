@@ -15,7 +15,7 @@ from types import FrameType
 import numpy as np
 
 from svrhmc.core.errors import DataError, VerdictWarning
-from svrhmc.results.base import Fitted
+from svrhmc.results.base import PosteriorData
 from svrhmc.sampling.certificate import Certificate
 
 _PACKAGE = __name__.partition(".")[0]
@@ -109,7 +109,7 @@ def warn_user(text: str, category: type[Warning] = UserWarning) -> None:
     warnings.warn(text, category, stacklevel=level)
 
 
-def warn_of_verdict(posterior: Fitted, category: type[Exception] = VerdictWarning) -> None:
+def warn_of_verdict(posterior: PosteriorData, category: type[Exception] = VerdictWarning) -> None:
     """Warn unless the verdict is that the reported numbers are right, and there are as many draws as were asked for; an
     error instead where the category is one.
     """
@@ -119,7 +119,7 @@ def warn_of_verdict(posterior: Fitted, category: type[Exception] = VerdictWarnin
         warn_user(sentence, category)
 
 
-def open_verdict(posterior: Fitted) -> str:
+def open_verdict(posterior: PosteriorData) -> str:
     """Why the reported numbers are not known to be right, or that there are too few draws; "" where neither is so."""
     certificate = posterior.certificate
     beginning = f"The verdict on this posterior is {certificate.verdict!r}"
@@ -134,7 +134,7 @@ def open_verdict(posterior: Fitted) -> str:
     )
 
 
-def _remedy(posterior: Fitted) -> str:
+def _remedy(posterior: PosteriorData) -> str:
     certificate: Certificate = posterior.certificate
     if certificate.verdict == "unjudged":
         return "To know whether its means and sds are right, leave out certificate=False."

@@ -27,8 +27,8 @@ from svrhmc.core.arrays import Array, Indices, Values
 from svrhmc.core.errors import requirement, whole
 from svrhmc.density.base import FiniteSum
 from svrhmc.density.mixed import MixedModel
-from svrhmc.results.base import Fitted
-from svrhmc.results.predict import Predictions, even_rows, evenly, log_likelihoods
+from svrhmc.results.base import PosteriorData, effect_interval, even_draws, even_rows, thin_chains, with_effects
+from svrhmc.results.predict import Predictions, log_likelihoods
 from svrhmc.rows.forms import RowsForm
 from svrhmc.sampling.effects import GroupEffects
 from svrhmc.trace import COEFFICIENT, Trace, grids, inference_data
@@ -60,14 +60,14 @@ class Wanted(NamedTuple):
     dims: Mapping[str, Sequence[str]] | None = None
 
 
-def to_arviz(posterior: Fitted, wanted: Wanted) -> Any:
+def to_arviz(posterior: PosteriorData, wanted: Wanted) -> Any:
     """A `Posterior` as ArviZ has it."""
     stated = posterior.parameters
     variables = _variables(posterior) if stated is None else _arrays(stated.names, posterior._target)
     kept = posterior.group_effects
-    every = _some(posterior.trace, slice(None, None, 1 if kept is None else kept.every))
+    every = _some(posterior.trace, slice(None, None, effect_interval(kept)))
     trace = every if wanted.draws is None else _fewer(every, wanted.draws)
-    effects = None if kept is None else kept.draws if wanted.draws is None else _evenly(kept.draws, wanted.draws)
+    effects = None if kept is None else kept.draws if wanted.draws is None else thin_chains(kept.draws, wanted.draws)
     inner = _inner(posterior, trace.draws, effects)
     whole_trace = every if stated is None else replace(posterior.trace, draws=stated.draws)
     shown = (whole_trace if wanted.draws is None else _fewer(whole_trace, wanted.draws)).draws
@@ -133,7 +133,7 @@ def _rename(
 
 def _fewer(trace: Trace, most: int) -> Trace:
     """At most so many draws, evenly from every chain."""
-    chains, places = evenly(trace.draws.shape[0], trace.draws.shape[1], most)
+    chains, places = even_draws(trace.draws.shape[0], trace.draws.shape[1], most)
     acceptance = None if trace.acceptance is None else trace.acceptance[:chains]
     return replace(
         trace, draws=trace.draws[:chains, places], passes=trace.passes[places], acceptance=acceptance,
@@ -145,24 +145,16 @@ def _some(trace: Trace, draws: slice) -> Trace:
     return trace if draws.step == 1 else replace(trace, draws=trace.draws[:, draws], passes=trace.passes[draws])
 
 
-def _evenly(draws: Array, most: int) -> Array:
-    chains, places = evenly(draws.shape[0], draws.shape[1], most)
-    return draws[:chains, places]
-
-
-def _inner(posterior: Fitted, draws: Array, effects: Array | None) -> Array:
+def _inner(posterior: PosteriorData, draws: Array, effects: Array | None) -> Array:
     """Draws (chain, draw, coordinate) in the variables of the rows, with effects of groups where there are some."""
     own = draws[..., : draws.shape[-1] - posterior.group_scales]
     own = own if posterior.units is None else posterior.units.inward(own)
     if effects is None:
         return own
-    edge = own.shape[-1] - posterior.model.loss.shared
-    target = posterior._target
-    effects = effects if target is None else cast(MixedModel, target).inward(effects)
-    return np.concatenate([own[..., :edge], effects, own[..., edge:]], axis=-1)
+    return with_effects(own, effects, posterior.model.loss.shared, posterior._target)
 
 
-def log_priors(posterior: Fitted, form: RowsForm, inner: Array, draws: Array) -> Array:
+def log_priors(posterior: PosteriorData, form: RowsForm, inner: Array, draws: Array) -> Array:
     """Of every reported coordinate; the law of effects given their scales is no part of it."""
     values, kept = form.log_prior(inner), posterior.group_effects
     if kept is None:
@@ -176,7 +168,7 @@ def log_priors(posterior: Fitted, form: RowsForm, inner: Array, draws: Array) ->
     return np.concatenate(parts, axis=-1)
 
 
-def _log_density(posterior: Fitted, inner: Array, draws: Array, wanted: bool | None) -> dict[str, Values]:
+def _log_density(posterior: PosteriorData, inner: Array, draws: Array, wanted: bool | None) -> dict[str, Values]:
     """log π up to a constant, where the target says it; unasked only where that takes no time worth mentioning."""
     target, count = posterior._target, inner.shape[0] * inner.shape[1]
     if wanted is False or target is None or not target.has_potential:
@@ -274,7 +266,7 @@ def _filled(out: Values, blocks: Iterator[tuple[int, Array]]) -> Values:
     return out
 
 
-def _columns(posterior: Fitted, places: Indices) -> dict[str, Values] | None:
+def _columns(posterior: PosteriorData, places: Indices) -> dict[str, Values] | None:
     """The columns of the table, where all of it is at hand."""
     rows = posterior._table_rows
     if rows is None or rows.columns.n < rows.n:
@@ -301,7 +293,7 @@ def _arranged(variables: list[Variable], values: Array) -> dict[str, Values]:
     return {one.name: np.ascontiguousarray(values[:, :, one.places]) for one in variables}
 
 
-def _variables(posterior: Fitted) -> list[Variable]:
+def _variables(posterior: PosteriorData) -> list[Variable]:
     """By terms where there is a design whose names can be told apart, by arrays where a target states them; else one
     for all, as in a regression without a design.
     """
@@ -329,7 +321,7 @@ def _arrays(names: tuple[str, ...], target: FiniteSum | None) -> list[Variable]:
     return variables
 
 
-def _terms(posterior: Fitted) -> list[Variable]:
+def _terms(posterior: PosteriorData) -> list[Variable]:
     design, units = posterior.design, posterior.units
     assert design is not None
     assert units is not None

@@ -54,9 +54,9 @@ from svrhmc.density.generalised import GeneralisedLinear
 from svrhmc.families import bernoulli
 from svrhmc.families.base import Loss
 from svrhmc.results.advice import Advice
-from svrhmc.results.base import Fitted
+from svrhmc.results.base import PosteriorData, even_rows
 from svrhmc.results.left_out import LeftOut, left_out
-from svrhmc.results.predict import Predictions, even_rows
+from svrhmc.results.predict import Predictions
 from svrhmc.rows.base import DenseRows, Rows
 from svrhmc.rows.forms import RowsForm
 
@@ -603,7 +603,7 @@ class Check:
     bounds: Array | None = None
 
 
-def check(posterior: Fitted, seed: int = 0) -> Check | None:
+def check(posterior: PosteriorData, seed: int = 0) -> Check | None:
     """None where the rows that were fitted are not at hand, as with a posterior from a file."""
     form = posterior.form
     if form is None or form.removed is not None:

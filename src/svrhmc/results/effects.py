@@ -39,7 +39,7 @@ groups as the rows have them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -50,11 +50,11 @@ from svrhmc.core.arrays import Array, Indices, Values
 from svrhmc.core.errors import DataError, requirement, whole
 from svrhmc.core.summaries import Summary, end_names, level_ends
 from svrhmc.families.base import Loss
-from svrhmc.results.base import Fitted
-from svrhmc.results.predict import Predictions, SmoothRows, TermRows, even_rows, no_rows, term_effects, thinned
+from svrhmc.results.base import FittedRows, PosteriorData, even_rows, no_rows, thin_draws
+from svrhmc.results.predict import Predictions, SmoothRows, TermRows, term_effects
 from svrhmc.results.probability import moved
 from svrhmc.rows.forms import RowsForm
-from svrhmc.tables.columns import TRUTH, Column, Columns, Level, column_names, columns_of
+from svrhmc.tables.columns import TRUTH, Level, column_names, columns_of
 from svrhmc.tables.design import Design, missing_counts
 from svrhmc.tables.terms import shown
 
@@ -65,8 +65,6 @@ SLOPE = "dY/dX"
 _STEP = 1e-4  # h, in standard deviations of a column; of a predictor it is the number itself
 _ROUNDING = 1e-6  # of a sum over rows in float32
 _MATTERS = 0.1  # standard deviations from which it is said that rows which were not seen may put a mean off
-KEPT = 10_000  # rows of a table that are kept for effects
-_PARTS = 5  # of the rows kept, by which a standard error is found
 _DEGREES = (16, 32, 64, 128, 256, 512)
 _ENOUGH, _LAST = 1e-10, 4  # how small the last coefficients are to be, and how many: half of an odd function's are 0
 
@@ -147,47 +145,8 @@ class Effects:
         return frame
 
 
-@dataclass(frozen=True, eq=False)
-class FittedRows:
-    """Some rows of the table that was fitted, spread evenly over it, with their offsets and weights; n: of all."""
-
-    columns: Columns
-    offset: Array | None
-    weights: Array | None
-    n: int
-
-    @staticmethod
-    def of(columns: Columns, offset: Array | None, weights: Array | None, most: int = KEPT) -> FittedRows:
-        """At most so many rows."""
-        return FittedRows(columns, offset, weights, columns.n).chosen(even_rows(columns.n, most, 0))
-
-    def chosen(self, places: Indices) -> FittedRows:
-        """Some of the rows, by their places."""
-        columns = {
-            name: Column(column.kind, column.values[places], None, column.levels)
-            for name, column in self.columns.by_name.items()
-        }
-        offset, weights = (None if values is None else values[places] for values in (self.offset, self.weights))
-        return FittedRows(Columns(columns, len(places)), offset, weights, self.n)
-
-    def with_columns(self, changes: Mapping[str, Values]) -> Columns:
-        """The columns, with other values in some of them."""
-        changed = {name: replace(self.columns[name], values=values) for name, values in changes.items()}
-        return Columns({**self.columns.by_name, **changed}, self.columns.n)
-
-    def average(self, of_rows: Callable[[FittedRows], Array]) -> tuple[Array, Array]:
-        """Averages over these rows, by a function that has those over any of them, and their standard errors as
-        averages over all rows that there were.
-        """
-        parts = [self.chosen(np.arange(k, self.columns.n, _PARTS)) for k in range(min(_PARTS, self.columns.n))]
-        averages = np.stack([of_rows(part) for part in parts])
-        sizes = [part.columns.n if part.weights is None else part.weights.sum() for part in parts]
-        error = averages.std(axis=0, ddof=1) / np.sqrt(len(parts)) * np.sqrt(1 - self.columns.n / self.n)
-        return np.average(averages, axis=0, weights=sizes), error
-
-
 def effects_of(
-    posterior: Fitted,
+    posterior: PosteriorData,
     level: float,
     rows: int,
     draws: int,
@@ -204,7 +163,7 @@ def effects_of(
     x, off = effect_draws(posterior, draws), 0.0
     if posterior.design is not None:
         fitted = fitted_rows(posterior, table)
-        some, centre = fitted.chosen(even_rows(fitted.columns.n, rows, seed)), x.mean()
+        some, centre = fitted.take(even_rows(fitted.columns.n, rows, seed)), x.mean()
         contrasts, values = _by_design(posterior, some, x.followed(centre), names)
         values, at_centre, used, n, weights = values[:-1], values[-1], some.columns.n, fitted.n, fitted.weights
         if used < n:
@@ -244,13 +203,13 @@ class EffectDraws(NamedTuple):
         return EffectDraws(reported, inner, tuple(effects))
 
 
-def effect_draws(posterior: Fitted, most: int) -> EffectDraws:
+def effect_draws(posterior: PosteriorData, most: int) -> EffectDraws:
     """At most so many of a `Posterior`."""
     kept = posterior.group_effects
     if kept is None:
-        x = moved(thinned(posterior.trace.draws, most), *posterior.stretched)
+        x = moved(thin_draws(posterior.trace.draws, most), *posterior.stretched)
         return EffectDraws(x, x if posterior.units is None else posterior.units.inward(x), ())
-    x = thinned(posterior.trace.draws[:, :: kept.every], most)
+    x = thin_draws(posterior.trace.draws[:, :: kept.every], most)
     effects = tuple(term_effects(kept, k, most) for k in range(len(kept.names)))
     return EffectDraws(x, posterior.without_groups(most), effects)
 
@@ -263,13 +222,13 @@ def _names(variables: object) -> Sequence[str] | None:
     return names
 
 
-def design_of(posterior: Fitted) -> Design:
+def design_of(posterior: PosteriorData) -> Design:
     """How a table becomes rows, of a posterior that has one."""
     assert posterior.design is not None
     return posterior.design
 
 
-def fitted_rows(posterior: Fitted, table: object) -> FittedRows:
+def fitted_rows(posterior: PosteriorData, table: object) -> FittedRows:
     """The rows to average over."""
     if table is not None:
         design = design_of(posterior)
@@ -306,7 +265,7 @@ def _changed(design: Design | None, loss: Loss) -> str:
 
 
 def _by_design(
-    posterior: Fitted, rows: FittedRows, x: EffectDraws, names: Sequence[str] | None
+    posterior: PosteriorData, rows: FittedRows, x: EffectDraws, names: Sequence[str] | None
 ) -> tuple[list[Contrast], Array]:
     """Contrasts, and a value of each under every draw x."""
     design = design_of(posterior)
@@ -338,7 +297,9 @@ def _by_design(
     return contrasts, np.concatenate(draws, axis=1)
 
 
-def predictions_with(posterior: Fitted, rows: FittedRows, changes: Mapping[str, Values], x: EffectDraws) -> Predictions:
+def predictions_with(
+    posterior: PosteriorData, rows: FittedRows, changes: Mapping[str, Values], x: EffectDraws
+) -> Predictions:
     """Those of rows with other values in some columns, whose groups stay as they are."""
     columns, design = rows.with_columns(changes), design_of(posterior)
     form: RowsForm = posterior.model.at(design.matrix(columns), rows.offset, posterior.units)
@@ -351,7 +312,7 @@ def predictions_with(posterior: Fitted, rows: FittedRows, changes: Mapping[str, 
     ))  # fmt: skip
 
 
-def _slope(posterior: Fitted, rows: FittedRows, name: str, x: EffectDraws, w: Array) -> Array:
+def _slope(posterior: PosteriorData, rows: FittedRows, name: str, x: EffectDraws, w: Array) -> Array:
     """(draws, 1, classes): by both sides of a small change of numbers, one-sided at the ends of what was fitted."""
     a = np.asarray(rows.columns[name].values, np.float64)
     h = _STEP * float(a.std())
@@ -365,7 +326,7 @@ def _slope(posterior: Fitted, rows: FittedRows, name: str, x: EffectDraws, w: Ar
 
 
 def _at_levels(
-    posterior: Fitted, rows: FittedRows, name: str, levels: Sequence[Level], x: EffectDraws, w: Array
+    posterior: PosteriorData, rows: FittedRows, name: str, levels: Sequence[Level], x: EffectDraws, w: Array
 ) -> Array:
     """Σᵢ wᵢ μ at every level of a category, (draws, levels, classes), perhaps less a constant of each draw."""
     kind = rows.columns[name].values.dtype
@@ -377,7 +338,7 @@ def _at_levels(
 
     if not design_of(posterior).separate(name):
         return np.stack([_total(at(level), w) for level in levels], axis=1)
-    row_of_each = rows.chosen(np.zeros(len(levels), np.int64))
+    row_of_each = rows.take(np.zeros(len(levels), np.int64))
     each = predictions_with(posterior, row_of_each, {name: np.array(levels, kind)}, x)
     baseline = at(levels[0])
     return level_averages(baseline.form, each.form, x.inner, w, baseline.groups)
@@ -393,12 +354,12 @@ def _total(at: Predictions, w: Array) -> Array:
     return np.asarray(total, np.float64).reshape(len(at.x), -1)
 
 
-def averages_along(posterior: Fitted, name: str, values: Array, rows: int, draws: int) -> Array:
+def averages_along(posterior: PosteriorData, name: str, values: Array, rows: int, draws: int) -> Array:
     """(draws, values, classes): the average mean of y over rows that were fitted, if a column of numbers had one of
     some values in all of them.
     """
     fitted = fitted_rows(posterior, None)
-    some, x = fitted.chosen(even_rows(fitted.columns.n, rows, 0)), effect_draws(posterior, draws)
+    some, x = fitted.take(even_rows(fitted.columns.n, rows, 0)), effect_draws(posterior, draws)
     w = np.ones(some.columns.n) if some.weights is None else some.weights
     kind = some.columns[name].values.dtype
     averages = []
@@ -471,7 +432,7 @@ def _interpolated(at: Predictions, b: Array, w: Array) -> Array | None:
 
 
 def _by_columns(
-    posterior: Fitted, form: RowsForm, draws_of: EffectDraws, names: Sequence[str] | None
+    posterior: PosteriorData, form: RowsForm, draws_of: EffectDraws, names: Sequence[str] | None
 ) -> tuple[list[Contrast], Array]:
     """The same without a design, where every column is a number; those of the intercept, and others that are constant,
     are left out.

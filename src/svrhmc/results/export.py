@@ -37,8 +37,8 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.errors import DataError, requirement
 from svrhmc.core.storage import write_text
 from svrhmc.core.version import VERSION
-from svrhmc.results.base import Fitted
-from svrhmc.results.predict import covariance_factors, no_rows
+from svrhmc.results.base import PosteriorData, effect_interval, no_rows
+from svrhmc.results.predict import covariance_factors
 from svrhmc.tables.arrays import ArrayDesign
 from svrhmc.tables.design import Design
 from svrhmc.tables.portable import Portable, column, pieces, product
@@ -54,7 +54,7 @@ PREDICTED = ("predicted_linear", "predicted_linear_sd", "predicted_mean", "predi
 Document = dict[str, Any]
 
 
-def document_of(posterior: Fitted) -> Document:
+def document_of(posterior: PosteriorData) -> Document:
     """The model as plain data."""
     model, design, units = posterior.model, posterior.design, posterior.units
     arrays = posterior.arrays or ArrayDesign()
@@ -149,7 +149,7 @@ def document_of(posterior: Fitted) -> Document:
     }  # fmt: skip
 
 
-def export(posterior: Fitted, path: str | Path | None) -> str:
+def export(posterior: PosteriorData, path: str | Path | None) -> str:
     """The document as JSON, written to a file where a path is given."""
     text = json.dumps(document_of(posterior), ensure_ascii=False, allow_nan=False)
     if path is not None:
@@ -157,7 +157,7 @@ def export(posterior: Fitted, path: str | Path | None) -> str:
     return text
 
 
-def single_document(posterior: Fitted) -> Document:
+def single_document(posterior: PosteriorData) -> Document:
     """The same of a model whose rows have one linear predictor of columns; others are refused."""
     loss = None if posterior.model is None else posterior.model.loss
     if loss is not None and (loss.blocks > 1 or not loss.has_intercept):
@@ -172,7 +172,9 @@ def single_document(posterior: Fitted) -> Document:
     return document
 
 
-def _columns(posterior: Fitted, design: Design | None, intercept: bool) -> tuple[tuple[str, ...], list[Portable]]:
+def _columns(
+    posterior: PosteriorData, design: Design | None, intercept: bool
+) -> tuple[tuple[str, ...], list[Portable]]:
     """The names of the columns of a row, and their expressions."""
     if design is None:
         names = posterior.labels[int(intercept) :][: posterior.model.columns - int(intercept)]
@@ -227,14 +229,14 @@ def _has_numbers(e: Portable) -> bool:
     return isinstance(e, list) and (e[0] == "column" or any(map(_has_numbers, e[1:])))
 
 
-def _law(posterior: Fitted, of_levels: Sequence[bool]) -> tuple[Array, Array, Array, int]:
+def _law(posterior: PosteriorData, of_levels: Sequence[bool]) -> tuple[Array, Array, Array, int]:
     """m, F, d of standardised coefficients, shared parameters and effects; and the number of draws that they are of.
 
     of_levels: of each coefficient, whether it is one of levels.
     """
     kept, units = posterior.group_effects, posterior.units
     draws, edge = posterior.trace.draws, len(posterior.mean) - posterior.group_scales
-    x = draws[:, :: 1 if kept is None else kept.every, :edge].reshape(-1, edge)
+    x = draws[:, :: effect_interval(kept), :edge].reshape(-1, edge)
     mean, distant = posterior.mean[:edge], np.zeros(edge, bool)
     distant[: len(of_levels)] = of_levels
     if units is not None:
@@ -266,7 +268,7 @@ def _law(posterior: Fitted, of_levels: Sequence[bool]) -> tuple[Array, Array, Ar
     return mean, factor, remainder, len(x)
 
 
-def _card(posterior: Fitted) -> Document:
+def _card(posterior: PosteriorData) -> Document:
     """What it was fitted on, how, and how far to trust it."""
     design, certificate = posterior.design, posterior.certificate
     return {

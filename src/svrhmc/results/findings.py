@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from svrhmc.core.arrays import Values
-from svrhmc.results.base import Fitted
+from svrhmc.results.base import PosteriorData
 from svrhmc.results.effects import SLOPE, Effects, averages_along, fitted_rows
 from svrhmc.results.summary import Coefficient, short
 from svrhmc.tables.design import Design
@@ -41,7 +41,7 @@ class Finding(NamedTuple):
 
 def findings(
     rows: Sequence[Coefficient],
-    posterior: Fitted,
+    posterior: PosteriorData,
     effects: Effects | None,
     multiplied: str,
     predictor: str,
@@ -89,7 +89,7 @@ def _of_coefficient(numbers: tuple[float, float, float], multiplied: str, predic
     return f"goes with {_change(numbers, predictor)}."
 
 
-def bends_of(effects: Effects, posterior: Fitted) -> dict[str, Finding]:
+def bends_of(effects: Effects, posterior: PosteriorData) -> dict[str, Finding]:
     """What the average mean of y is along the columns where it goes up and down, so that its slope says nothing."""
     if posterior.design is None:
         return {}
@@ -103,7 +103,7 @@ def bends_of(effects: Effects, posterior: Fitted) -> dict[str, Finding]:
 
 
 def _of_effects(
-    effects: Effects, posterior: Fitted, plain: frozenset[str], bends: Mapping[str, Finding]
+    effects: Effects, posterior: PosteriorData, plain: frozenset[str], bends: Mapping[str, Finding]
 ) -> list[Finding]:
     """Those of columns of which no coefficient speaks by itself."""
     columns, sentences = fitted_rows(posterior, None).columns, list(bends.values())
@@ -126,7 +126,7 @@ def _of_effects(
     return sentences
 
 
-def _bend(posterior: Fitted, column: str, values: Values, on: str) -> Finding | None:
+def _bend(posterior: PosteriorData, column: str, values: Values, on: str) -> Finding | None:
     """What the average mean of y is along a column, where it goes up and down; else None."""
     places = np.unique(np.quantile(values.astype(np.float64), _ALONG))
     if values.dtype.kind in "iu":
@@ -167,7 +167,7 @@ def _baseline(design: Design, column: str) -> str:
     return shown(levels_without_column(column, design.choices[column], design.names)[0])
 
 
-def _standard_steps(posterior: Fitted) -> dict[str, float]:
+def _standard_steps(posterior: PosteriorData) -> dict[str, float]:
     """One standard deviation of each column of the table that is a number in the formula as it stands, by the name of
     its coefficients.
     """
@@ -196,7 +196,7 @@ def in_words(mean: float, lower: float, upper: float) -> str:
     return f"{middle} ({ends[0]} to {ends[1]})"
 
 
-def clear(rows: Sequence[Coefficient], posterior: Fitted) -> str:
+def clear(rows: Sequence[Coefficient], posterior: PosteriorData) -> str:
     """How many coefficients are away from 0."""
     slopes, some = slopes_of(rows, posterior), away(rows, posterior)
     if not slopes:
@@ -207,13 +207,13 @@ def clear(rows: Sequence[Coefficient], posterior: Fitted) -> str:
     return f"{len(some)} of {len(slopes)} coefficients {verb} clearly away from 0 ({whose} it out)."
 
 
-def away(rows: Sequence[Coefficient], posterior: Fitted) -> list[Coefficient]:
+def away(rows: Sequence[Coefficient], posterior: PosteriorData) -> list[Coefficient]:
     """Those whose intervals leave out 0, the clearest first."""
     some = [row for row in slopes_of(rows, posterior) if row.lower > 0 or row.upper < 0]
     return sorted(some, key=lambda row: -row.distance)
 
 
-def with_sign(posterior: Fitted) -> frozenset[str]:
+def with_sign(posterior: PosteriorData) -> frozenset[str]:
     """The names of what may be above or below 0 and says something by it: coefficients and correlations, and neither
     intercepts and thresholds, nor logarithms of scales, nor standard deviations.
     """
@@ -227,7 +227,7 @@ def with_sign(posterior: Fitted) -> frozenset[str]:
     return frozenset([*slopes, *correlations])
 
 
-def slopes_of(rows: Sequence[Coefficient], posterior: Fitted) -> list[Coefficient]:
+def slopes_of(rows: Sequence[Coefficient], posterior: PosteriorData) -> list[Coefficient]:
     """Without intercepts and parameters that rows share."""
     units = posterior.units
     if units is None:

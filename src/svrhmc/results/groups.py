@@ -38,9 +38,9 @@ from svrhmc.core.errors import nearest, requirement, whole
 from svrhmc.core.figures import COLOURS, STYLE, matplotlib, written
 from svrhmc.core.summaries import Summary, end_names, level_ends
 from svrhmc.families.base import Loss
-from svrhmc.results.base import Fitted
+from svrhmc.results.base import PosteriorData, even_rows
 from svrhmc.results.effects import design_of, effect_draws, fitted_rows, predictions_with
-from svrhmc.results.predict import Predictions, covariance_factors, even_rows, predictions_at
+from svrhmc.results.predict import Predictions, covariance_factors, predictions_at
 from svrhmc.results.probability import moved, quantiles
 from svrhmc.sampling.effects import GroupEffects
 from svrhmc.tables.columns import Level
@@ -196,7 +196,7 @@ class GroupLevels:
         return figure
 
 
-def levels_of(posterior: Fitted, name: str | None, level: float) -> GroupLevels:
+def levels_of(posterior: PosteriorData, name: str | None, level: float) -> GroupLevels:
     """Those of one grouping factor of a `Posterior`."""
     kept = effects_kept(posterior)
     factor = factor_named(kept, name)
@@ -226,7 +226,7 @@ class _Term:
     shrinkage: Array
 
 
-def _term(posterior: Fitted, kept: GroupEffects, k: int, ends: tuple[float, float]) -> _Term:
+def _term(posterior: PosteriorData, kept: GroupEffects, k: int, ends: tuple[float, float]) -> _Term:
     levels, columns = kept.levels[k], kept.columns[k]
     u = kept.draws[..., kept.slices()[k]]
     u = u.reshape(-1, u.shape[-1])
@@ -250,7 +250,7 @@ def _given(away: Array, tau: Array) -> Array:
     return rest
 
 
-def effects_kept(posterior: Fitted) -> GroupEffects:
+def effects_kept(posterior: PosteriorData) -> GroupEffects:
     """The draws of group effects; refuses a posterior without groups."""
     kept: GroupEffects | None = posterior.group_effects
     if kept is None or not kept.groups:
@@ -273,7 +273,7 @@ def factor_named(kept: GroupEffects, name: str | None) -> str:
 # Shares of variance
 
 
-def variances_of(posterior: Fitted, level: float, draws: int, table: object) -> Quantities:
+def variances_of(posterior: PosteriorData, level: float, draws: int, table: object) -> Quantities:
     """Intraclass correlations, shares of variance and R² of a `Posterior`."""
     kept, draws = effects_kept(posterior), whole("draws", draws, 2)
     level_ends(level)
@@ -313,7 +313,7 @@ def variances_of(posterior: Fitted, level: float, draws: int, table: object) -> 
 
 
 def _at_rows(
-    posterior: Fitted, draws: int, table: object
+    posterior: PosteriorData, draws: int, table: object
 ) -> tuple[Predictions, Predictions, list[Array], Array | None]:
     """Predictions without offsets and effects of groups, but with smooths; those with all; what varies by groups; and
     weights.
@@ -366,7 +366,7 @@ Compared = Level | tuple[Level, ...]  # a level, or a cell: the levels of severa
 
 
 def contrasts_of(
-    posterior: Fitted,
+    posterior: PosteriorData,
     name: str | Sequence[str],
     levels: Sequence[Compared] | None,
     against: Compared | None,
@@ -444,7 +444,7 @@ def _level(name: str, given: Compared, known: Sequence[str]) -> str:
 
 
 def _of_category(
-    posterior: Fitted, name: str, levels: Sequence[Level], draws: int
+    posterior: PosteriorData, name: str, levels: Sequence[Level], draws: int
 ) -> tuple[tuple[str, ...], Array, list[str], str]:
     """The names of the levels, the predictor at each (draws, levels, classes) but for a constant, and classes."""
     design, units, loss = design_of(posterior), posterior.units, posterior.model.loss
@@ -471,7 +471,7 @@ def _of_category(
 
 
 def _of_cells(
-    posterior: Fitted, names: Sequence[str], choices: Mapping[str, Sequence[Level]], draws: int
+    posterior: PosteriorData, names: Sequence[str], choices: Mapping[str, Sequence[Level]], draws: int
 ) -> tuple[tuple[str, ...], Array, list[str], str]:
     """The same for all combinations of levels of several categories."""
     cells = list(product(*(choices[name] for name in names)))
@@ -485,13 +485,13 @@ def _of_cells(
 
 
 def _at_cells(
-    posterior: Fitted, names: Sequence[str], cells: Sequence[tuple[Level, ...]], draws: int
+    posterior: PosteriorData, names: Sequence[str], cells: Sequence[tuple[Level, ...]], draws: int
 ) -> tuple[Array, int]:
     """The linear predictor with these levels in every row, averaged over rows: (draws, cells, classes); and how many
     rows.
     """
     rows, loss = fitted_rows(posterior, None), posterior.model.loss
-    rows = rows.chosen(even_rows(rows.columns.n, _ROWS, 0))
+    rows = rows.take(even_rows(rows.columns.n, _ROWS, 0))
     n, x = rows.columns.n, effect_draws(posterior, draws)
     w = np.ones(n) if rows.weights is None else rows.weights
     averages = []

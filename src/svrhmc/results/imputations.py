@@ -26,7 +26,7 @@ import numpy as np
 from svrhmc.core.arrays import Array, Indices, ratio
 from svrhmc.core.errors import requirement
 from svrhmc.core.summaries import Summary
-from svrhmc.results.base import Fitted
+from svrhmc.results.base import PosteriorData, effect_interval
 from svrhmc.results.prior import Influence
 from svrhmc.sampling.correction import Corrected, Location
 from svrhmc.sampling.effects import GroupEffects
@@ -64,7 +64,7 @@ class Imputations:
         return error
 
 
-def imputations_of(posterior: Fitted) -> Summary:
+def imputations_of(posterior: PosteriorData) -> Summary:
     """The table: of each coordinate mean and sd, √W, √B, λ, and the error that more imputations would take away."""
     pooled = posterior.imputed
     if pooled is None:
@@ -77,7 +77,7 @@ def imputations_of(posterior: Fitted) -> Summary:
     return Summary(posterior.labels, columns, title, imputation_notes(posterior))
 
 
-def imputation_notes(posterior: Fitted) -> tuple[str, ...]:
+def imputation_notes(posterior: PosteriorData) -> tuple[str, ...]:
     """How many tables were pooled, where most is missing, and whether they are enough."""
     pooled = posterior.imputed
     share = pooled.missing_information
@@ -112,10 +112,10 @@ def pooled(posteriors: Sequence[Any]) -> Any:
     # of sd² = (1/m) Σ(sₖ² + (mₖ − m̄)²) the derivatives by sₖ and mₖ are 2sₖ/m and 2(mₖ − m̄)/m
     squares = ((sds * sd_errors) ** 2 + (away * mean_errors) ** 2).sum(axis=0)
     corrected = Corrected(mean, sd, _root_sum(mean_errors) / count, ratio(np.sqrt(squares), count * sd))
-    counts = [one.trace.draws[:, :: _every(one)].shape[1] for one in posteriors]
+    counts = [one.trace.draws[:, :: effect_interval(one.group_effects)].shape[1] for one in posteriors]
     places = [np.linspace(0, length - 1, min(counts)).round().astype(np.int64) for length in counts]
     pairs = zip(posteriors, places, strict=True)
-    draws = np.concatenate([one.trace.draws[:, :: _every(one)][:, some] for one, some in pairs])
+    draws = np.concatenate([one.trace.draws[:, :: effect_interval(one.group_effects)][:, some] for one, some in pairs])
     flat = draws.reshape(-1, draws.shape[2])
     laplace = np.stack([one.laplace.mean for one in posteriors])
     laplace_variance = np.stack([one.laplace.sd for one in posteriors]) ** 2 + (laplace - laplace.mean(axis=0)) ** 2
@@ -155,12 +155,7 @@ def _root_sum(errors: Array) -> Array:
     return total
 
 
-def _every(posterior: Fitted) -> int:
-    """Of how many draws one has effects of groups beside it."""
-    return 1 if posterior.group_effects is None else posterior.group_effects.every
-
-
-def _trace(posteriors: Sequence[Fitted], draws: Array) -> Trace:
+def _trace(posteriors: Sequence[PosteriorData], draws: Array) -> Trace:
     """All chains side by side, each of which is as long as the shortest."""
     traces = [one.trace for one in posteriors]
     shortest = min(traces, key=lambda trace: len(trace.passes))
@@ -177,7 +172,7 @@ def _trace(posteriors: Sequence[Fitted], draws: Array) -> Trace:
     )
 
 
-def _influence(posteriors: Sequence[Fitted], draws: Array) -> Influence:
+def _influence(posteriors: Sequence[PosteriorData], draws: Array) -> Influence:
     """What the prior, which all tables share, did to the mixture."""
     prior, units = posteriors[0].prior, posteriors[0].units
     own = draws[..., : len(prior.location)]

@@ -31,16 +31,16 @@ import numpy as np
 from svrhmc.core import serialise
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.deadline import looked
-from svrhmc.core.errors import DataError, StorageError, missing, requirement, whole
+from svrhmc.core.errors import DataError, StorageError, missing, requirement
 from svrhmc.core.progress import stage
 from svrhmc.core.summaries import Summary
 from svrhmc.density.base import FiniteSum
 from svrhmc.results.arviz import in_coordinates, log_densities
-from svrhmc.results.base import Fitted
+from svrhmc.results.base import PosteriorData, draw_count, effect_interval, thin_draws
 from svrhmc.results.groups import effects_kept, factor_named
 from svrhmc.results.integrated import GroupedRows, Integral
 from svrhmc.results.moment_matching import Density, match
-from svrhmc.results.predict import covariance_factors, pointwise_log_likelihoods, thinned
+from svrhmc.results.predict import covariance_factors, pointwise_log_likelihoods
 from svrhmc.results.psis import LeftOut, good_shape, leave_out
 from svrhmc.rows.forms import RowsForm
 from svrhmc.sampling.effects import GroupEffects
@@ -93,7 +93,7 @@ class Observations:
     weights: Fingerprint
 
     @staticmethod
-    def of(posterior: Fitted) -> Observations:
+    def of(posterior: PosteriorData) -> Observations:
         """Those of a `Posterior`, from the rows that were fitted.
 
         Of a model of one's own only how many there are, as nothing says which of its data are y: rows, or the observed
@@ -274,7 +274,7 @@ class RowGroups:
     names: tuple[str, ...]
 
     @staticmethod
-    def of(posterior: Fitted, by: str) -> RowGroups:
+    def of(posterior: PosteriorData, by: str) -> RowGroups:
         """A grouping factor of a `Posterior`; refuses one that it has not."""
         kept = effects_kept(posterior)
         factor = factor_named(kept, by)
@@ -299,13 +299,16 @@ class RowGroups:
 
 
 def loo_of(
-    posterior: Fitted, by: str | None, draws: int | None, groups: RowGroups | None = None, moment_match: bool = False
+    posterior: PosteriorData,
+    by: str | None,
+    draws: int | None,
+    groups: RowGroups | None = None,
+    moment_match: bool = False,
 ) -> Loo:
     """That of a `Posterior`, by rows (by=None) or by a grouping factor: its own, or the `groups` of another model of
     the same rows.
     """
-    total = posterior.trace.draws.shape[0] * posterior.trace.draws.shape[1]
-    most = total if draws is None else whole("draws", draws, 20)
+    most = draw_count(posterior, draws, 20)
     require_at_hand(posterior)
     groups = RowGroups.of(posterior, by) if by is not None and groups is None else groups
     if groups is None:
@@ -332,13 +335,13 @@ def loo_of(
     return Loo(groups.factor, names, left.elpd, p, left.k, rows, len(x), observations, error)
 
 
-def _with_moved_draws(posterior: Fitted, loo: Loo, most: int) -> Loo:
+def _with_moved_draws(posterior: PosteriorData, loo: Loo, most: int) -> Loo:
     """With the terms of rows of large k from draws that are moved to the posterior without them."""
-    target, every = _target_of(posterior), 1 if posterior.group_effects is None else posterior.group_effects.every
+    target, every = _target_of(posterior), effect_interval(posterior.group_effects)
     if not target.has_potential or posterior.shrinkage is not None:
         why = "the log density is not known at draws that are moved"
         raise requirement("moment_match", "False for this posterior", True, why)
-    x = in_coordinates(target, posterior.inner(most), thinned(posterior.trace.draws[:, ::every], most))
+    x = in_coordinates(target, posterior.inner(most), thin_draws(posterior.trace.draws[:, ::every], most))
     pointwise, k, matched = loo.pointwise.copy(), loo.k.copy(), []
     with stage("moving draws to the posterior without some rows", None):
         for row in looked(loo.bad):
@@ -350,7 +353,7 @@ def _with_moved_draws(posterior: Fitted, loo: Loo, most: int) -> Loo:
     return replace(loo, pointwise=pointwise, p=p, k=k, matched=np.array(matched, np.int64))
 
 
-def _log_density_of(posterior: Fitted, row: int, x: Array) -> Array:
+def _log_density_of(posterior: PosteriorData, row: int, x: Array) -> Array:
     """log p(yᵢ | x) of one row, at states of the target."""
     form, target = posterior.form, _target_of(posterior)
     if form is None:
@@ -362,18 +365,18 @@ def _log_density_of(posterior: Fitted, row: int, x: Array) -> Array:
     return np.asarray(-one.values(t) - one.constants())[:, 0]
 
 
-def efficiency_of(posterior: Fitted, draws: int) -> float:
+def efficiency_of(posterior: PosteriorData, draws: int) -> float:
     """Effective draws for each draw."""
     return min(1.0, float(np.mean(posterior.ess)) / draws)
 
 
-def _target_of(posterior: Fitted) -> FiniteSum:
+def _target_of(posterior: PosteriorData) -> FiniteSum:
     target = posterior._target
     assert target is not None  # of a posterior with rows
     return target
 
 
-def require_at_hand(posterior: Fitted) -> None:
+def require_at_hand(posterior: PosteriorData) -> None:
     """Refuse a posterior whose rows are not known, or not in memory."""
     if posterior._target is None:
         posterior.fitted()
@@ -382,7 +385,7 @@ def require_at_hand(posterior: Fitted) -> None:
         raise requirement("the rows", "in memory, to be left out one by one", "rows in partitions", why)
 
 
-def _integrals(posterior: Fitted, form: RowsForm, x: Array, groups: RowGroups) -> Iterator[Integral]:
+def _integrals(posterior: PosteriorData, form: RowsForm, x: Array, groups: RowGroups) -> Iterator[Integral]:
     """log p(y_g | x) of some groups at a time: with their effects integrated, or the sum over their rows where the
     model has no effects of them.
     """

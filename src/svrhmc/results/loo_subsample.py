@@ -31,7 +31,7 @@ import numpy as np
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import missing, requirement, whole
 from svrhmc.core.summaries import Summary
-from svrhmc.results.base import Fitted
+from svrhmc.results.base import PosteriorData, draw_count
 from svrhmc.results.loo import Observations, efficiency_of, require_at_hand
 from svrhmc.results.predict import log_likelihoods
 from svrhmc.results.psis import LeftOut, good_shape, leave_out
@@ -138,10 +138,9 @@ class SubsampledLoo:
         return pandas.DataFrame({"elpd": self.pointwise, "pareto_k": self.k}, index=pandas.Index(self.rows, name="row"))
 
 
-def loo_subsample_of(posterior: Fitted, rows: int, draws: int | None, seed: int) -> SubsampledLoo:
+def loo_subsample_of(posterior: PosteriorData, rows: int, draws: int | None, seed: int) -> SubsampledLoo:
     """That of a `Posterior`, from so many of its rows."""
-    total = posterior.trace.draws.shape[0] * posterior.trace.draws.shape[1]
-    most = total if draws is None else whole("draws", draws, 20)
+    most = draw_count(posterior, draws, 20)
     size, seed = whole("rows", rows, 10), whole("seed", seed, 0)
     require_at_hand(posterior)
     if posterior.form is None:

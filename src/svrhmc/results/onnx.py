@@ -27,7 +27,7 @@ import numpy as np
 from svrhmc.core.errors import DataError, missing
 from svrhmc.core.storage import write_bytes
 from svrhmc.core.summaries import level_ends
-from svrhmc.results.base import Fitted
+from svrhmc.results.base import PosteriorData
 from svrhmc.results.export import PREDICTED, Document, single_document
 from svrhmc.tables.portable import Portable
 
@@ -45,7 +45,7 @@ _LINKS = {"exp": "Exp", "logistic": "Sigmoid"}
 Level = str | float
 
 
-def to_onnx(posterior: Fitted, path: str | Path | None, level: float) -> bytes | Path:
+def to_onnx(posterior: PosteriorData, path: str | Path | None, level: float) -> bytes | Path:
     """The graph as bytes; where a path is given, the file that it was written to."""
     try:
         import onnx  # noqa: F401

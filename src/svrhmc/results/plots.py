@@ -16,7 +16,7 @@ import numpy as np
 from svrhmc.core.arrays import Array
 from svrhmc.core.figures import COLOURS, STYLE, matplotlib, written
 from svrhmc.core.summaries import level_ends
-from svrhmc.results.base import Fitted
+from svrhmc.results.base import PosteriorData
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,7 +26,7 @@ _INTERCEPT = "Intercept"
 _ALIKE = 30.0  # ratio of the widest interval to the narrowest, up to which one axis serves them in their own units
 
 
-def steps_of(posterior: Fitted, places: Sequence[int], widths: Array) -> tuple[Array, str]:
+def steps_of(posterior: PosteriorData, places: Sequence[int], widths: Array) -> tuple[Array, str]:
     """For which change of its column each of some coefficients is drawn, and that in words ("" for one more of each).
 
     widths: of their intervals. Where their columns have no scales, as those of arrays, each is drawn as it is.
@@ -45,7 +45,7 @@ def steps_of(posterior: Fitted, places: Sequence[int], widths: Array) -> tuple[A
     )
 
 
-def forest(posterior: Fitted, level: float, path: str | Path | None) -> Figure:
+def forest(posterior: PosteriorData, level: float, path: str | Path | None) -> Figure:
     """Dots for the means, thick lines for the middle half, thin ones for the interval. Intercepts, parameters that rows
     share and scales of groups are left out beside other coefficients, whose scale they do not have.
     """

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,15 +23,23 @@ from svrhmc.core.errors import (
     whole,
 )
 from svrhmc.core.serialise import is_part
-from svrhmc.core.summaries import Summary, level_ends, quantile_levels
+from svrhmc.core.summaries import Summary, quantile_levels
 from svrhmc.density.base import FiniteSum
-from svrhmc.density.mixed import MixedModel
 from svrhmc.results import summary
 from svrhmc.results.advice import Advice, warn_user
 from svrhmc.results.arviz import Wanted, to_arviz
-from svrhmc.results.base import Fitted
+from svrhmc.results.base import (
+    FittedRows,
+    Input,
+    Model,
+    PosteriorData,
+    draw_count,
+    draws_of_rows,
+    thin_draws,
+    with_effects,
+)
 from svrhmc.results.checks import misfits
-from svrhmc.results.effects import Effects, FittedRows, effects_of
+from svrhmc.results.effects import Effects, effects_of
 from svrhmc.results.export import export
 from svrhmc.results.groups import Compared, GroupLevels, Quantities, contrasts_of, levels_of, variances_of
 from svrhmc.results.imputations import Imputations, imputations_of
@@ -42,20 +50,16 @@ from svrhmc.results.plots import forest
 from svrhmc.results.predict import (
     Block,
     Grouping,
-    Input,
     Levels,
     LogLikelihoods,
-    Model,
     Prediction,
-    no_rows,
     offset_with,
     pointwise_log_likelihoods,
     prediction_of,
     predictions_at,
-    thinned,
 )
 from svrhmc.results.prior import Influence, clashes, prior_in_words, under_wider_priors
-from svrhmc.results.probability import moved, probability, quantiles
+from svrhmc.results.probability import moved, probability
 from svrhmc.results.projection import project
 from svrhmc.results.r2 import r2_of
 from svrhmc.results.sensitivity import sensitivity_of
@@ -64,32 +68,24 @@ from svrhmc.results.smooths import Curves, curves_of
 from svrhmc.results.sql import to_sql
 from svrhmc.results.survival import Survival, survival_of
 from svrhmc.results.waic import Waic, waic_of
-from svrhmc.rows.forms import RowsForm, rows_of
+from svrhmc.rows.forms import rows_of
 from svrhmc.sampling.answer import Answer, Cost, standard_errors
-from svrhmc.sampling.certificate import Certificate
 from svrhmc.sampling.coordinates import Units
-from svrhmc.sampling.correction import Corrected, Location
 from svrhmc.sampling.doubts import NO_MEAN, NO_VARIANCE
-from svrhmc.sampling.effects import GroupEffects
-from svrhmc.sampling.inclusion import Shrinkage
-from svrhmc.sampling.modes import Modes
-from svrhmc.sampling.parameters import Parameters
-from svrhmc.tables.arrays import ArrayDesign
 from svrhmc.tables.design import Design
 from svrhmc.tables.expressions import require_transforms
 from svrhmc.tables.new_rows import Handling
-from svrhmc.trace import Trace, grids, numbered
+from svrhmc.trace import grids, numbered
 
 if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
 
 _VERSION, _WITHOUT_GROUPS = 2, 1  # of its files; a reader of version 1 would leave effects of groups out
-_IN_MEMORY = {"saved": False}  # of fields that no file keeps
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Posterior(Fitted):
+class Posterior(PosteriorData):
     """A posterior as `sample` returns it: draws, moments, and a verdict on them.
 
     mean, sd: the best estimates for each coordinate; `errors` has their standard errors. They are corrected by the
@@ -127,100 +123,11 @@ class Posterior(Fitted):
     there for what needs the rows that were fitted; no file keeps them.
     """
 
-    mean: Array
-    sd: Array
-    raw: Location
-    corrected: Corrected
-    laplace: Location
-    trace: Trace
-    method: str
-    sampler: Any
-    why: str
-    certificate: Certificate
-    ess: Array
-    r_hat: Array
-    passes: float
-    seconds: float
-    compile_seconds: float
-    complete: bool
-    steps: dict[str, float] = field(default_factory=dict)
-    model: Any = None
-    names: tuple[str, ...] = ()
-    units: Units | None = None
-    design: Design | None = None
     prior: Influence | None = None
-    family: str = ""
-    gaussian: bool = False
-    clashes: tuple[str, ...] = ()
-    parameters: Parameters | None = None
-    modes: Modes | None = None
-    misfits: tuple[str, ...] = ()
-    checked_rows: int = 0
-    group_effects: GroupEffects | None = None
-    shrinkage: Shrinkage | None = None
     imputed: Imputations | None = None
-    fitted_rows: int = 0
-    fitted_at: str = ""
-    covariance: Array | None = None
-    tails: Array | None = None
-    stopped: bool = False
-    arrays: ArrayDesign | None = None
-    _target: FiniteSum | None = field(default=None, metadata=_IN_MEMORY)
-    _table_rows: FittedRows | None = field(default=None, metadata=_IN_MEMORY)
 
     def __str__(self) -> str:
         return summary.printed(self)
-
-    @property
-    def errors(self) -> tuple[Array, Array]:
-        """Standard errors of the reported means and standard deviations: how far they may be off by chance alone."""
-        return standard_errors(self)
-
-    @property
-    def stretched(self) -> tuple[Array, Array]:
-        """Means and sds that draws are moved to, coordinate by coordinate, for quantiles and statements: the reported
-        ones, or those of the draws themselves where a tail is so heavy that the error of an sd is not known.
-        """
-        if self.tails is None:
-            return self.mean, self.sd
-        heavy = self.tails > 0
-        return np.where(heavy, self.raw.mean, self.mean), np.where(heavy, self.raw.sd, self.sd)
-
-    @property
-    def rows(self) -> int:
-        """How many rows were fitted; 0 where that is not known, as after `load`."""
-        return 0 if self._target is None else self._target.n
-
-    @property
-    def left_out(self) -> int:
-        """How many rows were left out because they have a weight of 0, as far as that is known."""
-        return 0 if self._target is None else self._target.left_out
-
-    @property
-    def group_scales(self) -> int:
-        """How many coordinates, the last ones, are standard deviations and correlations of group effects."""
-        return 0 if self.group_effects is None else self.group_effects.covariances
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The names of the coordinates, or x[0], x[1], … where they have none."""
-        return self.names or numbered(len(self.mean))
-
-    def quantile(self, levels: float | Sequence[float]) -> Array:
-        """Quantiles of each coordinate, (levels…, dim): those of the draws, moved and stretched so that their mean and
-        sd are the reported ones (`svrhmc.results.probability`), and as they are where a tail is so heavy that the
-        error of the sd is not known; exact where the posterior is Gaussian.
-
-        >>> from svrhmc import sample, targets
-        >>> sample(targets.linear([[1.0], [2.0]], [1.0, 3.0])).quantile([0.05, 0.5]).round(4)
-        array([[0.4952],
-               [1.1667]])
-        """
-        return quantiles(self.trace._flat(), *self.stretched, levels, self.gaussian)
-
-    def interval(self, level: float = 0.9) -> Array:
-        """The middle interval of so much probability, of each coordinate: (dim, 2)."""
-        return self.quantile(level_ends(level)).T
 
     def probability(self, statement: str) -> float:
         """The probability of a statement about the coefficients, such as "age > 0 and plan[pro] < 2*age": the share of
@@ -374,9 +281,8 @@ class Posterior(Fitted):
         """
         if self._target is None or self._target.observed_count is None:
             raise requirement("the posterior", "of a NumPyro model", "another", "predict(X) predicts of a regression")
-        total = self.trace.draws.shape[0] * self.trace.draws.shape[1]
-        some = thinned(self.trace.draws, total if draws is None else whole("draws", draws, 1))
-        return self._target.drawn_observations(some, whole("seed", seed, 0, (1 << 63) - 1))
+        x = thin_draws(self.trace.draws, draw_count(self, draws))
+        return self._target.drawn_observations(x, whole("seed", seed, 0, (1 << 63) - 1))
 
     def draws_frame(self) -> pandas.DataFrame:
         """The draws as a pandas data frame, with the columns chain and draw and one for each coefficient."""
@@ -504,9 +410,7 @@ class Posterior(Fitted):
         >>> posterior.log_likelihood().array().shape
         (400, 3)
         """
-        total = self.trace.draws.shape[0] * self.trace.draws.shape[1]
-        most = total if draws is None else whole("draws", draws, 1)
-        return LogLikelihoods(*pointwise_log_likelihoods(self, most))
+        return LogLikelihoods(*pointwise_log_likelihoods(self, draw_count(self, draws)))
 
     def loo(self, by: str | None = None, *, draws: int | None = None, moment_match: bool = False) -> Loo:
         """How well the model predicts rows that it has not seen, by leave-one-out cross-validation from this one fit
@@ -568,14 +472,6 @@ class Posterior(Fitted):
         """
         return r2_of(self, level, draws)
 
-    def without_groups(self, most: int) -> Array:
-        """At most so many draws of coefficients and shared parameters, in the variables of the target."""
-        return _own_draws(self, self.units, most)
-
-    def inner(self, most: int) -> Array:
-        """At most so many draws, in the variables of the rows: with the effects of groups."""
-        return _inner_draws(self, self.model.loss.shared, self.units, self._target, most)
-
     def to_arviz(
         self,
         log_likelihood: bool = False,
@@ -608,24 +504,6 @@ class Posterior(Fitted):
             dims,
         )
         return to_arviz(self, wanted)
-
-    @property
-    def form(self) -> RowsForm | None:
-        """The rows that were fitted, where they are known; some of them, where they are not in memory."""
-        return None if self._target is None else rows_of(self._target.shown().form())
-
-    def fitted(self) -> RowsForm:
-        """The rows that were fitted."""
-        form = self.form
-        if form is None:
-            if self.imputed is not None:
-                why = "the rows of imputed tables have no likelihood together; fit one of the tables by itself"
-                raise requirement("the posterior", "that of a single table", f"{self.imputed.count} pooled", why)
-            if self._target is not None:
-                raise no_rows("to have a likelihood of each")
-            why = "no file keeps the rows; fit again, or keep the posterior in memory"
-            raise requirement("the posterior", "as `sample` or `fit` gave it, with its rows", "one from a file", why)
-        return form
 
     def about(self, target: FiniteSum | None, kept: FittedRows | None = None) -> Posterior:
         """The same with another target, or none, and with some rows of its table: for what needs the rows that were
@@ -748,35 +626,12 @@ class Posterior(Fitted):
             raise requirement("sampler", "a sampler", repr(self.sampler)[:60])
 
 
-def with_effects(own: Array, effects: Array, shared: int, target: FiniteSum | None) -> Array:
-    """Coefficients, effects and shared parameters, as the rows of a mixed model, the target, have them."""
-    edge = own.shape[-1] - shared
-    effects = effects if target is None else cast(MixedModel, target).inward(effects)
-    return np.concatenate([own[..., :edge], effects, own[..., edge:]], axis=-1)
-
-
 def _inner_mean(answer: Answer, shared: int, units: Units | None, target: FiniteSum) -> Array:
     """The posterior mean in the variables of the rows."""
     kept = answer.group_effects
     own = answer.mean[: len(answer.mean) - (0 if kept is None else kept.covariances)]
     own = own if units is None else units.inward(own)
     return own if kept is None else with_effects(own, kept.draws.mean(axis=(0, 1)), shared, target)
-
-
-def _own_draws(answer: Answer | Posterior, units: Units | None, most: int) -> Array:
-    """At most so many draws of coefficients and shared parameters, in the variables of the target."""
-    kept = answer.group_effects
-    every, scales = (1, 0) if kept is None else (kept.every, kept.covariances)
-    x = thinned(answer.trace.draws[:, ::every, : len(answer.mean) - scales], most)
-    return x if units is None else units.inward(x)
-
-
-def _inner_draws(
-    answer: Answer | Posterior, shared: int, units: Units | None, target: FiniteSum | None, most: int
-) -> Array:
-    """At most so many draws in the variables of the rows: with the effects of groups."""
-    own, kept = _own_draws(answer, units, most), answer.group_effects
-    return own if kept is None else with_effects(own, thinned(kept.draws, most), shared, target)
 
 
 def build_posterior(
@@ -815,7 +670,7 @@ def build_posterior(
             prior = replace(prior, wider=wider)
         labels = names or target.names or numbered(len(answer.mean))
         mean = _inner_mean(answer, form.loss.shared, units, target)
-        chance = float(ratio(standard_errors(answer)[0], answer.sd).max())
+        chance = float(ratio(standard_errors(answer, answer.tails)[0], answer.sd).max())
         single = given and not target.effect_count
         contradictions = clashes(form, prior, mean, chance, labels, single, advice)
         if contradictions:
@@ -823,7 +678,7 @@ def build_posterior(
         first = int(units is not None and units.intercept)
         failures, checked_rows = misfits(
             form, mean, labels, first, advice, target.effect_count, () if design is None else design.classes,
-            lambda most: _inner_draws(answer, form.loss.shared, units, target, most),
+            lambda most: draws_of_rows(answer, form.loss.shared, units, target, most),
         )  # fmt: skip
     return Posterior(
         **vars(answer),

@@ -28,17 +28,11 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import DataError, one_of, real_array, requirement, truth, whole
 from svrhmc.core.randomness import Purpose, Stream
-from svrhmc.core.serialise import part
 from svrhmc.core.summaries import Summary
-from svrhmc.density.base import FiniteSum
-from svrhmc.density.generalised import GeneralisedLinear
 from svrhmc.families.base import Loss
 from svrhmc.priors.covariance import semidefinite_root
-from svrhmc.results.base import Fitted
-from svrhmc.rows.forms import RowsForm, rows_of
-from svrhmc.rows.predictors import seen_by
-from svrhmc.rows.sparse import make_rows
-from svrhmc.sampling.coordinates import Units
+from svrhmc.results.base import Input, PosteriorData, no_rows, thin_draws
+from svrhmc.rows.forms import RowsForm
 from svrhmc.sampling.effects import GroupEffects
 from svrhmc.tables.columns import columns_of, plain_columns
 from svrhmc.tables.design import Design, is_table, log_exposure
@@ -47,7 +41,6 @@ from svrhmc.tables.new_rows import Handling, NewRows, require_applicable
 if TYPE_CHECKING:
     import pandas
 
-Input = Any  # rows as users have them: lists, arrays or sparse matrices
 Levels = Sequence[
     Any
 ]  # of rows in each term, by number; pairs of these and columns where more than an intercept varies
@@ -171,17 +164,6 @@ class Block:
     each: Array
 
 
-def no_rows(purpose: str) -> ValueError:
-    """The error for what needs rows that a posterior does not have."""
-    return requirement(
-        "the posterior",
-        f"of a target whose rows have linear predictors, {purpose}",
-        "one of another kind, such as a model of functions",
-        "compute it from the draws: posterior.by_name() where parameters have names of their own, and "
-        "posterior.trace.draws",
-    )
-
-
 class Grouping(NamedTuple):
     """What a prediction makes of groups (`Posterior.predict`)."""
 
@@ -241,37 +223,6 @@ class SmoothRows:
     def added(self, rows: Indices) -> Array:
         """What it adds to the predictors of some rows: (draws, rows)."""
         return np.asarray(self.effects[:, :, 0] @ self.basis[rows].T)
-
-
-@part
-@dataclass(frozen=True)
-class Model:
-    """What a prediction needs of a target: its loss, and how many columns the first predictor has."""
-
-    loss: Loss
-    columns: int
-
-    @staticmethod
-    def of(target: FiniteSum) -> Model | None:
-        """Of a target whose rows have linear predictors; None of any other."""
-        form = rows_of(target.shown().form())
-        return None if form is None else Model(form.loss, form.rows.columns - target.effect_count)
-
-    def at(self, X: Input, offset: npt.ArrayLike | None, units: Units | None = None) -> RowsForm:
-        """New rows in the place of those of the target; refuses others than it has."""
-        columns = self.columns + sum(self.loss.widths) if units is None else len(units.centre)
-        if columns or np.ndim(X) != 2 or not len(X) or np.shape(X)[1]:  # an intercept alone needs no columns
-            given = make_rows(X).dim
-            if given != columns:
-                raise requirement("X", f"rows of {columns} columns, as the posterior has", f"{given} columns")
-        rows = make_rows(X if units is None else units.rows(X), empty=True)
-        shift = None
-        if offset is not None:
-            of_rows = offset if np.ndim(offset) else np.full(rows.n, offset)
-            shift = np.asarray(real_array("offset", of_rows, (rows.n,)), np.float64)
-        if units is not None:
-            shift = units.response + (np.zeros(rows.n) if shift is None else shift)
-        return GeneralisedLinear(seen_by(rows, self.loss), np.zeros(rows.n), self.loss, 1.0, offset=shift).form()
 
 
 @dataclass(frozen=True, eq=False)
@@ -359,7 +310,7 @@ class Predictions:
 
 
 def predictions_at(
-    posterior: Fitted,
+    posterior: PosteriorData,
     X: Input,
     offset: npt.ArrayLike | None,
     trials: npt.ArrayLike | None,
@@ -389,7 +340,7 @@ def predictions_at(
 
 
 def prediction_of(
-    posterior: Fitted,
+    posterior: PosteriorData,
     X: Input,
     offset: npt.ArrayLike | None,
     trials: npt.ArrayLike | None,
@@ -424,7 +375,7 @@ def prediction_of(
 
 
 def offset_with(
-    posterior: Fitted, X: Input, offset: npt.ArrayLike | None, exposure: npt.ArrayLike | None
+    posterior: PosteriorData, X: Input, offset: npt.ArrayLike | None, exposure: npt.ArrayLike | None
 ) -> npt.ArrayLike | None:
     """The offset of new rows, with the logarithm of an exposure that is given beside the table."""
     if exposure is None:
@@ -457,7 +408,7 @@ def _of_no_rows(loss: Loss, levels: tuple[float, ...], draws: int, classes: tupl
 
 
 def _groups_at(
-    posterior: Fitted, table: NewRows | None, n: int, draws: int, seed: int, grouping: Grouping
+    posterior: PosteriorData, table: NewRows | None, n: int, draws: int, seed: int, grouping: Grouping
 ) -> tuple[TermRows | SmoothRows, ...]:
     """The terms of groups at new rows, and the smooths, which are there whether groups are included or not."""
     new, kept = one_of("new_groups", grouping.new, NEW_GROUPS), posterior.group_effects
@@ -491,15 +442,15 @@ def _groups_at(
 
 def term_effects(kept: GroupEffects, k: int, most: int) -> Array:
     """At most so many draws of the effects of term k: (draws, levels, r)."""
-    some = thinned(kept.draws[..., kept.slices()[k]], most)
+    some = thin_draws(kept.draws[..., kept.slices()[k]], most)
     return some.reshape(len(some), len(kept.levels[k]), len(kept.columns[k]))
 
 
-def covariance_factors(posterior: Fitted, k: int, most: int) -> Array:
+def covariance_factors(posterior: PosteriorData, k: int, most: int) -> Array:
     """M with Σ = MMᵀ of the effects of term k, under at most so many draws: (draws, r, r)."""
     kept = posterior.group_effects
     assert kept is not None
-    stated = thinned(posterior.trace.draws[:, :: kept.every, kept.stated(k)], most)
+    stated = thin_draws(posterior.trace.draws[:, :: kept.every, kept.stated(k)], most)
     r = len(kept.columns[k])
     correlation = np.broadcast_to(np.eye(r), (len(stated), r, r)).copy()
     i, j = np.tril_indices(r, -1)
@@ -600,12 +551,12 @@ class LogLikelihoods(Iterator[tuple[int, Array]]):
         )
 
 
-def pointwise_log_likelihoods(posterior: Fitted, most: int) -> tuple[int, Iterator[tuple[int, Array]]]:
+def pointwise_log_likelihoods(posterior: PosteriorData, most: int) -> tuple[int, Iterator[tuple[int, Array]]]:
     """Under at most so many draws of a `Posterior`: their number, and log p(yᵢ | x) of some rows after another, by the
     linear predictors or, for a model of one's own, by its own terms of rows.
     """
     if posterior._target is not None:
-        x = thinned(posterior.trace.draws, most)
+        x = thin_draws(posterior.trace.draws, most)
         own = posterior._target.row_log_likelihoods(x)
         if own is not None:
             return len(x), own
@@ -620,35 +571,6 @@ def log_likelihoods(form: RowsForm, x: Array) -> Iterator[tuple[int, Array]]:
     """
     for start, t, chosen in Predictions(form, x, 0).predictors():
         yield start, -form.values(t, chosen) - form.constants(chosen)
-
-
-def evenly(chains: int, count: int, most: int) -> tuple[int, Indices]:
-    """At most so many of all draws, evenly from every chain: how many chains, and which draws of each.
-
-    >>> evenly(4, 100, 12), evenly(4, 100, 3)
-    ((4, array([ 0, 50, 99])), (3, array([0])))
-    """
-    of_chain = max(1, min(count, most // chains)) if chains <= most else 1
-    return min(chains, most), np.unique(np.linspace(0, count - 1, of_chain).round().astype(np.int64))
-
-
-def even_rows(n: int, most: int, seed: int) -> Indices:
-    """At most so many of n places, one drawn from each of as many equal stretches: even, and in step with nothing.
-
-    >>> even_rows(5, 9, 0), len(even_rows(1000, 10, 0))
-    (array([0, 1, 2, 3, 4]), 10)
-    """
-    if n <= most:
-        return np.arange(n)
-    ends = np.linspace(0, n, most + 1)
-    u = np.random.default_rng(seed).random(most)
-    return np.minimum((ends[:-1] + u * np.diff(ends)).astype(np.int64), n - 1)
-
-
-def thinned(draws: Array, most: int) -> Array:
-    """At most so many of (chain, draw, dim), evenly from every chain: (draws, dim)."""
-    chains, places = evenly(draws.shape[0], draws.shape[1], most)
-    return np.ascontiguousarray(draws[:chains, places].reshape(-1, draws.shape[2]))
 
 
 def _moments(values: Array) -> tuple[Array, Array]:

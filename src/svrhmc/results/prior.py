@@ -40,7 +40,7 @@ import numpy as np
 from svrhmc.core.arrays import Array, Indices, require_alike
 from svrhmc.density.mixed import Term
 from svrhmc.results.advice import Advice
-from svrhmc.results.predict import even_rows
+from svrhmc.results.base import even_rows
 from svrhmc.rows.forms import RowsForm
 
 DOMINATES = 0.5  # of the precision: from here on more is known from the prior than from the data

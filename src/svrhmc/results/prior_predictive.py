@@ -22,7 +22,8 @@ from svrhmc.core.summaries import Summary
 from svrhmc.density.base import FiniteSum
 from svrhmc.families.base import Loss
 from svrhmc.priors.terms import Heavy
-from svrhmc.results.predict import Predictions, even_rows
+from svrhmc.results.base import even_rows
+from svrhmc.results.predict import Predictions
 from svrhmc.rows.forms import RowsForm, rows_of
 
 _GRID = np.linspace(-12.0, 12.0, 2001)

@@ -30,7 +30,7 @@ import numpy as np
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import requirement, whole
 from svrhmc.core.summaries import Summary, end_names, level_ends
-from svrhmc.results.base import Fitted
+from svrhmc.results.base import PosteriorData
 from svrhmc.rows.forms import RowsForm
 
 _NEWTON, _CLOSE = 50, 1e-10
@@ -155,7 +155,7 @@ class Reference:
         return b
 
 
-def project(posterior: Fitted, columns: Sequence[str] | None, most: int, draws: int, level: float) -> Summary:
+def project(posterior: PosteriorData, columns: Sequence[str] | None, most: int, draws: int, level: float) -> Summary:
     """That of a `Posterior`."""
     most, draws, ends = whole("most", most, 1), whole("draws", draws, 2), level_ends(level)
     if posterior.group_effects is not None:

@@ -19,14 +19,14 @@ import numpy as np
 from svrhmc.core.arrays import ratio
 from svrhmc.core.errors import requirement, whole
 from svrhmc.core.summaries import level_ends
-from svrhmc.results.base import Fitted
+from svrhmc.results.base import PosteriorData, even_rows
 from svrhmc.results.groups import Quantities
-from svrhmc.results.predict import Predictions, even_rows
+from svrhmc.results.predict import Predictions
 
 _ROWS = 10_000  # of which it is found
 
 
-def r2_of(posterior: Fitted, level: float, draws: int) -> Quantities:
+def r2_of(posterior: PosteriorData, level: float, draws: int) -> Quantities:
     """That of a `Posterior`."""
     draws = whole("draws", draws, 2)
     level_ends(level)

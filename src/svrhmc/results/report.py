@@ -19,7 +19,7 @@ from svrhmc.core.arrays import Array, ratio
 from svrhmc.core.errors import requirement
 from svrhmc.core.storage import write_text
 from svrhmc.core.version import VERSION
-from svrhmc.results.base import Fitted
+from svrhmc.results.base import PosteriorData
 from svrhmc.results.checks import check
 from svrhmc.results.effects import SLOPE, Effects, effects_of, fitted_rows
 from svrhmc.results.figures import chains_figure, curve_figure, fit_figure, forest_figure, marginal_figure
@@ -51,7 +51,7 @@ _LEVELS = 30  # of a category up to which its effects are found
 
 
 def report(
-    posterior: Fitted,
+    posterior: PosteriorData,
     path: str | Path,
     *,
     title: str = "",
@@ -99,26 +99,26 @@ def _place(path: str | Path) -> Path:
 # In words
 
 
-def response_of(posterior: Fitted) -> str:
+def response_of(posterior: PosteriorData) -> str:
     """The name of the response."""
     design = posterior.design
     return design.response_in_words if design is not None and design.response else "the response"
 
 
-def scale(posterior: Fitted) -> str:
+def scale(posterior: PosteriorData) -> str:
     """What a one-unit increase in a column adds its coefficient to."""
     loss = loss_of(posterior)
     return "the linear predictor" if loss is None else _worded(posterior, loss.modelled)
 
 
-def _worded(posterior: Fitted, words: str) -> str:
+def _worded(posterior: PosteriorData, words: str) -> str:
     classes: tuple[str, ...] = () if posterior.design is None else posterior.design.classes
     response = response_of(posterior)
     event = f"{response} = {classes[-1]}" if len(classes) == 2 else response
     return words.format(event=event, response=response, first=classes[0] if classes else "the first")
 
 
-def verdict(posterior: Fitted) -> str:
+def verdict(posterior: PosteriorData) -> str:
     """Whether the numbers are those of the model's posterior, in one sentence; `misfit` is about the model."""
     certificate = posterior.certificate
     chance = max(float(ratio(error, posterior.sd).max()) for error in posterior.errors)
@@ -149,7 +149,7 @@ def verdict(posterior: Fitted) -> str:
     return f"It is open whether the numbers are computed correctly: {certificate.because()}."
 
 
-def misfit(posterior: Fitted) -> str:
+def misfit(posterior: PosteriorData) -> str:
     """Whether the model fits the rows, in one sentence; "" where that was not checked."""
     if not posterior.checked_rows:
         return ""
@@ -163,7 +163,7 @@ def misfit(posterior: Fitted) -> str:
 
 
 def page(
-    posterior: Fitted,
+    posterior: PosteriorData,
     source: str = "",
     command: str = "",
     python: str = "",
@@ -202,7 +202,7 @@ def page(
 
 
 def _sentences(
-    posterior: Fitted, rows: Sequence[Coefficient], effects: Effects | None, bends: Mapping[str, Finding]
+    posterior: PosteriorData, rows: Sequence[Coefficient], effects: Effects | None, bends: Mapping[str, Finding]
 ) -> list[str]:
     loss = loss_of(posterior)
     multiplied = "" if loss is None else _worded(posterior, loss.multiplied)
@@ -216,7 +216,7 @@ _READING = (
 )
 
 
-def _verdicts(posterior: Fitted) -> str:
+def _verdicts(posterior: PosteriorData) -> str:
     """On the computation, and beside it on the model."""
     cards = [("The computation", verdict(posterior), posterior.certificate.verdict in SOUND)]
     if sentence := misfit(posterior):
@@ -228,7 +228,7 @@ def _verdicts(posterior: Fitted) -> str:
     return f'<div class="verdicts">{inside}</div>\n'
 
 
-def _data(posterior: Fitted, source: str, notes: Sequence[str]) -> str:
+def _data(posterior: PosteriorData, source: str, notes: Sequence[str]) -> str:
     design, items = posterior.design, list[tuple[str, str]]()
     if source:
         items.append(("File", source))
@@ -259,7 +259,7 @@ def _data(posterior: Fitted, source: str, notes: Sequence[str]) -> str:
     return _section("The data and the model", _list(items))
 
 
-def _coefficients(posterior: Fitted, rows: Sequence[Coefficient]) -> str:
+def _coefficients(posterior: PosteriorData, rows: Sequence[Coefficient]) -> str:
     slopes = slopes_of(rows, posterior)
     predictor, inside = scale(posterior), list[str]()
     if slopes:
@@ -303,7 +303,7 @@ def _coefficients(posterior: Fitted, rows: Sequence[Coefficient]) -> str:
     return _section("Coefficients", "".join(inside))
 
 
-def _groups(posterior: Fitted, scales: Sequence[Coefficient]) -> str:
+def _groups(posterior: PosteriorData, scales: Sequence[Coefficient]) -> str:
     """Standard deviations and correlations of effects, what they are of the variance, and the effects in order."""
     kept = posterior.group_effects
     if kept is None:
@@ -334,7 +334,7 @@ def _groups(posterior: Fitted, scales: Sequence[Coefficient]) -> str:
     return _section(" and ".join(word for word, some in _KINDS.items() if getattr(kept, some)), "".join(inside))
 
 
-def _curves(posterior: Fitted) -> list[str]:
+def _curves(posterior: PosteriorData) -> list[str]:
     """Each smooth with its band."""
     kept = posterior.group_effects
     if kept is None or not kept.smooths or posterior.design is None:
@@ -352,12 +352,12 @@ def _curves(posterior: Fitted) -> list[str]:
     ]
 
 
-def _wider(posterior: Fitted) -> tuple[str, ...]:
+def _wider(posterior: PosteriorData) -> tuple[str, ...]:
     sentences: tuple[str, ...] = () if posterior.prior is None else posterior.prior.wider
     return sentences
 
 
-def _shares(posterior: Fitted) -> str:
+def _shares(posterior: PosteriorData) -> str:
     if posterior.model.loss.link_variance(np.ones(1), np.zeros((1, posterior.model.loss.shared))) is None:
         return ""
     shares = variances_of(posterior, _LEVEL, 400, None)
@@ -388,7 +388,7 @@ def _interval(name: str, mean: float, ends: Array) -> Coefficient:
     return blank._replace(mean=mean, lower=float(ends[0]), upper=float(ends[1]))
 
 
-def _by_term(posterior: Fitted, rows: Sequence[Coefficient]) -> list[tuple[str, list[Coefficient]]]:
+def _by_term(posterior: PosteriorData, rows: Sequence[Coefficient]) -> list[tuple[str, list[Coefficient]]]:
     """Rows that stand beside each other and come from one term, under its name where there are several."""
     design = posterior.design
     terms = {} if design is None else dict(zip(design.names, (term for term, _ in design.parts), strict=True))
@@ -411,7 +411,7 @@ def _times(row: Coefficient, step: float) -> Coefficient:
 _SCALED = ("mean", "sd", "lower", "upper", "mode", "laplace_sd")
 
 
-def _effects_of(posterior: Fitted) -> Effects | None:
+def _effects_of(posterior: PosteriorData) -> Effects | None:
     """Those of columns that have few coefficients; None without a table, which a file does not keep."""
     design = posterior.design
     if design is None or not posterior.rows:
@@ -421,7 +421,7 @@ def _effects_of(posterior: Fitted) -> Effects | None:
     return effects_of(posterior, _LEVEL, 500, 200, 0, variables, None) if variables else None
 
 
-def _effects(posterior: Fitted, effects: Effects, bends: Mapping[str, Finding]) -> str:
+def _effects(posterior: PosteriorData, effects: Effects, bends: Mapping[str, Finding]) -> str:
     """bends: of columns along which the mean goes up and down, whose average slope is marked."""
     bent = "".join(f"<p>{escape(bend.sentence)} Its average slope says little.</p>" for bend in bends.values())
     names = [
@@ -445,7 +445,7 @@ def _effects(posterior: Fitted, effects: Effects, bends: Mapping[str, Finding]) 
     )
 
 
-def _effect_rows(posterior: Fitted, effects: Effects) -> list[tuple[str, list[Coefficient]]]:
+def _effect_rows(posterior: PosteriorData, effects: Effects) -> list[tuple[str, list[Coefficient]]]:
     """The effects as a forest has them, by the columns that are changed."""
     columns, rows = fitted_rows(posterior, None).columns, list[tuple[str, Coefficient]]()
     for name, term, contrast, mean, ends in zip(
@@ -457,7 +457,7 @@ def _effect_rows(posterior: Fitted, effects: Effects) -> list[tuple[str, list[Co
     return [(term if len(some) > 1 else "", some) for term, some in groups]
 
 
-def _fits(posterior: Fitted) -> str:
+def _fits(posterior: PosteriorData) -> str:
     comparison = check(posterior)
     if comparison is None:
         return ""
@@ -468,7 +468,7 @@ def _fits(posterior: Fitted) -> str:
     )
 
 
-def _trust(posterior: Fitted, rows: Sequence[Coefficient]) -> str:
+def _trust(posterior: PosteriorData, rows: Sequence[Coefficient]) -> str:
     chains, draws, _ = posterior.trace.draws.shape
     items = [
         ("Verdict", f"{posterior.certificate.verdict} (tolerance {posterior.certificate.tolerance:g} posterior sd)"),
@@ -492,7 +492,7 @@ def _trust(posterior: Fitted, rows: Sequence[Coefficient]) -> str:
     )
 
 
-def _prior(posterior: Fitted, rows: Sequence[Coefficient]) -> str:
+def _prior(posterior: PosteriorData, rows: Sequence[Coefficient]) -> str:
     if posterior.prior is None:
         return ""
     places = posterior.prior.dominated()
@@ -512,7 +512,7 @@ def _prior(posterior: Fitted, rows: Sequence[Coefficient]) -> str:
     return _section("The prior", f"<p>{escape(stated)}.</p><p>{escape(sentence)}</p>{table}")
 
 
-def _again(posterior: Fitted, command: str, python: str) -> str:
+def _again(posterior: PosteriorData, command: str, python: str) -> str:
     design, seed = posterior.design, posterior.trace.seed
     formulas = ("…",) if design is None else design.formulas
     formula = formulas[0] if len(formulas) == 1 else list(formulas)

@@ -33,9 +33,9 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.errors import requirement, whole
 from svrhmc.core.summaries import Summary
 from svrhmc.results.arviz import log_priors
-from svrhmc.results.base import Fitted
+from svrhmc.results.base import PosteriorData, effect_interval, thin_draws
 from svrhmc.results.loo import require_at_hand
-from svrhmc.results.predict import pointwise_log_likelihoods, thinned
+from svrhmc.results.predict import pointwise_log_likelihoods
 from svrhmc.results.psis import smoothed_log_weights
 from svrhmc.rows.forms import RowsForm
 
@@ -44,7 +44,7 @@ _MATTERS = 0.05
 _LISTED = 8
 
 
-def sensitivity_of(posterior: Fitted, draws: int) -> Summary:
+def sensitivity_of(posterior: PosteriorData, draws: int) -> Summary:
     """Of each coordinate that is reported, to prior and to likelihood."""
     most = whole("draws", draws, 100)
     require_at_hand(posterior)
@@ -58,8 +58,7 @@ def sensitivity_of(posterior: Fitted, draws: int) -> Summary:
             else "a prior that couples coefficients by parameters of its own"
         )
         raise requirement("the posterior", "of a regression whose coordinates have priors of their own", kind)
-    every = 1 if posterior.group_effects is None else posterior.group_effects.every
-    x = thinned(posterior.trace.draws[:, ::every], most)
+    x = thin_draws(posterior.trace.draws[:, :: effect_interval(posterior.group_effects)], most)
     log_prior = log_priors(posterior, form, posterior.inner(most), x).sum(axis=1)
     count, blocks = pointwise_log_likelihoods(posterior, most)
     log_likelihood = np.zeros(count)
@@ -79,16 +78,16 @@ def _summary(names: tuple[str, ...], x: Array, log_prior: Array, log_likelihood:
     )
 
 
-def _of_functions(posterior: Fitted, most: int) -> tuple[tuple[str, ...], Array, Array, Array] | None:
+def _of_functions(posterior: PosteriorData, most: int) -> tuple[tuple[str, ...], Array, Array, Array] | None:
     """Names and draws of the parameters of a model of one's own, with log p(params) and log p(data | params), which is
     −f − log p(params); None where its prior is no function by itself.
     """
-    target, x = posterior._target, thinned(posterior.trace.draws, most)
+    target, x = posterior._target, thin_draws(posterior.trace.draws, most)
     log_prior = None if target is None else target.log_prior_at(x)
     if target is None or log_prior is None:
         return None
     stated = posterior.parameters
-    shown = (posterior.labels, x) if stated is None else (stated.names, thinned(stated.draws, most))
+    shown = (posterior.labels, x) if stated is None else (stated.names, thin_draws(stated.draws, most))
     return (*shown, log_prior, -target.potentials(x) - log_prior)
 
 

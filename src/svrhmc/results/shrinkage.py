@@ -13,13 +13,13 @@ import numpy as np
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import requirement
 from svrhmc.core.summaries import Summary, end_names, level_ends
-from svrhmc.results.base import Fitted
+from svrhmc.results.base import PosteriorData
 from svrhmc.sampling.inclusion import Shrinkage
 
 _LEFT = 0.5  # of κ, below which a coefficient is more left alone than shrunk
 
 
-def inclusion_of(posterior: Fitted, level: float) -> Summary:
+def inclusion_of(posterior: PosteriorData, level: float) -> Summary:
     """The table, from the least shrunk coefficient on."""
     kept = posterior.shrinkage
     if kept is None:
@@ -40,7 +40,7 @@ def inclusion_of(posterior: Fitted, level: float) -> Summary:
     return Summary(names, columns, title, shrinkage_notes(posterior, level))
 
 
-def shrinkage_notes(posterior: Fitted, level: float = 0.9) -> tuple[str, ...]:
+def shrinkage_notes(posterior: PosteriorData, level: float = 0.9) -> tuple[str, ...]:
     """How many coefficients are not 0, in effect, and how many are shrunk by less than half."""
     kept = posterior.shrinkage
     return () if kept is None else (f"Shrinkage: {_note(kept, level)} (posterior.inclusion()).",)

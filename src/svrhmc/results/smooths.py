@@ -28,8 +28,8 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.errors import nearest, requirement, whole
 from svrhmc.core.figures import COLOURS, STYLE, matplotlib, written
 from svrhmc.core.summaries import Summary, end_names, level_ends
-from svrhmc.results.base import Fitted
-from svrhmc.results.predict import term_effects, thinned
+from svrhmc.results.base import PosteriorData, thin_draws
+from svrhmc.results.predict import term_effects
 from svrhmc.sampling.effects import GroupEffects
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class Curves:
         return figure
 
 
-def curves_of(posterior: Fitted, name: str | None, level: float, points: int) -> Curves:
+def curves_of(posterior: PosteriorData, name: str | None, level: float, points: int) -> Curves:
     """The smooths of one column of a `Posterior`, or one smooth by its name; None: all of them."""
     kept, design = smooths_kept(posterior), posterior.design
     if design is None:
@@ -138,7 +138,7 @@ def curves_of(posterior: Fitted, name: str | None, level: float, points: int) ->
         hint = nearest(name, names) if isinstance(name, str) else ""
         raise requirement("name", f"a smooth or its column ({', '.join(map(repr, names))})", repr(name), hint)
     edf = degrees_of(posterior)
-    draws = thinned(posterior.trace.draws[:, :: kept.every], posterior.trace.draws[..., 0].size)
+    draws = thin_draws(posterior.trace.draws[:, :: kept.every], posterior.trace.draws[..., 0].size)
     curves = []
     for j in chosen:
         smooth, k = design.smooths[j], kept.smooths[j]
@@ -157,7 +157,7 @@ def curves_of(posterior: Fitted, name: str | None, level: float, points: int) ->
     return Curves(tuple(curves), level)
 
 
-def smooths_kept(posterior: Fitted) -> GroupEffects:
+def smooths_kept(posterior: PosteriorData) -> GroupEffects:
     """The draws of smooths; refuses a posterior without any."""
     kept: GroupEffects | None = posterior.group_effects
     if kept is None or not kept.smooths:
@@ -165,10 +165,10 @@ def smooths_kept(posterior: Fitted) -> GroupEffects:
     return kept
 
 
-def degrees_of(posterior: Fitted) -> Array:
+def degrees_of(posterior: PosteriorData) -> Array:
     """Draws of the effective degrees of freedom, (draws, smooths)."""
     kept, loss = smooths_kept(posterior), posterior.model.loss
-    draws = thinned(posterior.trace.draws[:, :: kept.every], _DRAWS)
+    draws = thin_draws(posterior.trace.draws[:, :: kept.every], _DRAWS)
     sizes = [len(kept.levels[k]) for k in kept.smooths]
     tau = np.stack([draws[:, kept.stated(k)][:, 0] for k in kept.smooths], axis=1)
     if loss.mixture:
@@ -181,7 +181,7 @@ def degrees_of(posterior: Fitted) -> Array:
     return np.stack([1 + diagonal[:, a:b].sum(axis=1) for a, b in pairwise(edges)], axis=1)
 
 
-def degrees_sentence(posterior: Fitted, level: float) -> str:
+def degrees_sentence(posterior: PosteriorData, level: float) -> str:
     """The effective degrees of freedom of each smooth, with their intervals."""
     kept, edf = smooths_kept(posterior), degrees_of(posterior)
     ends = np.quantile(edf, level_ends(level), axis=0)

@@ -13,7 +13,7 @@ from statistics import NormalDist
 
 from svrhmc.core.errors import DataError, one_of
 from svrhmc.core.summaries import level_ends
-from svrhmc.results.base import Fitted
+from svrhmc.results.base import PosteriorData
 from svrhmc.results.export import Document, single_document
 from svrhmc.tables.portable import Portable
 
@@ -157,7 +157,7 @@ class _Writer:
         return " AND ".join(tests) or "TRUE"
 
 
-def to_sql(posterior: Fitted, dialect: str, table: str, level: float) -> str:
+def to_sql(posterior: PosteriorData, dialect: str, table: str, level: float) -> str:
     """The query for a table, in a dialect."""
     write = _Writer(DIALECTS[one_of("dialect", dialect, tuple(DIALECTS))])
     low, high = level_ends(level)

@@ -15,7 +15,7 @@ from svrhmc.core.errors import missing, requirement
 from svrhmc.core.summaries import Summary, array_name, end_names, level_ends
 from svrhmc.families import FAMILIES
 from svrhmc.families.base import Loss
-from svrhmc.results.base import Fitted
+from svrhmc.results.base import PosteriorData
 from svrhmc.results.checks import LOOKED_FOR
 from svrhmc.results.imputations import imputation_notes
 from svrhmc.results.probability import moved
@@ -84,13 +84,13 @@ def _distinct(ratio: float, lower: float, upper: float) -> tuple[str, ...]:
     return tuple(f"{value:.{decimals}f}" for value in numbers)
 
 
-def names_of(posterior: Fitted) -> tuple[str, ...]:
+def names_of(posterior: PosteriorData) -> tuple[str, ...]:
     """Of all that is reported by name: the parameters as a model states them, or else the coordinates."""
     names: tuple[str, ...] = posterior.labels if posterior.parameters is None else posterior.parameters.names
     return names
 
 
-def columns_of(posterior: Fitted, level: float) -> dict[str, Array]:
+def columns_of(posterior: PosteriorData, level: float) -> dict[str, Array]:
     """Mean, sd, the ends of the interval, ratios where the family has them, standard errors of the two moments,
     effective draws and R-hat.
     """
@@ -107,7 +107,7 @@ def columns_of(posterior: Fitted, level: float) -> dict[str, Array]:
     return columns | {"mcse_mean": mean_error, "mcse_sd": sd_error, "ess": posterior.ess, "r_hat": posterior.r_hat}
 
 
-def table_of(posterior: Fitted, level: float, mcse: bool = False) -> Summary:
+def table_of(posterior: PosteriorData, level: float, mcse: bool = False) -> Summary:
     """The same as a table; mcse: with the standard errors. Numbers of a model of one's own come before arrays, and
     short arrays before long ones.
     """
@@ -123,18 +123,18 @@ def table_of(posterior: Fitted, level: float, mcse: bool = False) -> Summary:
     return Summary(names, columns, folded=posterior.units is not None)
 
 
-def summary_of(posterior: Fitted, level: float, mcse: bool = False) -> Summary:
+def summary_of(posterior: PosteriorData, level: float, mcse: bool = False) -> Summary:
     """The table, with what there is to know besides."""
     return replace(table_of(posterior, level, mcse), title=title(posterior), notes=notes(posterior))
 
 
-def ratio_name(posterior: Fitted) -> str:
+def ratio_name(posterior: PosteriorData) -> str:
     """What e to the power of a coefficient is, such as "odds ratio"; "" where that has no name."""
     loss = loss_of(posterior)
     return "" if loss is None or posterior.parameters is not None else loss.ratio
 
 
-def ratio_places(posterior: Fitted) -> list[int]:
+def ratio_places(posterior: PosteriorData) -> list[int]:
     """The coordinates that have ratios: coefficients but the intercepts."""
     loss = loss_of(posterior)
     assert loss is not None
@@ -142,14 +142,14 @@ def ratio_places(posterior: Fitted) -> list[int]:
     return [j for j, name in enumerate(posterior.labels[:end]) if name.rpartition(": ")[2] != "Intercept"]
 
 
-def _powers(posterior: Fitted, places: list[int], level: float) -> Array:
+def _powers(posterior: PosteriorData, places: list[int], level: float) -> Array:
     """The median and interval of e to the power of some coefficients, which are e to the power of their quantiles."""
     with np.errstate(over="ignore"):
         powers: Array = np.exp(posterior.quantile([0.5, *level_ends(level)])[:, places])
     return powers
 
 
-def ratios_of(posterior: Fitted, level: float) -> Summary:
+def ratios_of(posterior: PosteriorData, level: float) -> Summary:
     """e to the power of the coefficients but the intercepts, as their quantiles: e^q is the quantile of e^x."""
     loss, design, name = loss_of(posterior), posterior.design, ratio_name(posterior)
     if loss is None or not name:
@@ -172,7 +172,7 @@ def ratios_of(posterior: Fitted, level: float) -> Summary:
     )
 
 
-def _hazard_ratios(posterior: Fitted, places: list[int], end: int, level: float) -> dict[str, Array]:
+def _hazard_ratios(posterior: PosteriorData, places: list[int], end: int, level: float) -> dict[str, Array]:
     """e^{−β/σ} of accelerated failure times whose hazards are proportional: its median and interval. end: the place of
     log σ, where the family has one.
     """
@@ -183,7 +183,7 @@ def _hazard_ratios(posterior: Fitted, places: list[int], end: int, level: float)
     return {"hazard ratio": middle, f"hazard {low}": lower, f"hazard {high}": upper}
 
 
-def draws_of(posterior: Fitted) -> pandas.DataFrame:
+def draws_of(posterior: PosteriorData) -> pandas.DataFrame:
     """Draws as a data frame."""
     try:
         import pandas
@@ -204,7 +204,7 @@ def _linked(loss: Loss | None) -> str:
     return f" with the {loss.link} link" if loss is not None and loss.link else ""
 
 
-def unit_notes(posterior: Fitted, level: float = 0.9) -> tuple[str, ...]:
+def unit_notes(posterior: PosteriorData, level: float = 0.9) -> tuple[str, ...]:
     """What a standard deviation of a column does, where one more of it does too little or too much to be read."""
     units, design, ratio = posterior.units, posterior.design, ratio_name(posterior)
     if units is None:
@@ -227,7 +227,7 @@ def unit_notes(posterior: Fitted, level: float = 0.9) -> tuple[str, ...]:
     return (f"Units: for an increase of one standard deviation, {what} {'; '.join(sentences[:_UNITS])}.",)
 
 
-def loss_of(posterior: Fitted) -> Loss | None:
+def loss_of(posterior: PosteriorData) -> Loss | None:
     """With its own link, where the model is there."""
     if posterior.model is not None:
         loss: Loss = posterior.model.loss
@@ -235,17 +235,17 @@ def loss_of(posterior: Fitted) -> Loss | None:
     return FAMILIES[posterior.family]() if posterior.family in FAMILIES else None
 
 
-def _baselines(posterior: Fitted) -> str:
+def _baselines(posterior: PosteriorData) -> str:
     return "" if posterior.design is None else ", ".join(dict.fromkeys(posterior.design.baselines))
 
 
-def _family(posterior: Fitted) -> str:
+def _family(posterior: PosteriorData) -> str:
     """By name, with degrees of freedom where it has some."""
     df = getattr(getattr(posterior.model, "loss", None), "df", None)
     return repr(posterior.family) + (f" with {df:g} degrees of freedom" if df is not None else "")
 
 
-def title(posterior: Fitted) -> str:
+def title(posterior: PosteriorData) -> str:
     """What was fitted, in one sentence."""
     dim, design, n = len(posterior.mean), posterior.design, posterior.fitted_rows or posterior.rows
     many = f"{n:,} rows" if n else ""
@@ -284,13 +284,13 @@ def title(posterior: Fitted) -> str:
     return f"{sentence}."
 
 
-def _is_of_functions(posterior: Fitted) -> bool:
+def _is_of_functions(posterior: PosteriorData) -> bool:
     """Whether the model is one of the user's own; from a file that is seen where its parameters are stated."""
     known = posterior._target is not None and posterior._target.observed_count is not None
     return known or (posterior.parameters is not None and not posterior.family)
 
 
-def notes(posterior: Fitted) -> tuple[str, ...]:
+def notes(posterior: PosteriorData) -> tuple[str, ...]:
     """The sentences after the table."""
     sentences = []
     if levels := _baselines(posterior):
@@ -328,7 +328,7 @@ def notes(posterior: Fitted) -> tuple[str, ...]:
     return (*sentences, *(f"Clash: {clash}" for clash in posterior.clashes))
 
 
-def tail_notes(posterior: Fitted) -> tuple[str, ...]:
+def tail_notes(posterior: PosteriorData) -> tuple[str, ...]:
     """Which parameters, as a model states them, or coordinates have no standard deviation to report, or one whose error
     is not known.
     """
@@ -341,7 +341,7 @@ def tail_notes(posterior: Fitted) -> tuple[str, ...]:
     return (f"Tails: {sentence}",) if sentence else ()
 
 
-def factor_notes(posterior: Fitted) -> tuple[str, ...]:
+def factor_notes(posterior: PosteriorData) -> tuple[str, ...]:
     """Which grouping factors are columns of very many numbers, that might have been meant as numbers."""
     if posterior.design is None:
         return ()
@@ -355,7 +355,7 @@ def factor_notes(posterior: Fitted) -> tuple[str, ...]:
     return tuple(sentences)
 
 
-def scale_notes(posterior: Fitted) -> tuple[str, ...]:
+def scale_notes(posterior: PosteriorData) -> tuple[str, ...]:
     """Which standard deviations of group effects may be 0, and of which Laplace's approximation is far off."""
     count, sentences = posterior.group_scales, list[str]()
     if not count:
@@ -393,24 +393,24 @@ def scale_notes(posterior: Fitted) -> tuple[str, ...]:
     return tuple(f"{' and '.join(kinds).capitalize()}: {sentence}" for sentence in sentences)
 
 
-def smooth_notes(posterior: Fitted, level: float = 0.9) -> tuple[str, ...]:
+def smooth_notes(posterior: PosteriorData, level: float = 0.9) -> tuple[str, ...]:
     """How much each smooth bends, in effective degrees of freedom."""
     if posterior.group_effects is None or not posterior.group_effects.smooths:
         return ()
     return (f"Smooths: {degrees_sentence(posterior, level)}",)
 
 
-def _shrinkage(posterior: Fitted) -> tuple[str, ...]:
+def _shrinkage(posterior: PosteriorData) -> tuple[str, ...]:
     """What a shrinking prior did, where there is one."""
     return () if posterior.shrinkage is None else shrinkage_notes(posterior)
 
 
-def _imputations(posterior: Fitted) -> tuple[str, ...]:
+def _imputations(posterior: PosteriorData) -> tuple[str, ...]:
     """What pooling several imputed tables cost, where that was done."""
     return () if posterior.imputed is None else imputation_notes(posterior)
 
 
-def model_notes(posterior: Fitted) -> tuple[str, ...]:
+def model_notes(posterior: PosteriorData) -> tuple[str, ...]:
     """How the model fails to fit the rows, or that no failure was found; nothing where it was not checked."""
     if not posterior.checked_rows:
         return ()
@@ -424,7 +424,7 @@ def nothing_found(rows: int) -> str:
     return f"no misfit was found in {rows:,} rows (looked for: {LOOKED_FOR})."
 
 
-def entangled(posterior: Fitted) -> str:
+def entangled(posterior: PosteriorData) -> str:
     """Whether there are coefficients of which only combinations are known from the data, in one sentence; or ""."""
     if posterior.prior is None:
         return ""
@@ -440,7 +440,7 @@ def entangled(posterior: Fitted) -> str:
     )
 
 
-def draws_sentence(posterior: Fitted) -> str:
+def draws_sentence(posterior: PosteriorData) -> str:
     """How many draws there are, and by which sampler; `posterior.why` has the reason for it."""
     chains, draws, _ = posterior.trace.draws.shape
     made = f"{chains} chain{'s' if chains > 1 else ''} of {draws:,} by {posterior.method}"
@@ -454,7 +454,7 @@ def draws_sentence(posterior: Fitted) -> str:
     return f"{made}, {effective}, in {posterior.seconds:.3g} s{short}."
 
 
-def verdict_sentence(posterior: Fitted) -> str:
+def verdict_sentence(posterior: PosteriorData) -> str:
     """How far off the reported numbers can be, in one sentence; `posterior.certificate` has what it rests on."""
     (mean, _), (sd, _) = _chance(posterior)
     certificate = posterior.certificate
@@ -463,14 +463,14 @@ def verdict_sentence(posterior: Fitted) -> str:
     return f"{_of_chains(certificate.brief(), posterior)}; chance alone leaves {chance_in_words(posterior)}."
 
 
-def _of_chains(verdict: str, posterior: Fitted) -> str:
+def _of_chains(verdict: str, posterior: PosteriorData) -> str:
     """What is said of chains, of one."""
     if len(posterior.trace.draws) > 1:
         return verdict
     return verdict.replace("its chains agree", "the halves of its chain agree")
 
 
-def chance_in_words(posterior: Fitted) -> str:
+def chance_in_words(posterior: PosteriorData) -> str:
     """The largest standard errors of what the table has, and the coefficients that they are of."""
     (mean, of_mean), (sd, of_sd) = _chance(posterior)
     if not math.isfinite(mean + sd):
@@ -479,7 +479,7 @@ def chance_in_words(posterior: Fitted) -> str:
     return f"a standard error of at most {mean:.2g} posterior sd in a mean{whose[0]} and of {sd:.2g} in an sd{whose[1]}"
 
 
-def _chance(posterior: Fitted) -> tuple[tuple[float, str], tuple[float, str]]:
+def _chance(posterior: PosteriorData) -> tuple[tuple[float, str], tuple[float, str]]:
     """The largest standard errors of the means and sds of the table, in posterior sd, and whose they are; without those
     of tails that have none, unless there are no others.
     """
@@ -496,7 +496,7 @@ def _chance(posterior: Fitted) -> tuple[tuple[float, str], tuple[float, str]]:
     return mean, sd
 
 
-def paragraph(posterior: Fitted) -> str:
+def paragraph(posterior: PosteriorData) -> str:
     """How the draws were made, how far off the reported numbers are by chance, and the verdict on their bias."""
     chains, draws, dim = posterior.trace.draws.shape
     short = "" if posterior.complete else "; stopped before there were as many as asked for"
@@ -518,7 +518,7 @@ def paragraph(posterior: Fitted) -> str:
     )
 
 
-def printed(posterior: Fitted) -> str:
+def printed(posterior: PosteriorData) -> str:
     """What `print` shows: of a fit the table and what to think of it, of another target how its draws were made."""
     if posterior.units is None:
         return paragraph(posterior)
@@ -526,7 +526,7 @@ def printed(posterior: Fitted) -> str:
     return str(replace(table_of(posterior, 0.9), title=title(posterior), notes=notes))
 
 
-def one_line(posterior: Fitted) -> str:
+def one_line(posterior: PosteriorData) -> str:
     """One line, or two."""
     chains, draws, dim = posterior.trace.draws.shape
     what = f"Posterior of {posterior.design.formula!r}: " if posterior.design is not None else "Posterior: "
@@ -546,12 +546,12 @@ def one_line(posterior: Fitted) -> str:
     )
 
 
-def html(posterior: Fitted) -> str:
+def html(posterior: PosteriorData) -> str:
     """HTML: a table, and the verdict."""
     return replace(table_of(posterior, 0.9), title=title(posterior), notes=_essentials(posterior))._repr_html_()
 
 
-def _essentials(posterior: Fitted) -> tuple[str, ...]:
+def _essentials(posterior: PosteriorData) -> tuple[str, ...]:
     """The verdict, and what it does not say of the model."""
     return (
         f"Verdict: {verdict_sentence(posterior)}",
@@ -567,12 +567,12 @@ def _essentials(posterior: Fitted) -> tuple[str, ...]:
     )
 
 
-def _listed(posterior: Fitted, some: Indices) -> str:
+def _listed(posterior: PosteriorData, some: Indices) -> str:
     names = [posterior.labels[int(j)] for j in np.asarray(some)]
     return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else "")
 
 
-def coefficients(posterior: Fitted, level: float = 0.9) -> tuple[Coefficient, ...]:
+def coefficients(posterior: PosteriorData, level: float = 0.9) -> tuple[Coefficient, ...]:
     """One for each coordinate; `level` is the probability within lower and upper."""
     mean, sd, laplace, (lower, upper) = posterior.mean, posterior.sd, posterior.laplace, posterior.interval(level).T
     draws = np.asarray(posterior.trace.draws).reshape(-1, len(mean))

@@ -27,7 +27,7 @@ from svrhmc.core.errors import positive, real_array, requirement
 from svrhmc.core.figures import COLOURS, STYLE, matplotlib, written
 from svrhmc.core.summaries import Summary, end_names, level_ends
 from svrhmc.families.base import Loss
-from svrhmc.results.base import Fitted
+from svrhmc.results.base import PosteriorData
 from svrhmc.results.predict import Grouping, predictions_at
 
 _POINTS = 101  # of curves, where no times are given
@@ -173,7 +173,7 @@ def survivors(labels: Array, times: Array, weights: Array | None = None) -> Arra
 
 
 def survival_of(
-    posterior: Fitted,
+    posterior: PosteriorData,
     X: Any,
     times: npt.ArrayLike | None,
     horizon: float | None,
@@ -223,7 +223,7 @@ def _survival(loss: Loss, t: Array, time: float) -> Array:
     return np.asarray(loss.survival(t, np.full(shape, time)) if time > 0 else np.ones(shape), np.float64)
 
 
-def _times(posterior: Fitted, times: npt.ArrayLike | None) -> Array:
+def _times(posterior: PosteriorData, times: npt.ArrayLike | None) -> Array:
     """Those given, or even ones up to the longest that was fitted."""
     if times is None:
         form = posterior.form

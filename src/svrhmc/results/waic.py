@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from svrhmc.core.arrays import Array, Indices
-from svrhmc.core.errors import missing, whole
+from svrhmc.core.errors import missing
 from svrhmc.core.summaries import Summary
-from svrhmc.results.base import Fitted
+from svrhmc.results.base import PosteriorData, draw_count
 from svrhmc.results.loo import PointwiseDensity, require_at_hand
 from svrhmc.results.predict import pointwise_log_likelihoods
 
@@ -73,10 +73,9 @@ class Waic(PointwiseDensity):
         return pandas.DataFrame({"elpd": self.pointwise, "p_waic": self.p}, index=index)
 
 
-def waic_of(posterior: Fitted, draws: int | None) -> Waic:
+def waic_of(posterior: PosteriorData, draws: int | None) -> Waic:
     """That of a `Posterior`."""
-    total = posterior.trace.draws.shape[0] * posterior.trace.draws.shape[1]
-    most = total if draws is None else whole("draws", draws, 20)
+    most = draw_count(posterior, draws, 20)
     require_at_hand(posterior)
     count, blocks = pointwise_log_likelihoods(posterior, most)
     terms, penalties = [], []

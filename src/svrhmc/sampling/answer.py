@@ -1,4 +1,4 @@
-"""What `sample` is asked for, and what a search answers."""
+"""What `sample` is asked for, and the result of a search for it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from svrhmc.trace import Trace
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """What is asked for, checked. units: in which coefficients are reported."""
+    """The checked arguments of `sample`. units: those in which coefficients are reported."""
 
     target: FiniteSum
     draws: int
@@ -40,8 +40,8 @@ class Request:
 
 
 @dataclass(frozen=True, eq=False)
-class Answer:
-    """Draws, moments and a verdict, as `svrhmc.results.posterior.Posterior` describes them field by field."""
+class SamplingResult:
+    """Moments, draws and a verdict, and how they were made; `svrhmc.Posterior` describes each field."""
 
     mean: Array
     sd: Array
@@ -55,6 +55,12 @@ class Answer:
     certificate: Certificate
     ess: Array
     r_hat: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Answer(SamplingResult):
+    """What a search found, of which `svrhmc.results.posterior.build_posterior` makes a `Posterior`."""
+
     complete: bool
     parameters: Parameters | None
     modes: Modes | None = None
@@ -67,7 +73,7 @@ class Answer:
 
 
 class Cost(NamedTuple):
-    """What an answer took: passes over the data, seconds, those of compilation, and the seconds of each stage."""
+    """Passes over the data, seconds, seconds of compilation, and the seconds of each stage of a search."""
 
     passes: float
     seconds: float
@@ -75,22 +81,23 @@ class Cost(NamedTuple):
     steps: dict[str, float]
 
 
-def is_corrected(answer: Any) -> bool:
-    """Whether the moments that an answer, or a posterior, reports are those corrected by the gradients at the draws."""
-    if np.isnan(answer.sd).all():
+def is_corrected(result: SamplingResult) -> bool:
+    """Whether the moments that are reported are those corrected by the gradients at the draws."""
+    if np.isnan(result.sd).all():
         return False
-    pairs = (answer.mean, answer.corrected.mean), (answer.sd, answer.corrected.sd)
-    return all(bool(((own == other) | np.isnan(own)).all()) for own, other in pairs)  # nan: of a tail without moments
+    pairs = (result.mean, result.corrected.mean), (result.sd, result.corrected.sd)
+    # a tail without moments has nan in the one and not in the other
+    return all(bool(((reported == corrected) | np.isnan(reported)).all()) for reported, corrected in pairs)
 
 
-def standard_errors(answer: Any) -> tuple[Array, Array]:
-    """Of the means and standard deviations that an answer, or a posterior, reports."""
-    x = answer.trace.draws
-    if is_corrected(answer):
-        errors = answer.corrected.mean_error, answer.corrected.sd_error
+def standard_errors(result: SamplingResult, tails: Array | None) -> tuple[Array, Array]:
+    """Standard errors of the means and standard deviations that are reported. tails: as in `Posterior.tails`."""
+    x = result.trace.draws
+    if is_corrected(result):
+        errors = result.corrected.mean_error, result.corrected.sd_error
     else:
-        errors = error_of_mean(x), ratio(error_of_mean((x - answer.raw.mean) ** 2), 2 * answer.raw.sd)
-    return errors if answer.tails is None else errors_with_tails(*errors, answer.tails)
+        errors = error_of_mean(x), ratio(error_of_mean((x - result.raw.mean) ** 2), 2 * result.raw.sd)
+    return errors if tails is None else errors_with_tails(*errors, tails)
 
 
 def independent_trace(x: Array, request: Request, seconds: float) -> Trace:
