@@ -31,7 +31,7 @@ from pathlib import Path
 import numpy as np
 
 from svrhmc import targets, theory
-from svrhmc.core.figures import STYLE, matplotlib, written
+from svrhmc.core.figures import STYLE, import_matplotlib, write_figure
 from svrhmc.paper.data import load
 from svrhmc.paper.regression import posterior, split_of
 from svrhmc.paper.settings import load_settings
@@ -224,7 +224,7 @@ def advantage(row):
 
 def figure():
     """A panel for each instance: rows across, accuracy down, and in each cell what SVR-HMC saves."""
-    with matplotlib().rc_context({**STYLE, "axes.grid": False, "font.size": 9}):
+    with import_matplotlib().rc_context({**STYLE, "axes.grid": False, "font.size": 9}):
         from matplotlib.colors import LinearSegmentedColormap
         from matplotlib.figure import Figure
 
@@ -245,7 +245,7 @@ def figure():
         last.text(0, 0.95, KEY, transform=last.transAxes, va="top", fontsize=8.5, linespacing=1.4)
         drawn.supxlabel("rows n", fontsize=9.5)
         drawn.supylabel("accuracy: W₂ as a share of the posterior's spread", fontsize=9.5)
-        written(drawn, FIGURE)
+        write_figure(drawn, FIGURE)
 
 
 def times_of(times):

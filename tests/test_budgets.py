@@ -11,7 +11,7 @@ import scipy.sparse
 import svrhmc
 from svrhmc import Sampler, sample, targets
 from svrhmc.core import deadline as deadlines
-from svrhmc.core.deadline import Budget, BudgetSpent, look, looked, looking, piece
+from svrhmc.core.deadline import Budget, BudgetSpent, budget_check, check_budget, checking_budget, indivisible_work
 from svrhmc.core.errors import BudgetError
 from svrhmc.density.generalised import GeneralisedLinear
 from svrhmc.dynamics import UBU
@@ -86,26 +86,26 @@ def test_a_deadline_counts_seconds_but_for_those_apart_and_passes():
     clock.now, deadline.evaluations = 2.0, 10.0
     assert deadline.used() == (2.0, 1.0)
     assert deadline.left() == (3.0, 2.0)
-    with deadline.apart():
+    with deadline.paused():
         clock.now = 102.0
         assert deadline.used() == (2.0, 1.0)
     assert deadline.used() == (2.0, 1.0)
     assert deadline.compiling == 100.0
-    assert deadline.pays(3.0, 2.0)
-    assert not deadline.pays(3.1, 0.0)
-    assert not deadline.pays(0.0, 2.1)
+    assert deadline.covers(3.0, 2.0)
+    assert not deadline.covers(3.1, 0.0)
+    assert not deadline.covers(0.0, 2.1)
     assert deadline.affordable((1.0, 0.5), (1.0, 0.0)) == 2.0
     assert deadline.affordable((0.0, 0.0)) == math.inf
     assert deadline.affordable((0.0, 0.0), (3.0, 0.0)) == 0.0
-    deadline.look(2.0)
+    deadline.check_budget(2.0)
     for passes, kept in ((2.1, 0.0), (0.0, 3.0)):
         with pytest.raises(BudgetSpent):
-            deadline.look(passes, kept)
-    assert not deadline.passed()
+            deadline.check_budget(passes, kept)
+    assert not deadline.is_spent()
     clock.now = 105.0
-    assert deadline.passed()
+    assert deadline.is_spent()
     with pytest.raises(BudgetSpent):
-        deadline.look()
+        deadline.check_budget()
     assert Budget(10).unlimited
     assert not deadline.unlimited
 
@@ -114,21 +114,23 @@ def test_only_what_a_deadline_binds_looks_at_it():
     clock = Clock()
     deadline = Budget(1, 1.0, math.inf, clock=clock)
     clock.now = 2.0
-    look()
+    check_budget()
     seen = []
     with deadline.binding():
         with pytest.raises(BudgetSpent):
-            look()
-        there = looking()
+            check_budget()
+        there = budget_check()
         with Budget(1).binding():  # one without limits binds nothing
-            look()
-        thread = threading.Thread(target=lambda: seen.append(look()))  # another thread has a deadline of its own,
+            check_budget()
+        thread = threading.Thread(
+            target=lambda: seen.append(check_budget())
+        )  # another thread has a deadline of its own,
         thread.start()
         thread.join()
         with pytest.raises(BudgetSpent):  # unless it is given this one
             there(0.0)
     assert seen == [None]
-    look()
+    check_budget()
 
 
 def test_a_long_piece_is_begun_only_where_it_is_expected_to_end_in_time(monkeypatch):
@@ -140,18 +142,21 @@ def test_a_long_piece_is_begun_only_where_it_is_expected_to_end_in_time(monkeypa
 
     monkeypatch.setattr(deadlines, "trial", trial)
     deadline = Budget(1, 5.0, math.inf, clock=clock)
-    with deadline.piece(1e7):  # too short to ask
+    with deadline.indivisible_work(1e7):  # too short to ask
         assert trials == []
-    with deadline.piece(4.9e9):  # 4.9 seconds
+    with deadline.indivisible_work(4.9e9):  # 4.9 seconds
         assert trials == [0.0]
     clock.now = 4.0
-    with pytest.raises(BudgetSpent), deadline.piece(2e9):
+    with pytest.raises(BudgetSpent), deadline.indivisible_work(2e9):
         pytest.fail("begun")
     assert deadline.needed == pytest.approx(6.0)
     clock.now = 5.0
-    with pytest.raises(BudgetSpent), deadline.piece(1.0):  # nothing is begun after the end
+    with pytest.raises(BudgetSpent), deadline.indivisible_work(1.0):  # nothing is begun after the end
         pytest.fail("begun")
-    with Budget(1, math.inf, 5.0, clock=clock).piece(1e30), piece(1e30):  # without a budget in seconds, or without any
+    with (
+        Budget(1, math.inf, 5.0, clock=clock).indivisible_work(1e30),
+        indivisible_work(1e30),
+    ):  # without a budget in seconds, or without any
         assert len(trials) == 2
 
 
@@ -195,7 +200,7 @@ def test_a_sparse_hessian_is_found_some_columns_at_a_time_and_the_same(monkeypat
     deadline = Budget(1, 5.0, math.inf, clock=clock)
 
     def late_look(each):
-        for one in looked(each):
+        for one in checking_budget(each):
             calls.append(one)
             clock.now += 3.0
             yield one

@@ -75,9 +75,9 @@ def test_compiled_code_goes_to_the_first_folder_that_can_be_written(package, tmp
 
 
 def test_a_full_disk_is_no_place(monkeypatch, tmp_path):
-    assert code_cache._usable(tmp_path)
-    monkeypatch.setattr(code_cache, "_ROOM", 1 << 70)
-    assert not code_cache._usable(tmp_path)
+    assert code_cache._is_writable(tmp_path)
+    monkeypatch.setattr(code_cache, "_LEAST_FREE_BYTES", 1 << 70)
+    assert not code_cache._is_writable(tmp_path)
 
 
 def test_code_of_others_is_kept_where_it_was(tmp_path):

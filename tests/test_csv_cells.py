@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import svrhmc
-from svrhmc.core.cells import csv_text, guarded, unguarded
+from svrhmc.core.cells import csv_text, guard_formula, unguard_formulas
 from svrhmc.paper.blocks import write_csv
 from svrhmc.reporting import coefficients, coefficients_csv
 from svrhmc.shell.app import app
@@ -30,19 +30,19 @@ def runs(cell):
 @pytest.mark.parametrize("text", RUN)
 def test_texts_that_run_are_guarded_and_come_back(text):
     assert runs(text) or text.startswith("'")
-    assert not runs(guarded(text))
-    assert unguarded([guarded(text)]) == [text]
+    assert not runs(guard_formula(text))
+    assert unguard_formulas([guard_formula(text)]) == [text]
 
 
 def test_other_texts_and_all_numbers_stay():
-    assert [guarded(text) for text in PLAIN] == list(PLAIN)
-    assert unguarded([guarded(text) for text in (*RUN, *PLAIN)]) == [*RUN, *PLAIN]
+    assert [guard_formula(text) for text in PLAIN] == list(PLAIN)
+    assert unguard_formulas([guard_formula(text) for text in (*RUN, *PLAIN)]) == [*RUN, *PLAIN]
     assert csv_text(["n"], [[-1.5], [-2], [float("-inf")]]) == "n\n-1.5\n-2\n-inf\n"
 
 
 def test_texts_that_nobody_guarded_are_not_touched():
     """Else two different names would become one."""
-    assert unguarded(["-x", "'-x"]) == ["-x", "'-x"]
+    assert unguard_formulas(["-x", "'-x"]) == ["-x", "'-x"]
 
 
 def test_separators_of_other_countries_part_no_cell():

@@ -17,7 +17,7 @@ import svrhmc
 from conftest import LIMIT
 from quadrature import around_the_mode, monomials
 from simulated_data import events
-from svrhmc.core.randomness import Purpose, Stream, alias_table, pick
+from svrhmc.core.randomness import Purpose, Stream, alias_indices, alias_table
 from svrhmc.engines import base
 from svrhmc.engines.compiled import split as compiled_split
 from svrhmc.exact import SplitHMC, SubsampledMH, split
@@ -480,7 +480,7 @@ def test_an_alias_table_has_its_probabilities(weights):
     grid = (np.arange(64 * n) + 0.5) / (64 * n) * 2.0**32
     w0 = grid.astype(np.uint32)
     w1 = ((grid % 1) * 2.0**32).astype(np.uint32)
-    seen = np.bincount(pick(w0, w1, table.threshold, table.alias), minlength=n) / (64 * n)
+    seen = np.bincount(alias_indices(w0, w1, table.threshold, table.alias), minlength=n) / (64 * n)
     cells = 1 + np.bincount(table.alias, minlength=n)
     assert (np.abs(seen - table.probabilities) <= cells / (64 * n)).all()
 
@@ -506,7 +506,7 @@ def test_the_compiled_picks_are_those_of_the_table(data):
     w0, w1 = np.random.default_rng(1).integers(0, 1 << 32, (2, 400), dtype=np.uint32)
     rows = np.empty(400, np.int64)
     picks(cells, w0, w1, rows)
-    assert (rows == pick(w0, w1, table.threshold, table.alias)).all()
+    assert (rows == alias_indices(w0, w1, table.threshold, table.alias)).all()
 
 
 @njit

@@ -156,7 +156,7 @@ def test_a_memory_map_stays_where_it_is(mapped, here, monkeypatch):
 def test_rows_that_a_device_has_no_room_for_stay_on_the_host(here, monkeypatch):
     from svrhmc.core import devices
 
-    monkeypatch.setattr(devices, "room_on", lambda device: 1000.0)
+    monkeypatch.setattr(devices, "free_bytes", lambda device: 1000.0)
     target = logistic()
     assert target.data == ()
     np.testing.assert_allclose(target.gradients(STATES), here.gradients(STATES), rtol=1e-12)

@@ -38,11 +38,11 @@ def shared(function):
     """Operations of the largest batch in a traced function, by the count that is taken for jaxlib's."""
     found = [0]
     for equation in function.eqns:
-        batch = jit._batch(equation)
+        batch = jit._batch_shape(equation)
         if batch:
             count = int(np.prod(batch))
-            found.append(count if count > jit._piece(equation, len(batch)) else 0)
-        found += [shared(inner) for inner in jit._functions(equation.params)]
+            found.append(count if count > jit._piece_size(equation, len(batch)) else 0)
+        found += [shared(inner) for inner in jit._inner_functions(equation.params)]
     return max(found)
 
 
@@ -63,7 +63,7 @@ def test_what_is_no_linear_algebra_is_left_as_it_is():
 
     with scope():
         cut = jit.program(jax.vmap(plain))
-        (inner,) = jit._functions(jax.make_jaxpr(cut)(S, B).jaxpr.eqns[0].params)
+        (inner,) = jit._inner_functions(jax.make_jaxpr(cut)(S, B).jaxpr.eqns[0].params)
         assert str(inner) == str(jax.make_jaxpr(jax.vmap(plain))(S, B).jaxpr)
 
 

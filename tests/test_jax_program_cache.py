@@ -86,14 +86,14 @@ def test_a_file_that_is_broken_or_foreign_is_as_good_as_none(cache, tmp_path, da
 
 
 def test_nothing_is_loaded_from_a_file_of_another_user(cache, tmp_path, monkeypatch):
-    from svrhmc.core.code_cache import Files
+    from svrhmc.core.code_cache import CodeFiles
 
     (path,) = tmp_path.iterdir()
-    monkeypatch.setattr(code_cache, "_owners", lambda: {path.stat().st_uid})
-    files = Files(tmp_path, "loop.advance", "s" * 16)  # those of numba are pickles
+    monkeypatch.setattr(code_cache, "_trusted_owners", lambda: {path.stat().st_uid})
+    files = CodeFiles(tmp_path, "loop.advance", "s" * 16)  # those of numba are pickles
     files.save("key", "code")
     assert (cache.get(KEY), files.load("key")) == (PROGRAM, "code")
-    monkeypatch.setattr(code_cache, "_owners", lambda: {path.stat().st_uid + 1})
+    monkeypatch.setattr(code_cache, "_trusted_owners", lambda: {path.stat().st_uid + 1})
     assert (cache.get(KEY), files.load("key")) == (None, None)
 
 

@@ -242,7 +242,7 @@ def test_rows_too_large_for_the_devices_are_refused(monkeypatch):
     """1003 rows of 4 numbers and a label are 40,120 bytes."""
     from svrhmc.core import devices
 
-    monkeypatch.setattr(devices, "room_on", lambda device: 4e4)
+    monkeypatch.setattr(devices, "free_bytes", lambda device: 4e4)
     for gradient in (gradients.Full(), gradients.Minibatch(5)):
         with pytest.raises(ValueError, match=r"the arrays of the target must be such that.*got 4.02e-05 GB.*devices"):
             Sampler(MOVES, gradient).run(dense(), 10, devices="all")

@@ -61,8 +61,8 @@ def test_without_cloudpickle_functions_without_a_name_are_refused_with_what_to_d
 
 
 def test_what_nothing_can_pickle_is_refused_with_the_reason(monkeypatch):
-    from svrhmc.core.serialise import pickled
+    from svrhmc.core.serialise import pickle_functions
 
     pytest.importorskip("cloudpickle")
     with pytest.raises(ValueError, match="cloudpickle cannot take either"):
-        pickled((sys._getframe(),))
+        pickle_functions((sys._getframe(),))

@@ -9,7 +9,7 @@ from scipy.special import ndtri
 
 import svrhmc
 from svrhmc import sample, targets
-from svrhmc.core.summaries import Summary, shown_rows
+from svrhmc.core.summaries import Summary, rows_to_print
 from svrhmc.results.probability import moved, probability
 from svrhmc.results.report import verdict
 from svrhmc.results.summary import short
@@ -357,14 +357,14 @@ def test_long_arrays_are_cut_and_single_numbers_are_shown():
     assert [line.split()[0] for line in lines[-6:-2]] == ["theta[55]", "tau", "plan[a]", "plan[b]"]
     assert lines[-1] == "… and 44 more of theta (all of them in to_frame())"
     assert "theta[55]" in Summary(names, {"mean": np.arange(104.0)})._repr_html_()
-    places, words = shown_rows(tuple(f"a{k}[{j}]" for k in range(40) for j in range(3)), 60)
+    places, words = rows_to_print(tuple(f"a{k}[{j}]" for k in range(40) for j in range(3)), 60)
     assert (len(places), words) == (40, "80 more")
-    assert shown_rows(("a", "b"), 60) == ([0, 1], "")
+    assert rows_to_print(("a", "b"), 60) == ([0, 1], "")
     levels = ("Intercept", *(f"region[r{k}]" for k in range(40)), "age")
     folded = str(Summary(levels, {"mean": np.arange(42.0)}, folded=True)).splitlines()
     assert [line.split()[0] for line in folded[-4:-1]] == ["region[r6]", "region[r7]", "age"]
     assert folded[-1] == "… and 32 more of region (all of them in to_frame())"
-    assert len(shown_rows(levels[1:-1], 60, folded=True)[0]) == 40  # alone
+    assert len(rows_to_print(levels[1:-1], 60, folded=True)[0]) == 40  # alone
 
 
 def test_a_coefficient_too_small_or_too_large_to_read_is_said_for_a_standard_deviation():

@@ -69,13 +69,17 @@ def test_an_interrupt_leaves_the_line_wiped(monkeypatch):
 
 def test_compilation_is_said_on_a_terminal_where_it_takes_long():
     shown, quick, piped = Terminal(), Terminal(), io.StringIO()
-    with progress.compiling(None, shown):
+    with progress.compilation_stage(None, shown):
         assert not gc.isenabled()
         time.sleep(0.8)
     assert gc.isenabled()
     assert "preparing compiled code, some seconds the first time on a machine: " in shown.getvalue()
     assert shown.getvalue().endswith("\r")
-    with progress.compiling(None, quick), progress.compiling(None, piped), progress.compiling(False, shown):
+    with (
+        progress.compilation_stage(None, quick),
+        progress.compilation_stage(None, piped),
+        progress.compilation_stage(False, shown),
+    ):
         pass
     assert quick.getvalue() == piped.getvalue() == ""
 
@@ -94,7 +98,7 @@ def test_a_stage_within_another_has_the_line():
 def test_a_stage_that_tells_its_share_foretells_its_end():
     stream = Terminal()
     with progress.stage("long work", None, stream):
-        progress.share(0.25)
+        progress.set_share_done(0.25)
         time.sleep(0.8)
     assert "long work: " in stream.getvalue()
     assert ", about 2 s left" in stream.getvalue()
@@ -182,7 +186,7 @@ def test_without_a_console_runs_go_on(monkeypatch, shown):
     expected = draws(False)
     monkeypatch.setattr(sys, "stderr", None)
     monkeypatch.setattr(progress, "_PATIENCE", 0.0)
-    with progress.compiling(shown):
+    with progress.compilation_stage(shown):
         assert (draws(shown) == expected).all()
 
 

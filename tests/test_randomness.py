@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 from scipy.special import ndtri
 
-from svrhmc.core.randomness import Purpose, Stream, alias_table, divide, pick, threefry2x32
+from svrhmc.core.randomness import Purpose, Stream, alias_indices, alias_table, scale_words, threefry2x32
 
 
 def word(value):
@@ -72,7 +72,7 @@ def test_indices_are_the_exact_product_of_64_bits(bound):
     w0[0, 0] = w1[0, 0] = 2**32 - 1
     w0[0, 1] = w1[0, 1] = 0
     expected = [(int(a) * 2**32 + int(b)) * bound >> 64 for a, b in zip(w0[0], w1[0], strict=True)]
-    assert divide(w0, w1, np.uint64(bound))[0][0].tolist() == expected
+    assert scale_words(w0, w1, np.uint64(bound))[0][0].tolist() == expected
 
 
 def test_indices_with_replacement_are_uniform():
@@ -99,7 +99,7 @@ def test_weighted_rows_are_those_of_the_alias_table(weights):
     table = alias_table(weights)
     stream = Stream(3, np.arange(50))
     rows = stream.weighted(7, 400, table.threshold, table.alias)
-    assert (rows == pick(*stream.words(7, Purpose.BATCH, 400), table.threshold, table.alias)).all()
+    assert (rows == alias_indices(*stream.words(7, Purpose.BATCH, 400), table.threshold, table.alias)).all()
     p = np.asarray(weights) / np.sum(weights)
     assert table.probabilities == pytest.approx(p, abs=1e-9)
     seen = np.bincount(rows.ravel(), minlength=len(p))

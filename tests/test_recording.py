@@ -8,7 +8,7 @@ import pytest
 from svrhmc import checkpoint
 from svrhmc.checkpoint import Checkpoint, InMemory
 from svrhmc.core.errors import CheckpointError
-from svrhmc.core.recording import once, repeat
+from svrhmc.core.recording import compute_once, iterate_recorded
 
 
 class Killed(BaseException):
@@ -41,21 +41,21 @@ class Work:
 
     def _inner(self, number, state):
         (a,) = state
-        (b,) = once(lambda: self._compute(np.cos(a) + number), (3,))
+        (b,) = compute_once(lambda: self._compute(np.cos(a) + number), (3,))
         return np.sin(a) + b, number == 4
 
     def _outer(self, number, state):
         x, total = state
-        (y,) = repeat(self._inner, (x,), 10)
+        (y,) = iterate_recorded(self._inner, (x,), 10)
         with pytest.raises(ValueError, match="as ever"):
-            once(self._failing, (1,))
-        value, slope = once(lambda: self._compute(float(y.sum()), y * x), (), (3,))
-        (nested,) = once(lambda: (once(lambda: self._compute(slope + 1), (3,))[0] * 2,), (3,))
+            compute_once(self._failing, (1,))
+        value, slope = compute_once(lambda: self._compute(float(y.sum()), y * x), (), (3,))
+        (nested,) = compute_once(lambda: (compute_once(lambda: self._compute(slope + 1), (3,))[0] * 2,), (3,))
         return y + slope, total + value + nested.sum(), False
 
     def run(self):
-        start = once(lambda: self._compute(np.arange(3.0)), (3,))
-        return repeat(self._outer, (start[0], 0.0), 6)
+        start = compute_once(lambda: self._compute(np.arange(3.0)), (3,))
+        return iterate_recorded(self._outer, (start[0], 0.0), 6)
 
 
 @pytest.fixture(autouse=True)
@@ -86,9 +86,9 @@ def test_results_of_other_work_are_not_used_and_damaged_ones_are_refused(tmp_pat
     with Checkpoint(tmp_path / "c", {}) as journal:
         for of, expected in (({"n": 1}, 1.0), ({"n": 1}, 1.0), ({"n": 2}, 3.0)):
             with journal.recording("work", Account(), of):
-                assert once(lambda expected=expected: (expected,), ())[0] == expected
+                assert compute_once(lambda expected=expected: (expected,), ())[0] == expected
         with pytest.raises(CheckpointError, match="does not fit"), journal.recording("work", Account(), {"n": 2}):
-            once(lambda: (np.zeros(2),), (2,))
+            compute_once(lambda: (np.zeros(2),), (2,))
         journal.remove("work")
         assert journal.get("work") is None
 
@@ -120,13 +120,15 @@ def require_refused(folder, entries, arrays, work):
     ],
 )
 def test_a_record_that_was_changed_is_refused(tmp_path, changed):
-    require_refused(tmp_path / "c", changed["entries"], changed["arrays"], lambda: once(lambda: (np.zeros(3),), (3,)))
+    require_refused(
+        tmp_path / "c", changed["entries"], changed["arrays"], lambda: compute_once(lambda: (np.zeros(3),), (3,))
+    )
 
 
 @pytest.mark.parametrize("rounds", [[-1.0, 0.0], [1.5, 0.0], [11.0, 0.0], [2.0, 3.0], [np.inf, 0.0]])
 def test_rounds_that_cannot_be_are_refused(tmp_path, rounds):
     arrays = {"0.0": np.array(rounds), "0.1": np.ones(3)}
-    work = partial(repeat, lambda number, state: (state[0] + 1, False), (np.zeros(3),), 10)
+    work = partial(iterate_recorded, lambda number, state: (state[0] + 1, False), (np.zeros(3),), 10)
     require_refused(tmp_path / "c", [[0, 2, 0]], arrays, work)
 
 
@@ -135,7 +137,7 @@ def test_numbers_that_are_none_are_computed_anew(tmp_path):
         said = {"of": {}, "account": Account().ledger(), "entries": [[0, 1, 0]]}
         journal.put("work", said, {"0.0": np.full(3, np.nan)})
         with journal.recording("work", Account()):
-            assert (once(lambda: (np.ones(3),), (3,))[0] == 1).all()
+            assert (compute_once(lambda: (np.ones(3),), (3,))[0] == 1).all()
 
 
 def test_without_a_checkpoint_nothing_is_kept():

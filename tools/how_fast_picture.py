@@ -7,7 +7,7 @@ import csv
 import re
 from pathlib import Path
 
-from svrhmc.core.figures import COLOURS, STYLE, matplotlib, written
+from svrhmc.core.figures import COLOURS, STYLE, import_matplotlib, write_figure
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -72,7 +72,7 @@ def beside() -> None:
     """Rows to the left, columns to the right; lines warm, hollow marks cold."""
     with (RESULTS / "times.csv").open(encoding="utf-8") as file:
         times = list(csv.DictReader(file))
-    with matplotlib().rc_context(STYLE):
+    with import_matplotlib().rc_context(STYLE):
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=(9.0, 4.2), layout="constrained")
@@ -91,12 +91,12 @@ def beside() -> None:
             axes.set_title(f"{int(fixed[1]):,} {fixed[0]}", loc="left", fontsize=10)
         panels[0].set_ylabel("seconds of the processor")
         figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8.5)
-        written(figure, ROOT / "docs" / "images" / "times.svg")
+        write_figure(figure, ROOT / "docs" / "images" / "times.svg")
 
 
 def main() -> None:
     beside()
-    with matplotlib().rc_context(STYLE):
+    with import_matplotlib().rc_context(STYLE):
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=(7.0, 4.0), layout="constrained")
@@ -108,7 +108,7 @@ def main() -> None:
         axes.set_xlabel("rows")
         axes.set_ylabel(f"seconds for {DRAWS:,} effective draws")
         axes.legend(fontsize=8)
-        written(figure, ROOT / "docs" / "images" / "how_fast.svg")
+        write_figure(figure, ROOT / "docs" / "images" / "how_fast.svg")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 import svrhmc
-from svrhmc.core.figures import COLOURS, STYLE, matplotlib, written
+from svrhmc.core.figures import COLOURS, STYLE, import_matplotlib, write_figure
 
 
 def truth(x):
@@ -19,7 +19,7 @@ def main():
     posterior = svrhmc.fit("y ~ s(x)", {"y": y, "x": x})
     grid = np.linspace(0.0, x.max() + 2.0, 300)
     found = posterior.predict({"x": grid}, levels=(0.05, 0.95))
-    with matplotlib().rc_context(STYLE):
+    with import_matplotlib().rc_context(STYLE):
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=(7.0, 3.2), layout="constrained")
@@ -33,7 +33,7 @@ def main():
         axes.set_xlabel("x")
         axes.set_ylabel("y")
         axes.legend(fontsize=8, loc="upper left")
-        written(figure, Path(__file__).parents[1] / "docs" / "images" / "smooth.svg")
+        write_figure(figure, Path(__file__).parents[1] / "docs" / "images" / "smooth.svg")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ if "--multiprocessing-fork" in sys.orig_argv:  # a worker of `svrhmc reproduce`,
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for the command itself, which ends its workers
 
 from svrhmc.core import processes
-from svrhmc.core.errors import missing
+from svrhmc.core.errors import missing_package
 
 processes.end_with_parent()
 
@@ -21,15 +21,15 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name not in ("typer", "rich"):
             raise
-        sys.exit(f"error: {missing('Typer and Rich', 'cli', 'the svrhmc command')}")
+        sys.exit(f"error: {missing_package('Typer and Rich', 'cli', 'the svrhmc command')}")
     processes.hear_interrupts()
     try:
         app()
     except SystemExit as ended:
-        processes.end_at_once(ended)
+        processes.exit_after_interrupt(ended)
         raise
     finally:
-        processes.end_quietly()  # the work is done, and what is left is to end
+        processes.end_on_interrupt()  # the work is done, and what is left is to end
 
 
 if __name__ == "__main__":

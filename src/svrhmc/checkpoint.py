@@ -31,8 +31,8 @@ from typing import IO, Protocol
 import numpy as np
 
 from svrhmc.core.arrays import Array, Values
-from svrhmc.core.code_cache import compiling_apart
-from svrhmc.core.errors import CheckpointError, CheckpointInUseError, StorageError, requirement, whole
+from svrhmc.core.code_cache import compile_in_subprocess
+from svrhmc.core.errors import CheckpointError, CheckpointInUseError, StorageError, requirement, whole_number
 from svrhmc.core.recording import Entry, Recording
 from svrhmc.core.storage import (
     Record,
@@ -255,7 +255,7 @@ class Checkpoint(Journal):
                 f"{self.path} was made with another {name}: {_short(before.get(name))}, and this call has "
                 f"{_short(now.get(name))}. Use the same settings and data as before, or choose another folder."
             )
-        self._until_closed.enter_context(compiling_apart())  # what was interrupted once may be again
+        self._until_closed.enter_context(compile_in_subprocess())  # what was interrupted once may be again
 
     def get(self, name: str) -> Record | None:
         """The record; what it says of growing files counts once they are asked for."""
@@ -388,10 +388,12 @@ def _claims_of(name: str, files: object) -> dict[str, Claim]:
         raise requirement(name, "of growing files by their names", type(files).__name__)
     claims = {}
     for file, (shape, rows, checksum) in files.items():
-        sizes = tuple(whole(f"the shape of {file!r}", size, 1, 1 << 40) for size in shape)
+        sizes = tuple(whole_number(f"the shape of {file!r}", size, 1, 1 << 40) for size in shape)
         if not 0 < len(sizes) < _MOST_AXES:
             raise requirement(f"the shape of {file!r}", "of a few numbers", len(sizes))
-        claims[file] = Claim(sizes, whole("rows", rows, 0, 1 << 60), whole("checksum", checksum, 0, (1 << 32) - 1))
+        claims[file] = Claim(
+            sizes, whole_number("rows", rows, 0, 1 << 60), whole_number("checksum", checksum, 0, (1 << 32) - 1)
+        )
     return claims
 
 
@@ -410,7 +412,11 @@ def _entries_in(record: Record) -> list[Entry]:
 def _entries_of(name: str, entries: list[tuple[object, object, object]]) -> list[tuple[int, int, int]]:
     """Of each result of long work: how deep it lies, the number of its arrays, and its key."""
     return [
-        (whole("depth", depth, 0, _MOST_DEEP), whole("arrays", count, 0, _MOST_ARRAYS), whole("key", key, 0, _MOST_KEY))
+        (
+            whole_number("depth", depth, 0, _MOST_DEEP),
+            whole_number("arrays", count, 0, _MOST_ARRAYS),
+            whole_number("key", key, 0, _MOST_KEY),
+        )
         for depth, count, key in entries
     ]
 

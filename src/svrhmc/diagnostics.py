@@ -14,9 +14,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from svrhmc.core.arrays import Array, unit_of
-from svrhmc.core.progress import share
-from svrhmc.core.recording import recorded
+from svrhmc.core.arrays import Array, scaling_unit
+from svrhmc.core.progress import set_share_done
+from svrhmc.core.recording import compute_array_once
 
 _BLOCK = 1 << 18  # numbers of draws looked at in one piece
 _LONG = 1 << 19  # numbers from which the chains of a piece are transformed one by one
@@ -40,8 +40,8 @@ def by_columns(measure: Callable[[Array], Array]) -> Callable[[Array], Array]:
         chains, count, columns = draws.shape
         values = []
         for some in some_columns(chains * count, columns):
-            values.append(recorded(partial(measure, draws[:, :, some]), (some.stop - some.start,)))
-            share(some.stop / columns)
+            values.append(compute_array_once(partial(measure, draws[:, :, some]), (some.stop - some.start,)))
+            set_share_done(some.stop / columns)
         return np.concatenate(values)
 
     return measured
@@ -142,9 +142,9 @@ def spread(draws: Array) -> Array:
 
 def _units(draws: Array) -> Array | float:
     """A unit for each quantity in which it can be squared; beside one of 1e290 others would be 0 in the same unit."""
-    if unit_of(draws) == 1.0:
+    if scaling_unit(draws) == 1.0:
         return 1.0
-    return np.array([unit_of(draws[..., k]) for k in range(draws.shape[-1])])
+    return np.array([scaling_unit(draws[..., k]) for k in range(draws.shape[-1])])
 
 
 def _normal_scores(draws: Array) -> Array:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from svrhmc.core.arrays import Array, Reals, unit_of
-from svrhmc.core.errors import missing, real_array, requirement, whole
+from svrhmc.core.arrays import Array, Reals, scaling_unit
+from svrhmc.core.errors import missing_package, real_array, requirement, whole_number
 from svrhmc.core.randomness import Purpose, Stream
 
 
@@ -36,7 +36,7 @@ def gaussian_w2(mean_a: npt.ArrayLike, cov_a: npt.ArrayLike, mean_b: npt.ArrayLi
     a, b = _moments("mean_a", mean_a, "cov_a", cov_a), _moments("mean_b", mean_b, "cov_b", cov_b)
     if len(a[0]) != len(b[0]):
         raise requirement("mean_b", f"of length {len(a[0])}, as mean_a is", f"length {len(b[0])}")
-    length, unit = unit_of(a[0], b[0]), unit_of(np.sqrt(np.abs(a[1])), np.sqrt(np.abs(b[1])))
+    length, unit = scaling_unit(a[0], b[0]), scaling_unit(np.sqrt(np.abs(a[1])), np.sqrt(np.abs(b[1])))
     root_a, root_b = _root("cov_a", a[1] / unit / unit), _root("cov_b", b[1] / unit / unit)
     left, _, right = np.linalg.svd(root_b @ root_a)
     apart = length * np.linalg.norm(a[0] / length - b[0] / length)
@@ -57,7 +57,7 @@ def plug_in_w2(draws: npt.ArrayLike, mean: npt.ArrayLike, covariance: npt.ArrayL
         raise requirement("draws", "at least 2 rows", len(sample))
     m = np.asarray(real_array("mean", mean, (sample.shape[1],)), np.float64)
     C = np.asarray(real_array("covariance", covariance, (sample.shape[1],) * 2), np.float64)
-    unit = unit_of(sample, m, np.sqrt(np.abs(C)))
+    unit = scaling_unit(sample, m, np.sqrt(np.abs(C)))
     fitted = np.atleast_2d(np.cov(sample / unit, rowvar=False))
     value = unit * gaussian_w2((sample / unit).mean(axis=0), fitted, m / unit, C / unit / unit)
     return PlugIn(value, plug_in_floor(covariance, len(sample)))
@@ -74,11 +74,11 @@ def plug_in_floor(covariance: npt.ArrayLike, size: int) -> float:
     given = np.asarray(real_array("covariance", covariance, ("dim", "dim")), np.float64)
     if given.shape[0] != given.shape[1]:
         raise requirement("covariance", "a square matrix", f"shape {given.shape}")
-    unit = unit_of(np.sqrt(np.abs(given)))
+    unit = scaling_unit(np.sqrt(np.abs(given)))
     spectrum = _nonnegative("covariance", np.linalg.eigvalsh(given / unit / unit))
     sums = spectrum[:, None] + spectrum
     pairs = np.divide(spectrum[:, None] * spectrum, sums, out=np.zeros_like(sums), where=sums > 0)
-    return float(unit * np.sqrt((1.5 * spectrum.sum() + np.triu(pairs, 1).sum()) / whole("size", size, 2)))
+    return float(unit * np.sqrt((1.5 * spectrum.sum() + np.triu(pairs, 1).sum()) / whole_number("size", size, 2)))
 
 
 def empirical_w2(a: npt.ArrayLike, b: npt.ArrayLike) -> float:
@@ -93,11 +93,11 @@ def empirical_w2(a: npt.ArrayLike, b: npt.ArrayLike) -> float:
     try:
         import ot
     except ModuleNotFoundError:
-        raise missing("POT", "transport", "empirical_w2") from None
+        raise missing_package("POT", "transport", "empirical_w2") from None
     first, second = _two_samples(a, b)
     from scipy.spatial.distance import cdist
 
-    unit = unit_of(first, second)
+    unit = scaling_unit(first, second)
     cost = cdist(first / unit, second / unit, "sqeuclidean")
     return float(unit * np.sqrt(max(0.0, float(ot.emd2([], [], cost, numItermax=10_000_000)))))
 
@@ -113,11 +113,11 @@ def sliced_w2(a: npt.ArrayLike, b: npt.ArrayLike, projections: int = 256, seed: 
     """
     first, second = _two_samples(a, b)
     dim = first.shape[1]
-    directions = Stream(seed, np.arange(whole("projections", projections, 1))).normals(
+    directions = Stream(seed, np.arange(whole_number("projections", projections, 1))).normals(
         0, dim, Purpose.PROJECTION, Purpose.PROJECTION_FINE
     )
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
-    unit = unit_of(first, second)
+    unit = scaling_unit(first, second)
     first, second = first / unit, second / unit
     return float(unit * np.sqrt(np.mean([_line_w2(first @ direction, second @ direction) for direction in directions])))
 

@@ -32,7 +32,7 @@ from typing import ClassVar, NamedTuple, Protocol
 import numpy as np
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.errors import UnstableStepError, finite, positive, requirement, settle
+from svrhmc.core.errors import UnstableStepError, finite, positive, requirement, set_fields
 from svrhmc.core.serialise import part
 
 __all__ = [
@@ -370,7 +370,7 @@ class Overdamped(Dynamics):
     temperature: float = field(default=1.0, kw_only=True)
 
     def __post_init__(self) -> None:
-        settle(
+        set_fields(
             self,
             step_size=positive("step_size", self.step_size),
             temperature=positive("temperature", self.temperature),
@@ -402,7 +402,7 @@ class _WithVelocity(Dynamics):
 
     def __post_init__(self) -> None:
         u = self.inverse_mass
-        settle(
+        set_fields(
             self,
             friction=positive("friction", self.friction),
             inverse_mass=None if u is None else positive("inverse_mass", u),
@@ -617,7 +617,7 @@ class Anchored(_Mirrored):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        settle(self, curvature=positive("curvature", self.curvature))
+        set_fields(self, curvature=positive("curvature", self.curvature))
 
     def scheme(self, target: Curved) -> Scheme:
         """The part −s x of the kick is linear in the state, and goes into the map after the gradient."""

@@ -56,17 +56,17 @@ from svrhmc.core.errors import (
     DataError,
     NoResidualsError,
     VerdictError,
-    missing,
-    nearest,
+    boolean,
+    did_you_mean,
+    missing_package,
     one_of,
     positive,
     real_array,
     require_unmasked,
     requirement,
-    truth,
-    whole,
+    whole_number,
 )
-from svrhmc.core.summaries import level_ends
+from svrhmc.core.summaries import interval_ends
 from svrhmc.core.version import VERSION
 from svrhmc.families.base import Classes, Loss
 from svrhmc.fitting.priors import INTERCEPT, Priors
@@ -94,7 +94,7 @@ try:
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import check_is_fitted, validate_data
 except ImportError:
-    raise missing("scikit-learn 1.6 or newer", "sklearn", "an estimator") from None
+    raise missing_package("scikit-learn 1.6 or newer", "sklearn", "an estimator") from None
 
 __all__ = [
     "BayesianLogisticRegression",
@@ -210,7 +210,7 @@ def _require_own(kind: type[BaseEstimator], names: Iterable[str], error: type[Ex
     own = kind._get_param_names()
     for name in names:
         if name not in own:
-            instead = _HABITS.get(name) or nearest(name, own) or f"it has {', '.join(own)}."
+            instead = _HABITS.get(name) or did_you_mean(name, own) or f"it has {', '.join(own)}."
             raise error(f"{kind.__name__} has no parameter {name!r}: {instead}")
 
 
@@ -234,7 +234,7 @@ def _method(own: Callable[Concatenate[Own, Given], Result]) -> Callable[Concaten
         for name in keywords:
             if name not in known:
                 method = f"{type(self).__name__}.{own.__name__}"
-                hint = _INSTEAD.get(name) or nearest(name, known) or f"it has {', '.join(known)}."
+                hint = _INSTEAD.get(name) or did_you_mean(name, known) or f"it has {', '.join(known)}."
                 raise TypeError(f"{method} has no parameter {name!r}: {hint}")
         return own(self, *args, **keywords)
 
@@ -325,7 +325,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         The rows of one sample share their coefficients, so a sample is one data set that the model takes for possible.
         """
         X = self._checked(X)
-        count = whole("n_samples", n_samples, 1)
+        count = whole_number("n_samples", n_samples, 1)
         seed = _seed(random_state)
         effects = self.posterior_.group_effects
         draws = self.posterior_.trace.draws if effects is None else effects.draws
@@ -352,14 +352,14 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         require_draws(self.draws, self.chains)
         one_of("on_undecided", self.on_undecided, tuple(_ON_UNDECIDED))
         if self.n_jobs is not None:
-            whole("n_jobs", self.n_jobs or -(1 << 62), -(1 << 31), why="None is one thread, and -1 every core")
+            whole_number("n_jobs", self.n_jobs or -(1 << 62), -(1 << 31), why="None is one thread, and -1 every core")
         groups: list[Group] = []
         if isinstance(X, GroupedRows):
             names = [(group.level_names, group.name) for group in self.group_designs_]
             groups = [Group(index, None, *own) for index, own in zip(X.levels.T, names, strict=True)]
             X = X.X
         shown = [self._name(j) for j in self._others()]
-        intercept = truth("fit_intercept", self.fit_intercept)
+        intercept = boolean("fit_intercept", self.fit_intercept)
         with _ADVICE.speaking([INTERCEPT] * intercept + shown):
             model = regression(
                 X, y, family, names=shown, intercept=intercept, weights=weights, prior=self._prior(), classes=classes,
@@ -463,10 +463,10 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
             if isinstance(column, str) and column in names:
                 places.append(names.index(column))
             elif isinstance(column, str):
-                hint = nearest(column, names) or ("X has no names of columns: give numbers" if not names else "")
+                hint = did_you_mean(column, names) or ("X has no names of columns: give numbers" if not names else "")
                 raise requirement("groups", "columns of X", repr(column), hint)
             else:
-                places.append(whole("a column of groups", column, 0, self.n_features_in_ - 1))
+                places.append(whole_number("a column of groups", column, 0, self.n_features_in_ - 1))
         if len(set(places)) < len(places):
             raise requirement("groups", "different columns", repr(list(self.groups)))
         return places
@@ -546,7 +546,7 @@ def _shown(verbose: object) -> bool | None:
     """Whether to show progress: always, never, or (None) on a terminal."""
     if verbose is None or isinstance(verbose, bool | np.bool_):
         return None if verbose is None else bool(verbose)
-    return whole("verbose", verbose, 0) > 0
+    return whole_number("verbose", verbose, 0) > 0
 
 
 class BayesianLogisticRegression(ClassifierMixin, _Estimator):  # type: ignore[misc]
@@ -602,7 +602,7 @@ class BayesianLogisticRegression(ClassifierMixin, _Estimator):  # type: ignore[m
         With return_std also their standard deviations over the draws: what is not known of the probabilities.
         """
         X = self._checked(X)
-        if truth("return_std", return_std):
+        if boolean("return_std", return_std):
             summed = self._predictions(X, _DRAWS).summed(())
             return _of_both(summed.mean), _of_both(summed.sd, 0.0)
         return _of_both(np.concatenate(list(self._means(X))))
@@ -610,7 +610,7 @@ class BayesianLogisticRegression(ClassifierMixin, _Estimator):  # type: ignore[m
     @_method
     def predict_interval(self, X: Input, level: float = 0.9) -> Array:
         """(rows, classes, 2): between these two the probability of a class lies with probability `level`."""
-        ends = self._predictions(self._checked(X), _DRAWS).summed(level_ends(level)).quantiles
+        ends = self._predictions(self._checked(X), _DRAWS).summed(interval_ends(level)).quantiles
         if ends.ndim == 2:
             ends = np.stack([1 - ends[::-1], ends], axis=2)
         return np.ascontiguousarray(np.moveaxis(ends, 0, 2))
@@ -653,7 +653,7 @@ class _Regressor(RegressorMixin, _Estimator):  # type: ignore[misc]
         """
         X = self._checked(X)
         mean = self._mean(X)
-        return (mean, self._summed(X, ()).new_sd) if truth("return_std", return_std) else mean
+        return (mean, self._summed(X, ()).new_sd) if boolean("return_std", return_std) else mean
 
     @_method
     def predict_interval(self, X: Input, level: float = 0.9) -> Array:
@@ -661,7 +661,7 @@ class _Regressor(RegressorMixin, _Estimator):  # type: ignore[misc]
 
         They are quantiles of one new y for each draw. For counts, which jump, the probability is at least about that.
         """
-        ends = level_ends(level)
+        ends = interval_ends(level)
         return np.ascontiguousarray(self._summed(self._checked(X), ends).new_quantiles.T)
 
     def _summed(self, X: Input, levels: tuple[float, ...]) -> Any:

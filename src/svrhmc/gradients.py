@@ -27,7 +27,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from svrhmc.core.arrays import Array, Indices, contract
-from svrhmc.core.errors import one_of, requirement, settle, truth, whole
+from svrhmc.core.errors import boolean, one_of, requirement, set_fields, whole_number
 from svrhmc.core.randomness import MAX_BOUND, MAX_SLOTS, Purpose, Stream
 from svrhmc.core.serialise import part
 from svrhmc.density.base import Expansion, FiniteSum
@@ -87,14 +87,14 @@ class Recipe:
     order: int = 1
 
     def __post_init__(self) -> None:
-        whole("n", self.n, 1)
-        whole("batch", self.batch, 0, MAX_SLOTS)
+        whole_number("n", self.n, 1)
+        whole_number("batch", self.batch, 0, MAX_SLOTS)
         one_of("draw", self.draw, DRAWS)
         one_of("reference", self.reference, REFERENCES)
-        whole("period", self.period, 1)
-        whole("snapshot_rows", self.snapshot_rows, 0, MAX_SLOTS)
-        truth("remembers", self.remembers)
-        whole("order", self.order, 1, 2)
+        whole_number("period", self.period, 1)
+        whole_number("snapshot_rows", self.snapshot_rows, 0, MAX_SLOTS)
+        boolean("remembers", self.remembers)
+        whole_number("order", self.order, 1, 2)
         if self.full and self.reference != "none":
             raise requirement("batch", "at least 1 for a gradient with a reference", 0)
         if self.order == 2 and self.reference != "mode":
@@ -245,11 +245,11 @@ class Batched(Gradient):
     importance: bool
 
     def __post_init__(self) -> None:
-        settle(
+        set_fields(
             self,
-            batch_size=whole("batch_size", self.batch_size, 1, MAX_SLOTS),
-            replacement=truth("replacement", self.replacement),
-            importance=truth("importance", self.importance),
+            batch_size=whole_number("batch_size", self.batch_size, 1, MAX_SLOTS),
+            replacement=boolean("replacement", self.replacement),
+            importance=boolean("importance", self.importance),
         )
         if self.importance and not self.replacement:
             raise requirement("replacement", "True where rows are drawn by importance", False)
@@ -310,10 +310,10 @@ class SVRG(Batched):
     def __post_init__(self) -> None:
         super().__post_init__()
         m, size = self.epoch_length, self.snapshot_size
-        settle(
+        set_fields(
             self,
-            epoch_length=None if m is None else whole("epoch_length", m, 1, NEVER),
-            snapshot_size=None if size is None else whole("snapshot_size", size, 1, MAX_SLOTS),
+            epoch_length=None if m is None else whole_number("epoch_length", m, 1, NEVER),
+            snapshot_size=None if size is None else whole_number("snapshot_size", size, 1, MAX_SLOTS),
         )
 
     def recipe(self, target: Counted) -> Recipe:
@@ -359,7 +359,7 @@ class ControlVariate(Batched):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        settle(self, order=whole("order", self.order, 1, 2))
+        set_fields(self, order=whole_number("order", self.order, 1, 2))
 
     def recipe(self, target: Counted) -> Recipe:
         """A snapshot at the mode that is never taken anew."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from svrhmc.core.figures import COLOURS, STYLE, matplotlib, written
+from svrhmc.core.figures import COLOURS, STYLE, import_matplotlib, write_figure
 from svrhmc.sampler_comparison import Curve
 from svrhmc.samplers import LABELS
 from svrhmc.theory.complexity import Comparison, boundaries, cost, crossings
@@ -89,13 +89,13 @@ def plot_complexity(comparison: Comparison, path: str | Path) -> None:
 
 def save(pyplot: ModuleType, figure: Figure, path: str | Path) -> None:
     """Write a figure, with no date in it, whole or not at all, and close it."""
-    written(figure, path)
+    write_figure(figure, path)
     pyplot.close(figure)
 
 
 def require_matplotlib() -> ModuleType:
     """Matplotlib, drawing to files; or an error that says how to install it."""
-    matplotlib().use("Agg")
+    import_matplotlib().use("Agg")
     from matplotlib import pyplot
 
     return pyplot

@@ -8,7 +8,7 @@ import os
 from inspect import signature
 from typing import Any
 
-from svrhmc.core.errors import told_elsewhere
+from svrhmc.core.errors import explain_foreign_keywords
 from svrhmc.core.progress import Progress
 from svrhmc.density.base import FiniteSum
 from svrhmc.results.advice import warn_of_verdict
@@ -21,7 +21,7 @@ from svrhmc.sampling.run import find_answer
 __all__ = ["METHODS", "Bias", "Certificate", "Corrected", "Location", "Posterior", "sample"]
 
 
-@told_elsewhere(
+@explain_foreign_keywords(
     random_seed="seed",
     rng_key="seed",
     samples="draws",

@@ -27,10 +27,10 @@ import numpy.typing as npt
 from svrhmc import engines
 from svrhmc.checkpoint import Checkpoint, Clock, InMemory, Journal, is_checkpoint
 from svrhmc.core.arrays import Array, Indices, Values, cores, digest
-from svrhmc.core.errors import nonnegative, one_of, positive, real_array, requirement, whole
+from svrhmc.core.errors import nonnegative, one_of, positive, real_array, requirement, whole_number
 from svrhmc.core.machine import free_memory
-from svrhmc.core.progress import Progress, compiling, reporter
-from svrhmc.core.serialise import described, is_part, part, to_settings
+from svrhmc.core.progress import Progress, compilation_stage, reporter
+from svrhmc.core.serialise import is_part, part, stable_repr, to_settings
 from svrhmc.core.storage import Record
 from svrhmc.core.version import VERSION
 from svrhmc.density.base import FiniteSum, require_target
@@ -74,7 +74,7 @@ def carried_out(order: Order, begin: Callable[[], Begun], journal: Journal, prog
         ending.callback(finish)
         chains, out = begin()
         if not is_whole(journal.get("state"), order.end):
-            with compiling(progress):
+            with compilation_stage(progress):
                 chains.compile()
         draws, spent, accepted, seconds = _driven(order, chains, out, journal, report)
     return Trace(
@@ -169,7 +169,7 @@ def arrays_of(state: State) -> dict[str, Values]:
 
 def state_of(record: Record, chains: Chains, end: int = MOST_STEPS) -> State:
     """The state that a record holds, after at most `end` steps, with arrays such as these chains have."""
-    shape, step = chains.state.x.shape, record.value("step", whole, 0, end)
+    shape, step = chains.state.x.shape, record.value("step", whole_number, 0, end)
     memory = memory_of(record, _MEMORY, chains) if step else {}
     return State(record.array("x", shape), record.array("v", shape), memory, step, record.value("spent", nonnegative))
 
@@ -191,7 +191,7 @@ def accepted_of(record: Record, chains: int) -> Indices | None:
 
 def is_whole(record: Record | None, end: int) -> bool:
     """Whether a run is at its end."""
-    return record is not None and record.value("step", whole, 0, end) >= end
+    return record is not None and record.value("step", whole_number, 0, end) >= end
 
 
 def chain_list(chains: Indices) -> list[int] | str:
@@ -280,17 +280,17 @@ class Sampler:
         (3, 10, 2)
         """
         require_target(target)
-        seed = whole("seed", seed, 0, (1 << 64) - 1)
+        seed = whole_number("seed", seed, 0, (1 << 64) - 1)
         numbers = chain_numbers(chains)
         if (steps is None) == (passes is None):
             raise requirement("steps and passes", "given one at a time", f"steps={steps}, passes={passes}")
-        length = self.steps_for(target, passes) if passes is not None else whole("steps", steps, 1, MOST_STEPS)
+        length = self.steps_for(target, passes) if passes is not None else whole_number("steps", steps, 1, MOST_STEPS)
         kept = _kept(length, burn_in, thin, keep)
         require_room("steps", kept.count(length), len(numbers), target.dim, checkpoint)
         self.dynamics.check_stable(target)
         target.require_decided()
         given = _start(start, target, len(numbers))
-        setup = self.setup(target, seed, numbers, cores() if threads is None else whole("threads", threads, 1))
+        setup = self.setup(target, seed, numbers, cores() if threads is None else whole_number("threads", threads, 1))
         setup = replace(setup, devices=devices)
         name = engines.choose(engine, setup).name
         journal: Journal = InMemory()
@@ -329,7 +329,7 @@ class Sampler:
         return {
             "call": "Sampler.run",
             "version": VERSION,
-            "sampler": described(self),
+            "sampler": stable_repr(self),
             **target.identity(),
             "seed": seed,
             "chains": chain_list(chains),
@@ -470,10 +470,10 @@ LABELS = {name: name.upper() for name in METHODS}  # as the paper writes them
 def chain_numbers(chains: int | Sequence[int]) -> Indices:
     """The numbers of the chains, from how many there are or from a list."""
     if isinstance(chains, int | np.integer):
-        require_room("chains", 1, whole("chains", chains, 1, 1 << 31), 1)
+        require_room("chains", 1, whole_number("chains", chains, 1, 1 << 31), 1)
         return np.arange(chains)
     given = list(chains) if hasattr(chains, "__iter__") else []
-    numbers = [whole("chains", chain, 0, (1 << 32) - 1) for chain in given]
+    numbers = [whole_number("chains", chain, 0, (1 << 32) - 1) for chain in given]
     if not numbers or len(set(numbers)) != len(numbers):
         raise requirement("chains", "a number of chains or a list of distinct chain numbers", repr(chains))
     return np.array(numbers, np.int64)
@@ -481,8 +481,8 @@ def chain_numbers(chains: int | Sequence[int]) -> Indices:
 
 def _kept(steps: int, burn_in: int, thin: int, keep: str) -> Keep:
     one_of("keep", keep, ("all", "last"))
-    burn_in = whole("burn_in", burn_in, 0, steps - 1, f"the run has {steps} steps")
-    thin = whole("thin", thin, 1, steps - burn_in, f"{steps - burn_in} steps follow the burn-in")
+    burn_in = whole_number("burn_in", burn_in, 0, steps - 1, f"the run has {steps} steps")
+    thin = whole_number("thin", thin, 1, steps - burn_in, f"{steps - burn_in} steps follow the burn-in")
     return Keep(steps, steps) if keep == "last" else Keep(burn_in + thin, thin)
 
 

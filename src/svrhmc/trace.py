@@ -24,12 +24,12 @@ from svrhmc.core.errors import (
     CheckpointError,
     StorageError,
     TraceFileError,
-    missing,
+    missing_package,
     nonnegative,
     require_finite,
     requirement,
     text,
-    whole,
+    whole_number,
 )  # fmt: skip
 from svrhmc.core.npz import read_npz
 from svrhmc.core.serialise import from_settings
@@ -225,9 +225,9 @@ class Trace:
             raise requirement("acceptance", "from 0 to 1", self.acceptance.tolist()[:8])
         if len(self.names) not in (0, dim):
             raise requirement("names", f"{dim} of them, or none", len(self.names))
-        whole("gradient_evaluations", self.gradient_evaluations, 0)
+        whole_number("gradient_evaluations", self.gradient_evaluations, 0)
         nonnegative("seconds", self.seconds)
-        whole("seed", self.seed, 0, (1 << 64) - 1)
+        whole_number("seed", self.seed, 0, (1 << 64) - 1)
         if not re.fullmatch(r"[\w.-]{1,100}", self.engine):
             raise requirement("engine", "the name of an engine", repr(self.engine[:60]))
         if not (self.sampler is None or hasattr(self.sampler, "invariant")):
@@ -313,12 +313,12 @@ def _load_checkpoint(folder: Path) -> Trace:
     chains, draws, dim = rows["draws"].shape
     trace = Trace(
         draws=rows["draws"],
-        passes=rows["spent"][0] / record.value("n", whole, 1),
+        passes=rows["spent"][0] / record.value("n", whole_number, 1),
         gradient_evaluations=round(record.value("spent", nonnegative)),
         velocity=record.array("v", (chains, dim)),
         seconds=record.value("seconds", nonnegative) if "seconds" in record.settings else 0.0,
         sampler=record.value("sampler", lambda _, parts: sampler_of(parts)),
-        seed=record.value("seed", whole, 0),
+        seed=record.value("seed", whole_number, 0),
         chains=record.array("chains", (chains,), np.int64),
         engine=record.value("engine", text),
         acceptance=_acceptance(record, chains, draws),
@@ -332,7 +332,7 @@ def _acceptance(record: Record, chains: int, draws: int) -> Array | None:
     """Of all steps where the record counts them from the start, as those of `sample` do; else of the draws."""
     if "accepted" not in record.arrays:
         return None
-    steps = record.value("step", whole, 0) if "burn_in" in record.settings else draws
+    steps = record.value("step", whole_number, 0) if "burn_in" in record.settings else draws
     return record.array("accepted", (chains,), np.int64) / steps if steps else None
 
 
@@ -376,7 +376,7 @@ def _arviz() -> ModuleType:
         with _writable_home():
             import arviz
     except ModuleNotFoundError:
-        raise missing("ArviZ", "arviz", "an ArviZ object") from None
+        raise missing_package("ArviZ", "arviz", "an ArviZ object") from None
     return arviz
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from svrhmc.core.code_cache import Files, stamp_of
+from svrhmc.core.code_cache import CodeFiles, source_digest
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
@@ -32,7 +32,7 @@ print(out.sum())
 
 @pytest.fixture
 def files(tmp_path):
-    made = Files(tmp_path, "loop.advance-1.py311", "s" * 16)
+    made = CodeFiles(tmp_path, "loop.advance-1.py311", "s" * 16)
     made.save(KEY, DATA)
     return made
 
@@ -71,7 +71,7 @@ def test_a_key_finds_its_own_code_alone(files, tmp_path):
 def test_what_older_texts_were_compiled_to_goes(files, tmp_path):
     for name in ("loop.advance-1.py311.nbi", "loop.advance-1.py311.1.nbc", "loop.extend-1.py311.1.nbc"):
         (tmp_path / name).write_text("of numba")
-    later = Files(tmp_path, "loop.advance-1.py311", "t" * 16)
+    later = CodeFiles(tmp_path, "loop.advance-1.py311", "t" * 16)
     assert later.load(KEY) is None
     later.save(KEY, DATA)
     assert len([path for path in tmp_path.iterdir() if path.name.startswith("loop.advance")]) == 1
@@ -83,10 +83,10 @@ def test_the_stamp_is_of_every_text(tmp_path):
     for name in "ab":
         (tmp_path / name).write_text("1")
     texts = [tmp_path / "a", tmp_path / "b"]
-    before = stamp_of(texts)
-    assert before == stamp_of(texts[::-1])
+    before = source_digest(texts)
+    assert before == source_digest(texts[::-1])
     (tmp_path / "b").write_text("2")
-    assert stamp_of(texts) != before
+    assert source_digest(texts) != before
 
 
 def test_a_full_disk_ends_no_run_and_is_said_once(tmp_path):

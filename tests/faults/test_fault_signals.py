@@ -50,9 +50,9 @@ import hashlib, signal
 from svrhmc.core import processes
 signal.signal(signal.SIGINT, signal.default_int_handler)
 processes._PATIENCE = 0.1
-processes.end_quietly()
+processes.end_on_interrupt()
 processes.hear_interrupts()
-processes.last_words({line!r})
+processes.set_interrupt_message({line!r})
 print("begun", flush=True)
 hashlib.pbkdf2_hmac("sha256", b"", b"", 1 << 30)
 """

@@ -1,21 +1,20 @@
-"""Compiled code in files, so that each machine compiles once: the folder they are in, and the files of numba's code.
+"""Compiled code in files, so that each machine compiles once: the folder for them, and the files of numba's code.
 
-The folder is the first of these that can be written: that of NUMBA_CACHE_DIR; the package's own; this user's caches
-(`user_caches`). Where none can be written, code is compiled anew by each process, and one line says so.
+The folder is the first of these that is writable: NUMBA_CACHE_DIR; the package's own; this user's caches
+(`user_caches`). If none is, each process compiles anew, and prints one line that says so.
 
-Whoever writes such a file decides what this process does. So a file counts only where this user, root, or the owner of
+Whoever writes such a file decides what this process runs. So a file is used only if this user, root, or the owner of
 the package's own folder has written it, and nobody else can (`is_trusted`).
 
-numba's own cache has an index beside its files and numbers them. Two processes that compile at once can give one number
-to two things, a kill between index and file can leave old code under a new name, an index cut short is an error for
-ever, and so is a disk that is full. Here the name of a file says all that its code depends on: the function, the text
-of all compiled code (`stamp`), the versions, and a digest of numba's key (types of the arguments, processor). The file
-begins with its checksum and holds its key again; one that is not as it should be is as good as none, and is written
-anew.
+numba's own cache numbers its files and has an index of them. Two processes that compile at once can give one number to
+two functions, a kill between index and file can leave old code under a new name, and a truncated index or a full disk
+is a permanent error. Here the name of a file has everything that its code depends on: the function, a digest of the
+source of all compiled code (`stamp`), the versions, and a digest of numba's key (types of the arguments, processor).
+The file begins with its checksum and holds its key again; one that is damaged is ignored and written anew.
 
-One function can take 20 s to compile, and nothing of that can be kept on the way. So work that was interrupted once,
-and may be again, has its code compiled by a process of its own (`compiling_apart`), which a kill of this one does not
-end: it holds a lock, for which the next process waits.
+One function can take 20 s to compile, and a kill loses all of that. So if work was interrupted once, and may be again,
+its code is compiled by a subprocess (`compile_in_subprocess`) that outlives this process: it holds a lock, for which
+the next process waits.
 """
 
 from __future__ import annotations
@@ -50,22 +49,22 @@ Key = tuple[object, ...]  # those types with the processor and digests of source
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 _OWN_FOLDER = _PACKAGE / "kernels" / "__pycache__"
-_ROOM = 1 << 26  # bytes that have to be free
-_LOCK_PERIOD = 0.05  # seconds between two looks at a lock
+_LEAST_FREE_BYTES = 1 << 26
+_LOCK_PERIOD = 0.05  # seconds between two attempts to lock
 _COMPILE = """
 import pickle, sys
 sys.path[:], module, name, types = pickle.load(sys.stdin.buffer)
 getattr(__import__(module, fromlist=[name]), name).compile(pickle.loads(types))
 """
-_apart = [0]  # calls under way whose code is compiled by another process
-_failure = ""  # why compiled code could not be kept, where there is a folder
+_subprocess_calls = [0]  # how many `compile_in_subprocess` are under way
+_failure = ""  # why compiled code could not be written to the folder
 _warned = False
 
 
 @lru_cache(maxsize=1)
 def cache_folder() -> Path | None:
-    """Where compiled code is kept; None where nothing can be written. Looked for once in a process."""
-    return next(filter(_usable, _candidates()), None)
+    """The folder for compiled code; None if none is writable. Determined once in a process."""
+    return next(filter(_is_writable, _candidates()), None)
 
 
 def _candidates() -> Iterator[Path]:
@@ -76,7 +75,7 @@ def _candidates() -> Iterator[Path]:
 
 
 def user_caches() -> Iterator[Path]:
-    """Where this user's caches may be, the first choice first: SVRHMC_CACHE, $XDG_CACHE_HOME/svrhmc, ~/.cache/svrhmc.
+    """Folders for this user's caches, in order of preference: SVRHMC_CACHE, $XDG_CACHE_HOME/svrhmc, ~/.cache/svrhmc.
 
     An empty variable counts as unset, and so does a relative XDG_CACHE_HOME, as its standard says.
     """
@@ -91,33 +90,33 @@ def user_caches() -> Iterator[Path]:
             yield home / ".cache" / "svrhmc"
 
 
-def _usable(folder: Path) -> bool:
+def _is_writable(folder: Path) -> bool:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
-            return shutil.disk_usage(folder).free > _ROOM
+            return shutil.disk_usage(folder).free > _LEAST_FREE_BYTES
     except OSError:
         return False
 
 
 def is_trusted(status: os.stat_result) -> bool:
-    """Whether a file can only have been written by those whose code this process runs anyway."""
-    return status.st_uid in _owners() and not status.st_mode & stat.S_IWOTH
+    """Whether only users whose code this process runs anyway can have written a file."""
+    return status.st_uid in _trusted_owners() and not status.st_mode & stat.S_IWOTH
 
 
-def _owners() -> set[int]:
+def _trusted_owners() -> set[int]:
     """This user, root, and the owner of the package."""
     return {os.getuid() if hasattr(os, "getuid") else 0, 0, _PACKAGE.stat().st_uid}
 
 
 def note_failure(error: OSError) -> None:
-    """Compiled code could not be kept; `warn_if_not_kept` says so when it is called next."""
+    """Remember why compiled code could not be written, for the next `warn_if_not_kept`."""
     global _failure
     _failure = error.strerror or str(error)
 
 
 def warn_if_not_kept(stream: TextIO | None = None) -> None:
-    """Say once that compiled code is not kept, and what to do."""
+    """Print once that compiled code is not kept, and what to do."""
     global _warned
     out, folder = stream or sys.stderr, cache_folder()
     if _warned or out is None or (folder is not None and not _failure):
@@ -128,17 +127,17 @@ def warn_if_not_kept(stream: TextIO | None = None) -> None:
 
 
 @contextmanager
-def compiling_apart() -> Iterator[None]:
-    """Within this, code is compiled by another process, which outlives this one."""
-    _apart[0] += 1
+def compile_in_subprocess() -> Iterator[None]:
+    """Within this, code is compiled by a subprocess, which outlives this process."""
+    _subprocess_calls[0] += 1
     try:
         yield
     finally:
-        _apart[0] -= 1
+        _subprocess_calls[0] -= 1
 
 
-def stamp_of(texts: Iterable[Path]) -> str | None:
-    """A digest of all texts that are compiled, and of what compiles them; None where compiled code is not kept."""
+def source_digest(texts: Iterable[Path]) -> str | None:
+    """A digest of all source that is compiled, and of the compiler's version; None if compiled code is not kept."""
     if not _numba_uses_folder():
         return None
     from numba import __version__ as numba_version
@@ -151,39 +150,39 @@ def stamp_of(texts: Iterable[Path]) -> str | None:
 
 
 def _numba_uses_folder() -> bool:
-    """Let numba keep the code of this package in the folder; False where there is none."""
+    """Let numba keep the code of this package in the folder; False if there is no folder."""
     folder = cache_folder()
     if folder is None:
         return False
     if folder == _OWN_FOLDER or os.environ.get("NUMBA_CACHE_DIR") == str(folder):
-        return True  # as numba does by itself
+        return True  # numba uses it by itself
     try:
         caching = import_module("numba.core.caching")
         locators: list[type] = caching.CacheImpl._locator_classes
         locator = _locator(caching, folder)
         if all(other.__name__ != locator.__name__ for other in locators):
             locators.insert(0, locator)
-    except (ImportError, AttributeError):  # another numba
+    except (ImportError, AttributeError):  # another version of numba
         return False
     return True
 
 
 class Dispatcher(Protocol):
-    """A function that numba compiles for each types of arguments it is called with."""
+    """A function that numba compiles for the types of the arguments it is called with."""
 
     py_func: FunctionType
     _cache: object
 
 
 class Codegen(Protocol):
-    """What numba compiles for: a processor."""
+    """The processor that numba compiles for."""
 
     def codegen(self) -> object:
         """The generator of code for it."""
 
 
 def _locator(caching: ModuleType, folder: Path) -> type:
-    """numba's way to ask where the code of a function is kept, which answers for this package alone."""
+    """A class by which numba finds the folder for a function's code, for functions of this package alone."""
 
     class OfThisPackage(caching.UserWideCacheLocator):  # type: ignore[misc,name-defined]
         def __init__(self, function: FunctionType, file: str) -> None:
@@ -193,7 +192,7 @@ def _locator(caching: ModuleType, folder: Path) -> type:
 
         @classmethod
         def from_function(cls, function: FunctionType, file: str) -> OfThisPackage | None:
-            """None for code of others."""
+            """None for functions of other packages."""
             if not Path(file).resolve().is_relative_to(_PACKAGE):
                 return None
             locator: OfThisPackage | None = super().from_function(function, file)
@@ -202,31 +201,31 @@ def _locator(caching: ModuleType, folder: Path) -> type:
     return OfThisPackage
 
 
-def keep(dispatcher: Function, stamp: str) -> Function:
-    """Let a compiled function look for its code in files before it compiles, and keep there what it compiles."""
+def keep_in_files(dispatcher: Function, stamp: str) -> Function:
+    """Let a function look for its compiled code in files before it is compiled, and write there what is compiled."""
     caching = import_module("numba.core.caching")
 
     class Cache(caching.FunctionCache):  # type: ignore[misc,name-defined]
         def __init__(self, function: FunctionType) -> None:
             super().__init__(function)
-            self._cache_file = Files(Path(self._cache_path), self._impl.filename_base, stamp)
+            self._cache_file = CodeFiles(Path(self._cache_path), self._impl.filename_base, stamp)
 
         def _index_key(self, sig: Types, codegen: object) -> Key:
-            """With the texts of families from outside, which the stamp does not cover."""
-            return (*super()._index_key(sig, codegen), *sorted(_foreign_digests(sig)))
+            """With the source of families of other packages, which the stamp does not cover."""
+            return (*super()._index_key(sig, codegen), *sorted(_outside_module_digests(sig)))
 
         def load_overload(self, sig: Types, target_context: Codegen) -> CompileResult | None:
-            """From its file, which another process makes first where that is asked for."""
+            """From its file, which a subprocess makes first within `compile_in_subprocess`."""
             loaded: CompileResult | None = super().load_overload(sig, target_context)
-            if loaded is None and _apart[0]:
+            if loaded is None and _subprocess_calls[0]:
                 key = self._index_key(sig, target_context.codegen())
-                _compile_apart(dispatcher, sig, self._cache_file.lock(key))
+                _compile_in_subprocess(dispatcher, sig, self._cache_file.lock(key))
                 loaded = super().load_overload(sig, target_context)
             return loaded
 
         @contextmanager
         def _guard_against_spurious_io_errors(self) -> Iterator[None]:
-            """Code that cannot be kept is there all the same."""
+            """Compiled code is used even if it cannot be written."""
             try:
                 yield
             except OSError as error:
@@ -236,25 +235,25 @@ def keep(dispatcher: Function, stamp: str) -> Function:
     return dispatcher
 
 
-class Files:
-    """The files of one function."""
+class CodeFiles:
+    """The files with the compiled code of one function."""
 
     def __init__(self, folder: Path, name: str, stamp: str) -> None:
         self._folder, self._name, self._stamp = folder, name, stamp
 
     def load(self, key: Key) -> object:
-        """The compiled code that was saved under this key; None where there is none, or none that is whole."""
+        """The compiled code that was saved under this key; None if there is none, or the file is damaged."""
         content = read_checked(self._path(key), is_trusted)
         if content is None:
             return None
         try:
             saved_key, data = pickle.loads(content)
-        except Exception:  # made with another release of something that numba keeps objects of
+        except Exception:  # pickled with another release of a library whose objects numba stores
             return None
         return data if saved_key == key else None
 
     def save(self, key: Key, data: object) -> None:
-        """Write compiled code in one step, and remove that of older sources."""
+        """Write compiled code in one step, and remove files of older source."""
         content: bytes = import_module("numba.core.serialize").dumps((key, data))
         write_checked(self._path(key), content)
         remove_partials(self._path(key), abandoned=True)
@@ -265,7 +264,7 @@ class Files:
                     path.unlink()
 
     def lock(self, key: Key) -> Path:
-        """A file that is locked while the code of this key is compiled by a process of its own."""
+        """The file that is locked while a subprocess compiles the code of this key."""
         return self._path(key).with_suffix(".lock")
 
     def flush(self) -> None:
@@ -277,10 +276,10 @@ class Files:
         return self._folder / f"{self._name}.{self._stamp}.{hashlib.sha256(repr(key).encode()).hexdigest()[:16]}.nbc"
 
 
-def _foreign_digests(types: Types) -> Iterator[str]:
-    """Digests of the modules that have the named tuples among some types, but for those of this package."""
+def _outside_module_digests(types: Types) -> Iterator[str]:
+    """Digests of the modules that define the named tuples among some types, without modules of this package."""
     for kind in types:
-        yield from _foreign_digests(getattr(kind, "types", ()))
+        yield from _outside_module_digests(getattr(kind, "types", ()))
         module = getattr(getattr(kind, "instance_class", None), "__module__", __name__)
         if not module.startswith("svrhmc."):
             file = getattr(sys.modules.get(module), "__file__", None)
@@ -288,10 +287,10 @@ def _foreign_digests(types: Types) -> Iterator[str]:
             yield hashlib.sha256(text).hexdigest()
 
 
-def _compile_apart(dispatcher: Dispatcher, types: Types, lock: Path) -> None:
-    """Have a function compiled for these types of arguments by a process of its own, and wait for it.
+def _compile_in_subprocess(dispatcher: Dispatcher, types: Types, lock: Path) -> None:
+    """Let a subprocess compile a function for these types of arguments, and wait for it.
 
-    Where that is not possible nothing happens, and whoever asked compiles it.
+    If that is not possible nothing happens, and the caller compiles it.
     """
     function = dispatcher.py_func
     with suppress(ImportError, OSError, pickle.PicklingError, TypeError, AttributeError):
@@ -299,7 +298,7 @@ def _compile_apart(dispatcher: Dispatcher, types: Types, lock: Path) -> None:
         job = pickle.dumps((sys.path, function.__module__, function.__name__, blob))
         handle = os.open(lock, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
         try:
-            if _locked(handle):
+            if _try_lock(handle):
                 child = subprocess.Popen(
                     [sys.executable, "-c", _COMPILE], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL, start_new_session=True, pass_fds=(handle,),
@@ -307,15 +306,15 @@ def _compile_apart(dispatcher: Dispatcher, types: Types, lock: Path) -> None:
                 with child:
                     child.communicate(job)
             else:
-                while not _locked(handle):  # the child of a process that was killed has it
+                while not _try_lock(handle):  # the child of a process that was killed has it
                     time.sleep(_LOCK_PERIOD)
             lock.unlink(missing_ok=True)
         finally:
             os.close(handle)
 
 
-def _locked(handle: int) -> bool:
-    """Lock a file, unless another process has done so; a child that has this handle keeps the lock."""
+def _try_lock(handle: int) -> bool:
+    """Lock a file; False if another process holds the lock. A child process that has this handle keeps the lock."""
     fcntl = import_module("fcntl")  # not on Windows
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

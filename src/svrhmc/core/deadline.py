@@ -1,11 +1,11 @@
 """What a call may spend, in seconds and in passes over the data, and what it has spent.
 
-A loop that could be long calls `look()` wherever it can stop; `look` raises `BudgetSpent` where the budget that binds
-the call is used up, and does nothing where none does. So a loop need not be told of a budget, and without one nothing
-changes. Between two looks lies one indivisible piece of work (a block of rows, a step of all chains), by which a budget
-may be exceeded. One that could be long, a Hessian or the factorisation of one, is not begun unless it is expected to
-end in time: `with piece(operations):`. Passes are known beforehand, or as they are made: `look(passes)` is given those
-that are not counted yet, and raises if they go beyond the budget.
+A loop that could be long calls `check_budget()` wherever it can stop. This raises `BudgetSpent` if the budget in force
+is used up, and does nothing if there is none, so that a loop needs no argument for a budget. Between two checks lies
+one indivisible piece of work (a block of rows, a step of all chains), by which a budget may be exceeded. One that could
+be long, a Hessian or its factorisation, is not started unless it is expected to end in time: `with
+indivisible_work(operations):`. Passes over the data that are not counted yet are given to `check_budget(passes)`, which
+raises if they exceed the budget.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from typing import TypeVar, cast
 import numpy as np
 
 from svrhmc.core.errors import BudgetError, finite, nonnegative
-from svrhmc.core.progress import Progress, compiling, share
+from svrhmc.core.progress import Progress, compilation_stage, set_share_done
 from svrhmc.core.storage import Record
 
 Clock = Callable[[], float]
 Look = Callable[[float], None]
 T = TypeVar("T")
 
-_SIDE = 256  # of the matrices whose product tells how fast the machine is
-_SHORT = 1e7  # multiplications that are begun whatever is left: some milliseconds
-_NEARLY = 0.9  # a stage that has not ended is not thought to be nearer to its end
+_SIDE = 256  # of the matrices whose product measures how fast the machine is
+_SHORT = 1e7  # multiplications that are started whatever is left of the budget: some milliseconds
+_NEARLY = 0.9  # a stage that has not ended is never taken to be closer to its end than this share
 
-# Multiplications in products of matrices that take as long as n³ of these; as one of a product of sparse ones
+# How many multiplications of a matrix product take as long as n³ of each of these, and as one of a sparse product
 CHOLESKY, INVERSE, EIGENVECTORS, LEAST_SQUARES, SPARSE = 0.2, 1.0, 5.0, 6.0, 1000.0
 
 
@@ -40,13 +40,13 @@ class BudgetSpent(Exception):  # noqa: N818  (a signal: what is ready is returne
 
 
 class Budget:
-    """Seconds (but for those apart, of compilation) and passes over n rows, with a limit on each.
+    """Limits on seconds (without those of compilation) and on passes over n rows, and what was spent.
 
     evaluations: component gradients so far, of all chains together. compiling: seconds that do not count. steps: the
-    seconds of each stage, by name. done: the share of the present stage that is made, as far as it can tell; 0 where it
-    cannot. after: passes that are known to follow it before there is an answer. reached: the most passes that were made
-    or asked for. needed: the seconds from the beginning to the end of a piece that was not begun for want of time;
-    infinite where there was none.
+    seconds of each stage, by name. done: the share of the current stage that is done; 0 if it is not known. after: the
+    passes that will follow this stage before there is an answer, as far as they are known. reached: the most passes
+    that were made or requested. needed: the seconds from the start to the end of a piece of work that was not started
+    for lack of time; infinite if there was none.
     """
 
     def __init__(
@@ -78,54 +78,54 @@ class Budget:
         now = self.used()
         return self.limits[0] - now[0], self.limits[1] - now[1]
 
-    def passed(self) -> bool:
+    def is_spent(self) -> bool:
         """Whether a budget is used up."""
         return min(self.left()) <= 0
 
-    def pays(self, seconds: float, passes: float) -> bool:
+    def covers(self, seconds: float, passes: float) -> bool:
         """Whether what is left of the budgets is enough for this."""
         left = self.left()
         return seconds <= left[0] and passes <= left[1]
 
-    def affordable(self, price: tuple[float, float], kept: tuple[float, float] = (0.0, 0.0)) -> float:
-        """How many times what is left, but for what is kept, pays a price in seconds and passes."""
-        left = [have - keep for have, keep in zip(self.left(), kept, strict=True)]
+    def affordable(self, price: tuple[float, float], reserve: tuple[float, float] = (0.0, 0.0)) -> float:
+        """How many times the rest of the budget, less a reserve, pays a price in seconds and passes."""
+        left = [have - keep for have, keep in zip(self.left(), reserve, strict=True)]
         if min(left) <= 0:
             return 0.0
         return min((have / cost for have, cost in zip(left, price, strict=True) if cost > 0), default=math.inf)
 
-    def look(self, passes: float = 0.0, kept: float = 0.0) -> None:
-        """Raise `BudgetSpent` where less than so many seconds are left, or fewer passes than these."""
-        late = self.left()[0] <= kept
+    def check(self, passes: float = 0.0, reserve: float = 0.0) -> None:
+        """Raise `BudgetSpent` if at most `reserve` seconds are left, or fewer passes than `passes`."""
+        late = self.left()[0] <= reserve
         if passes > 0:
             self.require_passes(passes)
         if late:
             raise BudgetSpent
 
     def require_passes(self, passes: float) -> None:
-        """Raise `BudgetSpent` where fewer passes than these are left, whatever the time is."""
+        """Raise `BudgetSpent` if fewer passes than these are left, whatever the time is."""
         self.reached = max(self.reached, self.used()[1] + passes)
         if passes > self.left()[1]:
             raise BudgetSpent
 
     @contextmanager
-    def piece(self, operations: float) -> Iterator[None]:
-        """Work that cannot be cut, of so many multiplications in products of matrices: not begun, but `BudgetSpent`,
-        where it is expected to take more seconds than are left.
+    def indivisible_work(self, operations: float) -> Iterator[None]:
+        """Work that cannot be cut, of so many multiplications in matrix products. Raises `BudgetSpent` in its place if
+        it is expected to take more seconds than are left.
 
-        How long a multiplication takes, a small product tells.
+        How long a multiplication takes is measured with a small product.
         """
-        self.look()
+        self.check()
         if operations > _SHORT and math.isfinite(self.limits[0]):
-            seconds = operations * trial(self._clock)
+            seconds = operations * time_small_product(self._clock)
             if seconds > self.left()[0]:
                 self.needed = self.used()[0] + seconds
                 raise BudgetSpent
         yield
 
     @contextmanager
-    def apart(self) -> Iterator[None]:
-        """Seconds that do not count."""
+    def paused(self) -> Iterator[None]:
+        """The seconds spent within do not count."""
         began, self._paused = self._clock(), min(self._paused, self._clock())
         try:
             yield
@@ -135,7 +135,7 @@ class Budget:
 
     @contextmanager
     def binding(self) -> Iterator[None]:
-        """Within this every `look` of this thread looks at this budget."""
+        """Within this, `check_budget` checks this budget in this thread."""
         before = _binding.set(_NONE if self.unlimited else self)
         try:
             yield
@@ -143,27 +143,29 @@ class Budget:
             _binding.reset(before)
 
     def spend(self, evaluations: float) -> None:
-        """So many component gradients more."""
+        """Count some more component gradients."""
         self.evaluations += evaluations
 
     def compile(self, work: Callable[[], object]) -> None:
-        """Work that is compilation, or loads what was compiled; said aloud on a terminal, and counted apart."""
-        with self.apart(), compiling(self._progress):
+        """Do work that compiles, or loads compiled code: it is shown on a terminal, and its time does not count."""
+        with self.paused(), compilation_stage(self._progress):
             work()
 
-    def lap(self, name: str) -> None:
-        """The time since the last lap belongs to this stage."""
+    def end_stage(self, name: str) -> None:
+        """Add the time since the previous call to the stage of this name."""
         self.steps[name] = self.steps.get(name, 0.0) + self.used()[0] - sum(self.steps.values())
 
-    def missing(self, what: str) -> BudgetError:
-        """The error where a budget ended before there was anything to return."""
-        names = ("budget_seconds", "budget_passes")
-        which = 0 if self.left()[0] <= 0 or math.isfinite(self.needed) else 1
-        about = self._passes_needed() if which else self._seconds_needed()
-        return BudgetError(names[which], self.limits[which], what, float(f"{about:.2g}"))
+    def exceeded_error(self, result: str) -> BudgetError:
+        """The error if a budget ended before there was a result to return."""
+        by_time = self.left()[0] <= 0 or math.isfinite(self.needed)
+        name, limit = ("budget_seconds", self.limits[0]) if by_time else ("budget_passes", self.limits[1])
+        needed = self._seconds_needed() if by_time else self._passes_needed()
+        return BudgetError(name, limit, result, float(f"{needed:.2g}"))
 
     def _passes_needed(self) -> float:
-        """Until there is an answer: those so far over their share of the stage, and what is known to follow it."""
+        """Passes until there is an answer: those so far divided by the share of the stage that is done, and those that
+        are known to follow it.
+        """
         return max(self.reached, self.reached / self.done) + self.after if self.done else math.inf
 
     def _seconds_needed(self) -> float:
@@ -180,64 +182,64 @@ class Budget:
 
     def is_before(self, record: Record) -> bool:
         """Whether less had been spent than a record says."""
-        return self.evaluations < record.value("ledger", _restored)[0]
+        return self.evaluations < record.value("ledger", _read_ledger)[0]
 
     def restore(self, record: Record, name: str = "ledger") -> None:
         """Go on from what a record says under this name."""
-        self.evaluations, _, self.steps = record.value(name, _restored)
+        self.evaluations, _, self.steps = record.value(name, _read_ledger)
         self.resume(record, name)
 
     def resume(self, record: Record, name: str) -> None:
         """Go on within a stage that is gone through again: its passes are counted anew, and its seconds are not."""
-        self._began = self._clock() - record.value(name, _restored)[1] - self.compiling
+        self._began = self._clock() - record.value(name, _read_ledger)[1] - self.compiling
 
 
-def _restored(name: str, spent: Mapping[str, object]) -> tuple[float, float, dict[str, float]]:
+def _read_ledger(name: str, spent: Mapping[str, object]) -> tuple[float, float, dict[str, float]]:
     """Evaluations, seconds, and the seconds of each stage."""
     evaluations, seconds = (nonnegative(f"{key} of the {name}", spent[key]) for key in ("evaluations", "seconds"))
     steps = cast(dict[str, float], spent["steps"])
     return evaluations, seconds, {stage: finite(f"the time of {stage}", s) for stage, s in steps.items()}
 
 
-_NONE = Budget(1)  # where no budget binds a call
+_NONE = Budget(1)  # the budget in force where there is no limit
 _binding: ContextVar[Budget] = ContextVar("binding", default=_NONE)
 
 
-def look(passes: float = 0.0) -> None:
-    """Raise `BudgetSpent` if the budget that binds this call is used up, or these passes go beyond it."""
-    if (budget := _binding.get()) is not _NONE:  # which takes 2 µs to look at, where this takes 0.3
-        budget.look(passes)
+def check_budget(passes: float = 0.0) -> None:
+    """Raise `BudgetSpent` if the budget in force is used up, or these passes exceed it."""
+    if (budget := _binding.get()) is not _NONE:  # `check` takes 2 µs, and this comparison 0.3
+        budget.check(passes)
 
 
-def looking() -> Look:
-    """`look`, for threads that this one starts."""
-    return _binding.get().look
+def budget_check() -> Look:
+    """`check_budget`, for threads that this one starts."""
+    return _binding.get().check
 
 
-def looked(items: Iterable[T]) -> Iterator[T]:
-    """One after another, with a look before each."""
+def checking_budget(items: Iterable[T]) -> Iterator[T]:
+    """The items one after another, with a check of the budget before each."""
     for item in items:
-        look()
+        check_budget()
         yield item
 
 
 def passes_left() -> float:
-    """Passes that the budget that binds this call leaves; infinite where none does."""
+    """Passes that the budget in force leaves; infinite without one."""
     return _binding.get().left()[1]
 
 
-def piece(operations: float) -> AbstractContextManager[None]:
-    """Work of so many multiplications that cannot be cut, under the budget that binds this call."""
-    return _binding.get().piece(operations)
+def indivisible_work(operations: float) -> AbstractContextManager[None]:
+    """`Budget.indivisible_work` of the budget in force."""
+    return _binding.get().indivisible_work(operations)
 
 
 @contextmanager
-def spending(part: float) -> Iterator[None]:
-    """Within this, a part of what is left of the budgets is all there is: for what helps, and can be left out."""
+def limit_to_share(part: float) -> Iterator[None]:
+    """Within this, only a part of what is left of the budgets may be spent: for work that helps but can be left out."""
     budget = _binding.get()
     before, left = budget.limits, budget.left()
     seconds, passes = (
-        have - (1 - part) * rest if rest < math.inf else have for have, rest in zip(before, left, strict=True)
+        limit - (1 - part) * rest if rest < math.inf else limit for limit, rest in zip(before, left, strict=True)
     )
     budget.limits = (seconds, passes)
     try:
@@ -246,17 +248,17 @@ def spending(part: float) -> Iterator[None]:
         budget.limits = before
 
 
-def done(part: float) -> None:
-    """Tell the budget, and who waits for it, how much of a stage of unknown length is done."""
-    share(part)
+def report_share_done(part: float) -> None:
+    """Tell the budget and the line of progress how much of a stage of unknown length is done."""
+    set_share_done(part)
     _binding.get().done = part
 
 
-def trial(clock: Clock) -> float:
-    """Seconds of a multiplication in a product of two small matrices: the less of two."""
-    square, taken = np.ones((_SIDE, _SIDE)), []
+def time_small_product(clock: Clock) -> float:
+    """Seconds per multiplication in a product of two small matrices: the smaller of two measurements."""
+    square, times = np.ones((_SIDE, _SIDE)), []
     for _ in range(2):
         began = clock()
         square @ square
-        taken.append(clock() - began)
-    return min(taken) / _SIDE**3
+        times.append(clock() - began)
+    return min(times) / _SIDE**3

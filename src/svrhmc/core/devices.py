@@ -1,4 +1,4 @@
-"""JAX's devices: which were asked for, what room they have, and how arrays lie on several of them."""
+"""JAX's devices: which were requested, how much memory they have, and how arrays are sharded over several."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from svrhmc.core.machine import free_memory
 AXIS = "devices"
 
 
-def chosen(devices: object) -> list[jax.Device] | None:
-    """Those that were asked for, or an error that says which there are."""
+def select_devices(devices: object) -> list[jax.Device] | None:
+    """The devices that were requested, or an error that says which there are."""
     available = jax.local_devices()
     allowed = "None, 'all', the name of a kind ('cpu', 'gpu') or a list of JAX's devices"
     if devices is None:
@@ -33,36 +33,36 @@ def chosen(devices: object) -> list[jax.Device] | None:
     raise requirement("devices", allowed, repr(devices))
 
 
-def mesh_of(devices: Sequence[jax.Device]) -> Mesh:
-    """The devices in a row."""
+def device_mesh(devices: Sequence[jax.Device]) -> Mesh:
+    """A mesh of the devices with one axis."""
     return Mesh(np.array(devices), (AXIS,))
 
 
 def sharding(mesh: Mesh, cut: bool) -> NamedSharding:
-    """Of arrays whose first axis is cut over the devices, or that all have."""
+    """The sharding of arrays whose first axis is cut over the devices, or of which each device has a copy."""
     axes = (AXIS,) if cut else ()
     return NamedSharding(mesh, PartitionSpec(*axes))
 
 
-def room_on(device: jax.Device) -> float:
-    """Bytes that are free on a device."""
+def free_bytes(device: jax.Device) -> float:
+    """How many bytes are free on a device."""
     if device.platform == "cpu":
         return free_memory()
     stats = device.memory_stats() or {}
     return float(stats["bytes_limit"] - stats["bytes_in_use"]) if "bytes_limit" in stats else float("inf")
 
 
-def room_each(devices: Sequence[jax.Device] | None) -> float:
-    """Bytes that each of some devices (None: the default one) may take. Those of a CPU share one memory."""
+def free_bytes_each(devices: Sequence[jax.Device] | None) -> float:
+    """How many bytes each of some devices (None: the default one) may use. Those of a CPU share one memory."""
     return min(
-        room_on(device) / (len(devices) if devices and device.platform == "cpu" else 1)
+        free_bytes(device) / (len(devices) if devices and device.platform == "cpu" else 1)
         for device in devices or jax.local_devices()[:1]
     )
 
 
-def require_room(name: str, needed: float, remedy: str, devices: Sequence[jax.Device] | None = None) -> None:
-    """Refuse what each device (None: the default one) has no room for, with the size that it needs."""
-    free = room_each(devices)
+def require_device_memory(name: str, needed: float, remedy: str, devices: Sequence[jax.Device] | None = None) -> None:
+    """Refuse arrays that do not fit into the memory of each device (None: the default one)."""
+    free = free_bytes_each(devices)
     if needed > free:
         allowed = f"such that it fits into the memory of a device, of which {max(free, 0.0) / 1e9:.3g} GB are free"
         raise requirement(name, allowed, f"{needed / 1e9:.3g} GB", remedy)

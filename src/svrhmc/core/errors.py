@@ -1,4 +1,4 @@
-"""Errors of one shape: what, what is allowed, what was given, why.
+"""Errors of one shape: which argument, what is allowed, what was given, and why.
 
 >>> raise requirement("step_size", "a positive number", -1.0)
 Traceback (most recent call last):
@@ -22,11 +22,11 @@ import numpy.typing as npt
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 Checked = TypeVar("Checked")
-_BLOCK_ELEMENTS = 1 << 22  # entries looked at in one piece, so that a check of X never makes a second X
+_BLOCK_ELEMENTS = 1 << 22  # entries checked at a time, so that a check of X never allocates a second X
 
 
 class DivergenceError(RuntimeError):
-    """A chain diverged: its numbers are no longer finite. Has the `chain`, the `step`, and a `step_size` to try."""
+    """A chain diverged: its numbers are no longer finite. Attributes: `chain`, `step`, and a `step_size` to try."""
 
     def __init__(
         self, chain: int, step: int, step_size: float, suggestion: float, advice: str = "start='mode'"
@@ -49,7 +49,7 @@ class DivergenceError(RuntimeError):
 
 
 class UndefinedDensityError(RuntimeError):
-    """The log posterior is not a number (NaN) where a chain went. Has the `chain` and the `step`."""
+    """The log posterior is not a number (NaN) at a state of a chain. Attributes: `chain` and `step`."""
 
     def __init__(self, chain: int, step: int) -> None:
         self.chain, self.step = chain, step
@@ -65,9 +65,9 @@ class UndefinedDensityError(RuntimeError):
 
 
 class BudgetError(RuntimeError):
-    """A budget is too small for anything to be returned. Has its `name`, its `limit`, and `needed`: roughly the seconds
-    (of a budget in passes, the passes) from the beginning until there is something to return; infinite where that is
-    not known, and the message says so.
+    """A budget is too small for anything to be returned. Attributes: its `name`, its `limit`, and `needed`, roughly the
+    seconds (or passes) from the start until there is something to return; infinite if that is not known, and the
+    message says so.
     """
 
     def __init__(self, name: str, limit: float, missing: str, needed: float = math.inf) -> None:
@@ -90,7 +90,7 @@ class UnstableStepError(ValueError):
 
 
 class NoResidualsError(ValueError):
-    """Some coefficients fit every label exactly, so that no residual tells how large the spread is."""
+    """Some coefficients fit every label exactly, so that there are no residuals to estimate the spread from."""
 
 
 class TraceFileError(ValueError):
@@ -126,40 +126,42 @@ class WorkersError(RuntimeError):
 
 
 class VerdictWarning(UserWarning):
-    """What a posterior reports is not known to be right (its verdict is undecided, refuted or unjudged), or it has
-    fewer draws than were asked for.
+    """A posterior is not known to be right (its verdict is undecided, refuted or unjudged), or it has fewer draws than
+    were requested.
     """
 
 
 class VerdictError(RuntimeError):
-    """The same, where an error was asked for (`on_undecided="raise"` of the estimators)."""
+    """A posterior is not known to be right, and errors were requested (`on_undecided="raise"` of the estimators)."""
 
 
 class MissingDataError(DataError):
-    """A data set's file is neither in the folder nor can it be obtained; says which, and how to get it."""
+    """A data set's file is not in the folder and cannot be downloaded; says which, and how to get it."""
 
 
 def requirement(
     name: str, allowed: str, given: object, why: str = "", kind: type[ValueError] = ValueError
 ) -> ValueError:
-    """The one shape of a complaint about an argument."""
+    """An error about an argument, in the one shape that all of them have."""
     sentence = f"{name} must be {allowed}; got {given}{': ' + why if why else ''}"
     return kind(sentence if sentence.endswith("?") else f"{sentence}.")
 
 
 def first_line(error: BaseException) -> str:
-    """What an error of a library says, for a sentence; its kind where it says nothing."""
+    """The first line of an error's message, for use in a sentence; its type if the message is empty."""
     lines = str(error).strip().splitlines()
     return lines[0][:200].rstrip(".") if lines else type(error).__name__
 
 
 def deprecated(former: str, instead: str, why: str = "") -> None:
-    """Warn whoever called the caller that a name is a former one: the one mechanism of deprecations."""
+    """Warn the caller's caller that a name is deprecated. All deprecations are made by this function."""
     warnings.warn(f"use {instead} for {former}{why and '; ' + why}", DeprecationWarning, stacklevel=3)
 
 
-def missing(package: str, extra: str, purpose: str, also: str = "") -> ModuleNotFoundError:
-    """An optional package is not installed: says which, what for, and how to get it (with `also`, in no extra)."""
+def missing_package(package: str, extra: str, purpose: str, also: str = "") -> ModuleNotFoundError:
+    """The error if an optional package is not installed: which, what for, and how to install it. also: a package that
+    is needed too and is in no extra.
+    """
     return ModuleNotFoundError(f"{purpose} needs {package}: pip install 'svrhmc[{extra}]'{also and ' ' + also}.")
 
 
@@ -191,13 +193,11 @@ def finite(name: str, value: object) -> float:
     return real_number(name, value, "a finite number", math.isfinite)
 
 
-_BEYOND_USE = (1 << 53, 1 << 62)  # of steps and the like: bounds that are named only to who exceeds them
-
-
+_BEYOND_USE = (1 << 53, 1 << 62)  # upper bounds, as of steps, that an error names only if they are exceeded
 _SEED = "leave it out for 0; for other draws each time give a new number, such as secrets.randbits(32)"
 
 
-def whole(name: str, value: object, low: int, high: int | None = None, why: str = "") -> int:
+def whole_number(name: str, value: object, low: int, high: int | None = None, why: str = "") -> int:
     """An integer from low to high, both included."""
     allowed = f"a whole number from {low} to {high}" if high is not None else f"a whole number of at least {low}"
     if high in _BEYOND_USE and isinstance(value, numbers.Integral) and value < low:
@@ -210,58 +210,61 @@ def whole(name: str, value: object, low: int, high: int | None = None, why: str 
     return number
 
 
-def truth(name: str, value: object) -> bool:
-    """True or False, and nothing that merely looks like it."""
+def boolean(name: str, value: object) -> bool:
+    """True or False; refuses values that are merely truthy."""
     if not isinstance(value, bool | np.bool_):
         raise requirement(name, "True or False", repr(value))
     return bool(value)
 
 
 def text(name: str, value: object) -> str:
-    """A text, and nothing that could become one."""
+    """A str; refuses anything that would have to be converted."""
     if not isinstance(value, str):
         raise requirement(name, "a text", repr(value)[:60])
     return value
 
 
 def optional(name: str, value: object, check: Callable[..., Checked], *bounds: object) -> Checked | None:
-    """None, or what a check gives back."""
+    """None, or the checked value."""
     return None if value is None else check(name, value, *bounds)
 
 
-def settle(config: object, **values: object) -> None:
-    """Store checked values in a frozen dataclass, so that NumPy numbers become plain ones."""
+def set_fields(config: object, **values: object) -> None:
+    """Set checked values of fields of a frozen dataclass, so that NumPy numbers become plain ones."""
     for name, value in values.items():
         object.__setattr__(config, name, value)
 
 
 def one_of(name: str, value: object, allowed: tuple[str, ...]) -> str:
-    """One of a few words."""
+    """One of the allowed strings."""
     if isinstance(value, str) and value in allowed:
         return value
     raise requirement(name, "one of " + ", ".join(map(repr, allowed)), repr(value))
 
 
-def told_elsewhere(**here: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
-    """A function that is told what other libraries call a keyword answers with its own word for it."""
+def explain_foreign_keywords(**own_words: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """A decorator: if the function is called with a keyword of another library, the error names the keyword used here.
 
-    def of(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    own_words: by the other library's keyword, the one used here.
+    """
+
+    def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
         @wraps(function)
-        def called(*args: _P.args, **keywords: _P.kwargs) -> _R:
-            for word in here.keys() & keywords.keys():
-                hint = f"it is called {here[word]!r} here"
+        def checked(*args: _P.args, **keywords: _P.kwargs) -> _R:
+            for word in own_words.keys() & keywords.keys():
+                hint = f"it is called {own_words[word]!r} here"
                 raise TypeError(f"{function.__name__}() got an unexpected keyword argument {word!r}: {hint}")
             return function(*args, **keywords)
 
-        return called
+        return checked
 
-    return of
+    return decorate
 
 
-def nearest(word: str, words: Iterable[str], cutoff: float = 0.5) -> str:
-    """A question after the word that was probably meant, where one is near; else nothing.
+def did_you_mean(word: str, words: Iterable[str], cutoff: float = 0.5) -> str:
+    """The question whether a similar word was meant; "" if none is similar.
 
-    >>> nearest("agee", ["age", "plan"]), nearest("xyz", ["age", "plan"])
+    >>> did_you_mean("agee", ["age", "plan"]), did_you_mean("xyz", ["age", "plan"])
     ("did you mean 'age'?", '')
     """
     matches = difflib.get_close_matches(word, list(words), 1, cutoff)
@@ -304,7 +307,7 @@ def require_unmasked(name: str, value: object) -> None:
 
 
 def require_finite(name: str, array: npt.NDArray[np.floating]) -> None:
-    """Refuse NaN and infinity, naming the first place."""
+    """Refuse NaN and infinity, with the place of the first in the error."""
     rows = max(1, _BLOCK_ELEMENTS // max(1, array[:1].size))
     for begin in range(0, len(array), rows):
         bad = ~np.isfinite(array[begin : begin + rows])
@@ -315,7 +318,7 @@ def require_finite(name: str, array: npt.NDArray[np.floating]) -> None:
 
 
 def _numbers(name: str, array: npt.NDArray[np.generic]) -> npt.NDArray[np.float64]:
-    """An array of objects as float64, where each is a number."""
+    """An array of objects as float64; refuses objects that are not numbers."""
     for place, value in np.ndenumerate(array):
         if not isinstance(value, numbers.Real | Decimal):
             why = "drop such rows, or fill in the missing values" if value is None else ""

@@ -1,4 +1,4 @@
-"""What all figures share: one style, colour-blind safe colours (Okabe & Ito), and files that are whole or not there."""
+"""What all figures share: one style, colour-blind safe colours (Okabe & Ito), and files written in one step."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from svrhmc.core.errors import missing, requirement
+from svrhmc.core.errors import missing_package, requirement
 from svrhmc.core.storage import write_bytes
 
 if TYPE_CHECKING:
@@ -26,20 +26,20 @@ STYLE = {
 }
 
 
-def written(figure: Figure, path: str | Path) -> None:
-    """Write a figure, with no date in it, whole or not at all."""
-    place, content = Path(path), BytesIO()
-    kind = place.suffix.removeprefix(".").lower()
-    if kind not in figure.canvas.get_supported_filetypes():
+def write_figure(figure: Figure, path: str | Path) -> None:
+    """Write a figure in one step, with no date in it."""
+    content = BytesIO()
+    suffix = Path(path).suffix.removeprefix(".").lower()
+    if suffix not in figure.canvas.get_supported_filetypes():
         raise requirement("the path of a figure", "one that ends in .png, .svg or .pdf", repr(str(path)))
-    figure.savefig(content, format=kind, metadata={"Date": None} if kind == "svg" else {})
-    write_bytes(place, content.getvalue())
+    figure.savefig(content, format=suffix, metadata={"Date": None} if suffix == "svg" else {})
+    write_bytes(Path(path), content.getvalue())
 
 
-def matplotlib() -> ModuleType:
+def import_matplotlib() -> ModuleType:
     """Matplotlib, or an error that says how to install it."""
     try:
         import matplotlib
     except ModuleNotFoundError:
-        raise missing("Matplotlib", "plot", "a figure") from None
+        raise missing_package("Matplotlib", "plot", "a figure") from None
     return matplotlib

@@ -1,14 +1,14 @@
-"""JAX, where it is installed: loaded when it is first used, always in double precision, its programs kept in files.
+"""JAX, an optional dependency: loaded when it is first used, in double precision, with its programs cached in files.
 
-The user's own configuration of JAX is left as it is: all of this holds inside `scope` alone.
+The user's own configuration of JAX is not changed: all of this holds inside `scope` alone.
 
-JAX asks a cache for each program before it compiles it, and offers it what it compiled. By default there is none. The
-one here lies beside the code that numba compiled (`code_cache.py`) and serves what is compiled for this package and
-nothing else; where the user has a cache of JAX's own (JAX_COMPILATION_CACHE_DIR), that is used and this is not. JAX's
-own would serve the whole process, and trusts whatever is in its folder. Here each file is written in one step, begins
-with its checksum and holds its key: one that a kill cut short, of another program, or that somebody else has written
-(`is_trusted`) is as good as none. The folder's name holds the processor and the versions, as a program of another
-machine need not run here. Files that nobody has used for two months go.
+JAX can ask a cache for each program before it compiles it, and store there what it compiled; by default it has none.
+The cache here is a folder beside that of numba's code (`code_cache.py`), and only serves programs of this package. If
+the user has a cache of JAX's own (JAX_COMPILATION_CACHE_DIR), that is used instead. JAX's own would serve the whole
+process, and trusts whatever is in its folder. Here each file is written in one step, begins with its checksum and holds
+its key: a file that a kill truncated, of another program, or that somebody else has written (`is_trusted`) is ignored.
+The folder's name has a digest of the processor and the versions, since a program need not run on another machine. Files
+that were not used for two months are removed.
 """
 
 from __future__ import annotations
@@ -32,40 +32,40 @@ from svrhmc.core.storage import read_checked, write_checked
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
-Tree = Any  # a pytree: arrays in tuples, lists and dictionaries, nested as whoever made it likes
+Tree = Any  # a pytree: arrays in tuples, lists and dictionaries, nested in any way
 
 INSTALL = "install it with: pip install 'svrhmc[jax]'"
 _UNUSED = 60 * 86400.0  # seconds
-_LAYOUT = 2  # of a file: the key of its program, then the program
+_LAYOUT = 2  # the version of the layout of a file: the digest of its program's key, then the program
 _in_scope: ContextVar[bool] = ContextVar("in_scope", default=False)
 
 
 class ProgramCache(Protocol):
-    """What JAX asks for compiled programs: its own `CacheInterface`."""
+    """A cache of compiled programs as JAX expects it, its own `CacheInterface`."""
 
     def get(self, key: str) -> bytes | None:
-        """The program of this key, where there is one."""
+        """The program of this key; None if there is none."""
 
     def put(self, key: str, value: bytes) -> None:
-        """Keep a program under a key."""
+        """Store a program under a key."""
 
 
-def installed() -> bool:
+def is_installed() -> bool:
     """Whether JAX can be loaded."""
     return find_spec("jax") is not None
 
 
-def load() -> ModuleType:
-    """The module `jax`; a clear error where it is not installed."""
-    if not installed():
+def load_jax() -> ModuleType:
+    """The module `jax`; an error that says how to install it if it is missing."""
+    if not is_installed():
         raise ModuleNotFoundError(f"this needs JAX, which is not installed; {INSTALL}", name="jax")
     return import_module("jax")
 
 
 @contextmanager
 def scope() -> Iterator[None]:
-    """Double precision for what happens inside, in this thread; programs that are compiled there are kept in files."""
-    with load().enable_x64(True), programs_kept():
+    """Within this, in this thread, JAX has double precision, and programs that it compiles are kept in files."""
+    with load_jax().enable_x64(True), keep_programs():
         yield
 
 
@@ -81,12 +81,12 @@ def scoped(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]
 
 
 @contextmanager
-def programs_kept() -> Iterator[None]:
-    """What is compiled inside is kept, however little time that took."""
+def keep_programs() -> Iterator[None]:
+    """Within this, compiled programs are kept in files, however little time they took to compile."""
     before = _in_scope.set(True)
     try:
         if _cache_installed():
-            with _whatever_it_took():
+            with _keep_quick_programs():
                 yield
         else:
             yield
@@ -94,8 +94,8 @@ def programs_kept() -> Iterator[None]:
         _in_scope.reset(before)
 
 
-def _whatever_it_took() -> AbstractContextManager[None]:
-    """A context in which JAX offers the cache every program; otherwise only those that took a second to compile."""
+def _keep_quick_programs() -> AbstractContextManager[None]:
+    """A context in which JAX caches every program; otherwise only those that took a second to compile."""
     keep_all: AbstractContextManager[None] = import_module("jax._src.config").persistent_cache_min_compile_time_secs(
         0.0
     )
@@ -104,13 +104,15 @@ def _whatever_it_took() -> AbstractContextManager[None]:
 
 @lru_cache(maxsize=1)
 def _cache_installed() -> bool:
-    """Whether JAX asks the cache here: not where the user has another, nothing can be written, or JAX has changed."""
+    """Whether JAX uses the cache of this module: not if the user has another, no folder is writable, or this version
+    of JAX does not have the internals that are needed.
+    """
     folder = code_cache.cache_folder()
     try:
         jax, cache = map(import_module, ("jax", "jax._src.compilation_cache"))
         if folder is None or jax.config.jax_compilation_cache_dir or cache._cache is not None:
             return False
-        with _whatever_it_took():
+        with _keep_quick_programs():
             vars(cache).update(_cache_initialized=True, _cache=_cache_in(folder / f"xla-{_stamp(jax)}", cache))
     except (ImportError, AttributeError, TypeError, OSError):
         return False
@@ -118,7 +120,7 @@ def _cache_installed() -> bool:
 
 
 def _stamp(jax: ModuleType) -> str:
-    """A digest of the processor, the versions, and the layout of files."""
+    """A digest of the processor, the versions, and the layout of the files."""
     llvm = import_module("llvmlite.binding")
     versions = jax.__version__, import_module("jaxlib").__version__
     parts = repr((_LAYOUT, *versions, llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()))
@@ -126,7 +128,7 @@ def _stamp(jax: ModuleType) -> str:
 
 
 def _cache_in(folder: Path, cache: ModuleType) -> ProgramCache:
-    """A cache in a folder, of the class that JAX wants."""
+    """A cache in a folder, of the class that JAX expects."""
     folder.mkdir(mode=0o700, exist_ok=True)
     for path in folder.iterdir():
         with suppress(OSError):
@@ -137,42 +139,42 @@ def _cache_in(folder: Path, cache: ModuleType) -> ProgramCache:
         _path = folder
 
         def get(self, key: str) -> bytes | None:
-            """The program of this key; None where there is none, or none that is whole."""
+            """The program of this key; None if there is none, or its file is damaged."""
             if not _in_scope.get():
-                other = _users_cache(cache)
-                return None if other is None else other.get(key)
-            path, mark = self._file(key), _mark(key)
+                users_cache = _users_cache(cache)
+                return None if users_cache is None else users_cache.get(key)
+            path, digest = self._file(key), _key_digest(key)
             content = read_checked(path, code_cache.is_trusted)
-            if content is None or not content.startswith(mark):
+            if content is None or not content.startswith(digest):
                 return None
             with suppress(OSError):
                 os.utime(path)
-            return content[len(mark) :]
+            return content[len(digest) :]
 
         def put(self, key: str, value: bytes) -> None:
-            """In one step; a disk that is full keeps nothing."""
+            """Write a program in one step; on a full disk it is not kept."""
             if not _in_scope.get():
-                if (other := _users_cache(cache)) is not None:
-                    other.put(key, value)
+                if (users_cache := _users_cache(cache)) is not None:
+                    users_cache.put(key, value)
                 return
             try:
-                write_checked(self._file(key), _mark(key) + value)
+                write_checked(self._file(key), _key_digest(key) + value)
             except OSError as error:
                 code_cache.note_failure(error)
 
         def _file(self, key: str) -> Path:
-            return folder / _mark(key).hex()[:40]
+            return folder / _key_digest(key).hex()[:40]
 
     return Programs()
 
 
-def _mark(key: str) -> bytes:
-    """The first bytes of a file, which say whose program it holds."""
+def _key_digest(key: str) -> bytes:
+    """The first bytes of the file of a program, by which its key is recognised."""
     return hashlib.sha256(key.encode()).digest()
 
 
 def _users_cache(cache: ModuleType) -> ProgramCache | None:
-    """JAX's own cache, where the user has asked for one since."""
+    """JAX's own cache, if the user has configured one by now."""
     path = cache.config.compilation_cache_dir.value
     return None if not path else _file_cache(cache, path)
 

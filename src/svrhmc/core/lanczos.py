@@ -1,7 +1,7 @@
-"""Extreme eigenvalues of a symmetric matrix that is known by its products, by Lanczos' method (ARPACK).
+"""Extreme eigenvalues of a symmetric matrix, given by its products with vectors, by Lanczos' method (ARPACK).
 
-It need not converge: eigenvalues at an end may lie close together. So it has a bound on its length here, looks at a
-deadline before each product, and says what it has not found.
+It need not converge: eigenvalues at an end of the spectrum may lie close together. So the number of restarts is
+limited, the budget is checked before each product, and what was not found is reported.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from collections.abc import Callable
 import numpy as np
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.deadline import look
+from svrhmc.core.deadline import check_budget
 
 Product = Callable[[Array], Array]
 
 _RESTARTS = 100  # of some ten products each
-_ROUGH = 1e-3  # of an eigenvalue, where rounding is not reached
+_ROUGH = 1e-3  # the relative tolerance if an eigenvalue is not found to rounding
 
 
 def largest_eigenvalue(product: Product, dim: int) -> float:
-    """λ_max, or a thousandth more where it is not found to rounding."""
+    """λ_max, or a thousandth more if it is not found to rounding."""
     value = _extreme(product, dim, "LA")
     if value is None:
         raise RuntimeError(
@@ -31,12 +31,12 @@ def largest_eigenvalue(product: Product, dim: int) -> float:
 
 
 def smallest_eigenvalue(product: Product, dim: int) -> float | None:
-    """λ_min, or a thousandth less where it is not found to rounding; None where it is not found."""
+    """λ_min, or a thousandth less if it is not found to rounding; None if it is not found."""
     return _extreme(product, dim, "SA")
 
 
 def extreme_pairs(product: Product, dim: int, count: int, which: str, tolerance: float) -> tuple[Array, Array]:
-    """Of so many eigenpairs at the upper ("LA") or lower end ("SA"), those that were found; vectors in columns."""
+    """Those of `count` eigenpairs at the upper (which="LA") or lower end ("SA") that converge; vectors in columns."""
     from scipy.sparse.linalg import ArpackNoConvergence
 
     try:
@@ -62,7 +62,7 @@ def _eigsh(product: Product, dim: int, count: int, which: str, tolerance: float,
     from scipy.sparse.linalg import LinearOperator, eigsh
 
     def multiply(z: Array) -> Array:
-        look()
+        check_budget()
         return product(z.ravel())
 
     operator = LinearOperator((dim, dim), matvec=multiply, dtype=np.float64)

@@ -1,11 +1,11 @@
-"""What the machine gives this process: free memory, and how many threads of BLAS it should use.
+"""Free memory, and how many threads of BLAS this process should use.
 
-BLAS libraries start threads for products of more than some 64³ multiplications and have them wait for each other by
-spinning. Where several threads of ours call BLAS at the same time, or other programs want the cores, that wait takes
-longer than the product: a gram of 60,000 × 44 took 230 ms of the processor on two busy cores, and 10 ms with one BLAS
-thread in each of ours. With one thread no digit of a sum depends on how many cores there are, either.
+BLAS libraries start threads for products of more than some 64³ multiplications, which wait for each other by spinning.
+If several threads of ours call BLAS at the same time, or other programs use the cores, that wait takes longer than the
+product: a Gram matrix of 60,000 × 44 took 230 ms of the processor on two busy cores, and 10 ms with one BLAS thread in
+each of ours. With one thread the rounding of a sum does not depend on the number of cores, either.
 
-Free memory is read from the system itself: psutil gives that of the machine, without the limit of a container.
+Free memory is read from the system itself: psutil reports that of the machine, without the limit of a container.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from threadpoolctl import ThreadpoolController
 
-NARROW = 256  # columns up to which threads of BLAS take longer to meet than to multiply
+NARROW = 256  # columns up to which threads of BLAS take longer to synchronise than to multiply
 _GROUP = Path("/sys/fs/cgroup")
 
 
 def free_memory() -> float:
-    """Bytes that this process may still take; infinity where the system does not say."""
+    """How many bytes this process may still allocate; infinity if the system does not say."""
     return min([*_free_on_machine(), *_free_in_group(), *_free_addresses(), float("inf")])
 
 
 def blas_for(columns: int) -> AbstractContextManager[None]:
-    """One thread of BLAS for matrices of so few columns; as many as it likes for wider ones."""
+    """A context with one thread of BLAS for matrices of few columns, and no limit for wider ones."""
     return one_blas_thread() if columns <= NARROW else nullcontext()
 
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Within it BLAS has one thread, in every thread of this process; afterwards as many as before.
+    """Within this BLAS has one thread, in every thread of this process; afterwards as many as before.
 
-    OpenBLAS takes such a limit from the main thread alone: where another thread calls, nothing changes.
+    OpenBLAS accepts such a limit from the main thread alone: in other threads nothing changes.
     """
     if current_thread() is not main_thread():
         yield
@@ -50,7 +50,7 @@ def one_blas_thread() -> Iterator[None]:
 
 @cache
 def _blas_libraries() -> ThreadpoolController:
-    """NumPy's, and SciPy's where it has one of its own."""
+    """NumPy's BLAS, and SciPy's if it has its own."""
     import scipy.linalg  # noqa: F401
     from threadpoolctl import ThreadpoolController
 
@@ -68,7 +68,7 @@ def _free_on_machine() -> list[float]:
 
 
 def _free_in_group() -> list[float]:
-    """Linux, version 2 of control groups: a container's own limit."""
+    """A container's own limit: Linux, version 2 of control groups."""
     with suppress(OSError, ValueError):
         limit = (_GROUP / "memory.max").read_text().strip()
         if limit != "max":
@@ -77,12 +77,12 @@ def _free_in_group() -> list[float]:
 
 
 def _free_addresses() -> list[float]:
-    """RLIMIT_AS, less the addresses that are taken."""
+    """RLIMIT_AS, less the addresses in use."""
     with suppress(ImportError, OSError, ValueError, IndexError):
         import resource
 
         limit = resource.getrlimit(resource.RLIMIT_AS)[0]
         if limit != resource.RLIM_INFINITY:
-            taken = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-            return [float(limit - taken)]
+            in_use = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+            return [float(limit - in_use)]
     return []

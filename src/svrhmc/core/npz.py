@@ -1,7 +1,7 @@
-"""NumPy's .npz archives, read with care: no pickle, and no more memory than what the file says of itself and holds.
+"""NumPy's .npz archives, read safely: without pickle, and with no more memory than the arrays in the file need.
 
-The size of each array is in two places, the archive's list and the array's own header; all of them are read, must
-agree, and must fit into memory, before room is made for the first.
+The size of each array stands in two places, the archive's directory and the array's own header. All of them are read,
+must agree, and must fit into memory, before memory is allocated for the first array.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from svrhmc.core.storage import open_file
 _KINDS = "biufUS"  # numbers and texts: what needs no pickle
 _MOST_MEMBERS = 1000
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-_ENTRY, _TAIL = 46, 22 + (1 << 16) + 20 + 56  # bytes of an entry in the list, and of what may follow the list
-_LIST, _LIST64 = struct.Struct("<4s4H2LH"), struct.Struct("<4sQ2H2L4Q")  # the ends of a list, short and long
+_ENTRY, _TAIL = 46, 22 + (1 << 16) + 20 + 56  # bytes of a directory's entry, and of what may follow the directory
+_END, _END64 = struct.Struct("<4s4H2LH"), struct.Struct("<4sQ2H2L4Q")  # the end records of ZIP and ZIP64
 
 
-class Described(NamedTuple):
-    """An array by its header."""
+class ArrayHeader(NamedTuple):
+    """The shape and type of an array."""
 
     shape: tuple[int, ...]
     kind: np.dtype[np.generic]
@@ -42,22 +42,24 @@ class Described(NamedTuple):
         return math.prod(self.shape) * self.kind.itemsize
 
 
-Check = Callable[[dict[str, Described]], object]
+Check = Callable[[dict[str, ArrayHeader]], object]
 
 
 def read_npz(
     path: Path,
-    needed: Iterable[str],
-    wanted: Iterable[str] = (),
-    most: float | None = None,
+    required: Iterable[str],
+    optional: Iterable[str] = (),
+    most_bytes: float | None = None,
     check: Check | None = None,
 ) -> dict[str, Values]:
-    """The arrays of these names, and those wanted that are there; at most so many bytes in all, or as many as are free.
+    """The required arrays, and the optional ones that exist, by name; together at most `most_bytes` (None: the free
+    memory).
 
-    check: is given what their headers say before any of them is unpacked, and may raise an error.
-    Anything but a whole archive that has them is an `ArchiveFileError`; that there is no file stays the system's error.
+    check: is called with the headers before any array is unpacked, and may raise an error.
+    Anything but a complete archive with the required arrays is an `ArchiveFileError`; a missing file is the system's
+    error.
     """
-    names = list(needed)
+    names = list(required)
     try:
         with open_file(path, kind=ArchiveFileError) as file:
             _require_few_members(path, file)
@@ -69,12 +71,12 @@ def read_npz(
             if absent:
                 present = ", ".join(_printable(name, 20) for name in sorted(members)[:8]) or "nothing"
                 raise ArchiveFileError(f"{path} has no array {' or '.join(absent)}; it holds {present}.")
-            chosen = names + [name for name in wanted if name in members]
+            chosen = names + [name for name in optional if name in members]
             total = sum(members[name].file_size for name in chosen)
-            if total > (room := free_memory() if most is None else most):
+            if total > (available := free_memory() if most_bytes is None else most_bytes):
                 raise ArchiveFileError(
                     f"{path} has {path.stat().st_size:,} bytes and would take {total:,} bytes of memory, and "
-                    f"{room:,.0f} are free for it: it is not read."
+                    f"{available:,.0f} are free for it: it is not read."
                 )
             headers = {name: _header(path, archive, members[name]) for name in chosen}
             if check is not None:
@@ -90,7 +92,7 @@ def read_npz(
 
 
 def mapped_npy(path: Path) -> Values:
-    """The array of an .npy file, mapped and not read; anything but a whole one of numbers is a `DataError`."""
+    """The array of an .npy file, as a memory map; anything but a complete array of numbers is a `DataError`."""
     open_file(path, kind=DataError).close()
     try:
         return np.load(path, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
@@ -101,24 +103,24 @@ def mapped_npy(path: Path) -> Values:
 
 
 def _require_few_members(path: Path, file: IO[bytes]) -> None:
-    """Refuse a long list of members, by what stands at its end, before Python reads it."""
+    """Refuse a long directory of members, by its end record, before Python reads it."""
     length = file.seek(0, os.SEEK_END)
     file.seek(max(0, length - _TAIL))
     tail = file.read()
     file.seek(0)
     place = tail.rfind(b"PK\x05\x06")
-    if place < 0 or len(tail) - place < _LIST.size:
-        return  # Python says that it is no archive
-    sizes = [_LIST.unpack_from(tail, place)[5]]
-    before = place - 20 - _LIST64.size
-    if before >= 0 and tail[before : before + 4] == b"PK\x06\x06":
-        sizes = [_LIST64.unpack_from(tail, before)[8]]
-    if max(sizes) > _MOST_MEMBERS * 2 * _ENTRY:
+    if place < 0 or len(tail) - place < _END.size:
+        return  # Python will report that it is no archive
+    directory_size = _END.unpack_from(tail, place)[5]
+    place64 = place - 20 - _END64.size
+    if place64 >= 0 and tail[place64 : place64 + 4] == b"PK\x06\x06":
+        directory_size = _END64.unpack_from(tail, place64)[8]
+    if directory_size > _MOST_MEMBERS * 2 * _ENTRY:
         raise ArchiveFileError(f"{path} holds more than the {_MOST_MEMBERS:,} arrays of an .npz for svrhmc.")
 
 
-def _header(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Described:
-    """What the header of an array says, which is in accord with the archive's list."""
+def _header(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> ArrayHeader:
+    """The header of an array, which must agree with the archive's directory."""
     name = _printable(info.filename, 40)
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise ArchiveFileError(f"{path} compresses {name} in a way that NumPy cannot read.")
@@ -129,21 +131,21 @@ def _header(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Desc
         shape, _, kind = _HEADERS[version](member)
         if kind.kind not in _KINDS or kind.hasobject:
             raise ArchiveFileError(f"{path} holds Python objects in {name}; only arrays of numbers are read.")
-        described, begin = Described(shape, kind), member.tell()
-    if any(side < 0 for side in shape) or described.size != info.file_size - begin:
+        header, begin = ArrayHeader(shape, kind), member.tell()
+    if any(side < 0 for side in shape) or header.size != info.file_size - begin:
         raise ArchiveFileError(f"{path} is damaged: {name} is not as large as it says.")
-    return described
+    return header
 
 
 def _array(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Values:
     with archive.open(info) as member:
         array: Values = np.lib.format.read_array(member, allow_pickle=False)
-        if member.read(1):  # at its end the checksum is compared
+        if member.read(1):  # reading to the end compares the checksum
             name = _printable(info.filename, 40)
             raise ArchiveFileError(f"{path} is damaged: {name} is not as large as it says.")
     return array
 
 
-def _printable(text: str, most: int) -> str:
-    """The beginning of a text out of a file, with nothing in it that steers a terminal."""
-    return ascii(text)[1:-1][:most]
+def _printable(text: str, length: int) -> str:
+    """The beginning of a text from a file, with all control characters escaped."""
+    return ascii(text)[1:-1][:length]

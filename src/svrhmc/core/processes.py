@@ -1,14 +1,14 @@
 """How the command and its workers start, hear an interrupt (Ctrl-C), and end.
 
-An interrupt of the command is one line and exit code 130, and no traceback. Loading the package takes a good part of a
-second, and nothing can catch an interrupt in the middle of it; so the command, and no other program that loads the
-package, has a handler for it until its work begins. For the same reason this file loads next to nothing.
+An interrupt of the command prints one line and ends with exit code 130, without a traceback. Importing the package
+takes a good part of a second, in which no `except` can catch an interrupt; so the command (and no other program that
+imports the package) has a signal handler until its work begins. For the same reason this file imports very little.
 
-While the command works an interrupt is Python's, which waits for compiled code to return: a compiler, or one product of
-large matrices, can take many seconds. So a second thread, which the system tells of the interrupt at once, ends the
-process where it has not ended by itself a second later. Whatever is kept in files is whole at any moment.
+While the command works, an interrupt is Python's, which waits for compiled code to return: a compiler, or one product
+of large matrices, can take many seconds. So a second thread, which the system wakes at once, ends the process if it has
+not ended by itself a second later. Files are complete at any moment.
 
-Workers leave interrupts to the process that started them, and end with it.
+Workers ignore interrupts, and end with the process that started them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ INTERRUPTED = 130  # the exit code
 _PATIENCE = 1.0  # seconds after an interrupt, in which the command may end by itself
 _POLL = 0.02  # seconds
 _WORKER = "--multiprocessing-fork"  # on the command line of every process that is spawned
-_last_words = ["Interrupted."]  # none once they are said
+_interrupt_message = ["Interrupted."]  # empty once it is printed
 
 
 def is_worker() -> bool:
@@ -40,34 +40,34 @@ def is_command() -> bool:
     return not is_worker() and (as_module or os.path.splitext(name)[0] == "svrhmc")
 
 
-began = time.perf_counter() if is_command() else None  # when the command started, for it to say how long it took
+began = time.perf_counter() if is_command() else None  # when the command started, to report how long it took
 
 
-def end_quietly() -> None:
-    """From now on an interrupt ends the process at once, unless it is dealt with in some other way already."""
+def end_on_interrupt() -> None:
+    """From now on an interrupt ends the process at once, unless another handler is installed already."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         with suppress(ValueError):  # not in the main thread
             signal.signal(signal.SIGINT, _end)
 
 
 def hear_interrupts() -> None:
-    """From now on an interrupt is Python's KeyboardInterrupt again, and the end of the process soon after."""
+    """From now on an interrupt raises KeyboardInterrupt again, and ends the process a second later."""
     if signal.getsignal(signal.SIGINT) is _end:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         with suppress(ValueError, OSError):  # not in the main thread, or on Windows
             reader, writer = os.pipe()
             os.set_blocking(writer, False)
             signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-            Thread(target=_end_late, args=(reader,), daemon=True).start()
+            Thread(target=_end_after_patience, args=(reader,), daemon=True).start()
 
 
-def last_words(line: str) -> None:
-    """What is said on stderr where an interrupt ends the process; nothing where the line is empty."""
-    _last_words[:] = [line] if line else []
+def set_interrupt_message(line: str) -> None:
+    """Set the line printed on stderr if an interrupt ends the process; nothing is printed if it is empty."""
+    _interrupt_message[:] = [line] if line else []
 
 
-def end_at_once(ended: SystemExit) -> None:
-    """After an interrupt, without waiting for libraries that tidy up."""
+def exit_after_interrupt(ended: SystemExit) -> None:
+    """End the process after an interrupt, without waiting for the exit handlers of libraries."""
     if ended.code == INTERRUPTED:
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError, AttributeError):
@@ -75,7 +75,7 @@ def end_at_once(ended: SystemExit) -> None:
         os._exit(INTERRUPTED)
 
 
-def _end_late(reader: int) -> None:
+def _end_after_patience(reader: int) -> None:
     while os.read(reader, 1) != bytes([signal.SIGINT]):
         pass
     time.sleep(_PATIENCE)
@@ -84,16 +84,15 @@ def _end_late(reader: int) -> None:
 
 def _end(*_: object) -> None:
     with suppress(OSError):
-        os.write(2, "".join(f"{line}\n" for line in _last_words).encode())
+        os.write(2, "".join(f"{line}\n" for line in _interrupt_message).encode())
     os._exit(INTERRUPTED)
 
 
 def end_with_parent() -> bool:
-    """Let a worker end when the process that started it is gone, however it went and whenever; False in any other.
+    """Let a worker end when the process that started it ends, in whatever way. False if this process is no worker.
 
-    What is watched is a pipe that the system closes with the parent, so that it does not matter whether the parent is
-    still there when the watch begins. A worker learns of that pipe after it has imported what its parent was started
-    with; so it may be called there.
+    It watches a pipe that the system closes with the parent, so that the parent may already be gone when the watch
+    begins. A worker gets that pipe after it has imported its parent's main module, so this may be called there.
     """
     if not is_worker():
         return False
@@ -111,10 +110,10 @@ def end_with_parent() -> bool:
 
 
 @contextmanager
-def deaf_to_interrupts() -> Iterator[None]:
-    """What is started within never hears a Ctrl-C, which a terminal sends to all: it is for the one who started them.
+def block_interrupts() -> Iterator[None]:
+    """Processes started within this never receive a Ctrl-C, which a terminal sends to all: their parent handles it.
 
-    A signal that is blocked stays so in a process that is started meanwhile; here it comes through in the end.
+    A blocked signal stays blocked in a process that is started meanwhile; this process receives it at the end.
     """
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
@@ -127,4 +126,4 @@ def deaf_to_interrupts() -> Iterator[None]:
 
 
 if is_command():
-    end_quietly()
+    end_on_interrupt()

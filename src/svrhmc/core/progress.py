@@ -20,20 +20,20 @@ _note = [""]  # how far the work of the innermost is, in words,
 _share = [0.0]  # and as a share of it, where that is known
 
 
-def note(text: str) -> None:
+def set_progress_note(text: str) -> None:
     """Say how far the work of a stage is, where that is known: a terminal shows it beside the stage's name."""
     _note[0] = text
 
 
-def share(done: float) -> None:
+def set_share_done(done: float) -> None:
     """Say how much of the work of a stage is done, so that its end can be foretold."""
     _share[0] = done
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Seconds as a person says them.
 
-    >>> duration(40.2), duration(200.0), duration(9000.0)
+    >>> format_duration(40.2), format_duration(200.0), format_duration(9000.0)
     ('40 s', '3 minutes', '2.5 hours')
     """
     if seconds < 100:
@@ -90,7 +90,7 @@ class ProgressLine:
         spent = max(time.monotonic() - self._began, 1e-9)
         share = self._done / self._total
         filled = int(30 * share)
-        left = f"{duration(spent * (1 - share) / share)} left" if share else ""
+        left = f"{format_duration(spent * (1 - share) / share)} left" if share else ""
         bar = f"[{self._bar * filled}{' ' * (30 - filled)}] {share:4.0%}"
         return f"sampling {bar}  {self._done / spent:,.0f} chain steps/s  {left}{self._remark}"
 
@@ -120,7 +120,7 @@ def _write(stream: TextIO, text: str) -> None:
 @contextmanager
 def stage(name: str, progress: Progress, stream: TextIO | None = None) -> Iterator[None]:
     """Work that may be long: from 0.5 s on, a terminal shows its name, the seconds it has taken and, where the work
-    says how much of it is done (`share`), about how many are left.
+    says how much of it is done (`set_share_done`), about how many are left.
 
     `progress` is that of `reporter`; a callable is told of chain steps alone, and nothing is shown.
     """
@@ -139,7 +139,7 @@ def stage(name: str, progress: Progress, stream: TextIO | None = None) -> Iterat
                 continue
             spent, share = time.monotonic() - began, _share[0]
             note = f" ({_note[0]})" if _note[0] else ""
-            left = f", about {duration(spent * (1 - share) / share)} left" if 0.02 < share < 1 else ""
+            left = f", about {format_duration(spent * (1 - share) / share)} left" if 0.02 < share < 1 else ""
             line.show(f"{name}{note}: {spent:.0f} s{left}")
             wait = max(1.0, line.period)
 
@@ -156,7 +156,7 @@ def stage(name: str, progress: Progress, stream: TextIO | None = None) -> Iterat
 
 
 @contextmanager
-def compiling(progress: Progress, stream: TextIO | None = None) -> Iterator[None]:
+def compilation_stage(progress: Progress, stream: TextIO | None = None) -> Iterator[None]:
     """Compilation, or the loading of what was compiled before; said aloud where it takes long.
 
     The compiler makes very many small objects and keeps them: looking for cycles among them would take a tenth longer.

@@ -39,7 +39,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices
-from svrhmc.core.errors import real_array, requirement, settle, whole
+from svrhmc.core.errors import real_array, requirement, set_fields, whole_number
 
 Words = npt.NDArray[np.uint32]
 
@@ -103,7 +103,7 @@ class Stream:
     chains: Indices
 
     def __post_init__(self) -> None:
-        settle(self, seed=whole("seed", self.seed, 0, (1 << 64) - 1))
+        set_fields(self, seed=whole_number("seed", self.seed, 0, (1 << 64) - 1))
 
     def normals(
         self, step: Steps, count: int, purpose: Purpose = Purpose.NOISE, fine: Purpose = Purpose.NOISE_FINE
@@ -131,9 +131,9 @@ class Stream:
         """Row numbers below `bound`, shape (chains, count); distinct within a chain unless `replacement`."""
         w0, w1 = (w.astype(np.uint64) for w in self.words(step, purpose, count))
         if replacement:
-            return divide(w0, w1, np.uint64(bound))[0]
+            return scale_words(w0, w1, np.uint64(bound))[0]
         first = bound - count
-        picks = divide(w0, w1, np.arange(first + 1, bound + 1, dtype=np.uint64))[0]
+        picks = scale_words(w0, w1, np.arange(first + 1, bound + 1, dtype=np.uint64))[0]
         for j in range(1, count):  # Floyd: a number already taken is replaced by the newest possible one
             taken = (picks[:, :j] == picks[:, j : j + 1]).any(axis=1)
             picks[taken, j] = first + j
@@ -143,7 +143,7 @@ class Stream:
         self, step: int, count: int, threshold: Words, alias: Indices, purpose: Purpose = Purpose.BATCH
     ) -> Indices:
         """Row numbers drawn by an alias table, shape (chains, count), each from the block that `indices` would use."""
-        return pick(*self.words(step, purpose, count), threshold, alias)
+        return alias_indices(*self.words(step, purpose, count), threshold, alias)
 
     def words(self, step: Steps, purpose: Purpose, slots: int) -> tuple[Words, Words]:
         """Two random words for each slot of a step, (chains, slots) each; (chains, steps, slots) for an array of steps,
@@ -152,7 +152,7 @@ class Stream:
         low = (np.asarray(step) & _LOW).astype(np.uint32)[..., None]
         high = int(np.asarray(step).flat[0]) >> 32
         k0, k1 = (key.reshape(-1, *(1,) * low.ndim) for key in self.keys(high))
-        return threefry2x32((k0, k1), (low, slots_of(purpose, slots)))
+        return threefry2x32((k0, k1), (low, slot_counters(purpose, slots)))
 
     @lru_cache(maxsize=2)  # noqa: B019 - a stream lives as long as its run
     def keys(self, high: int) -> tuple[Words, Words]:
@@ -161,12 +161,12 @@ class Stream:
         return threefry2x32(seed, (self.chains.astype(np.uint32), np.array([high], np.uint32)))
 
 
-def slots_of(purpose: Purpose, count: int) -> Words:
+def slot_counters(purpose: Purpose, count: int) -> Words:
     """Second words of the counters of so many blocks."""
     return np.arange(count, dtype=np.uint32) + np.uint32(int(purpose) * MAX_SLOTS)
 
 
-def divide(
+def scale_words(
     w0: npt.NDArray[np.uint64], w1: npt.NDArray[np.uint64], bound: np.uint64 | npt.NDArray[np.uint64]
 ) -> tuple[Indices, npt.NDArray[np.uint64]]:
     """(w₀·2³² + w₁)·bound/2⁶⁴, its whole part and 2³² times the rest: two 64-bit products, whose sum stays in 64 bits.
@@ -185,9 +185,9 @@ class AliasTable(NamedTuple):
     probabilities: Array
 
 
-def pick(w0: Words, w1: Words, threshold: Words, alias: Indices) -> Indices:
+def alias_indices(w0: Words, w1: Words, threshold: Words, alias: Indices) -> Indices:
     """Indices by an alias table, from random words."""
-    cell, rest = divide(w0.astype(np.uint64), w1.astype(np.uint64), np.uint64(len(alias)))
+    cell, rest = scale_words(w0.astype(np.uint64), w1.astype(np.uint64), np.uint64(len(alias)))
     return np.where(rest < threshold[cell], cell, alias[cell])
 
 
@@ -230,7 +230,7 @@ def alias_table(weights: npt.ArrayLike) -> AliasTable:
     return AliasTable(np.minimum(threshold, _UNIT - 1).astype(np.uint32), alias, probabilities)
 
 
-def mixed(weights: Array) -> Array:
+def mix_with_uniform(weights: Array) -> Array:
     """Probabilities in proportion to the weights, with a tenth shared evenly, so that none is divided by nearly 0."""
     total = float(weights.sum())
     even = np.full(len(weights), 1 / len(weights))

@@ -1,22 +1,25 @@
-"""Long work that a kill does not lose: its results so far are recorded, and given again when the work is begun anew.
+"""Long work that a kill does not lose: results are recorded, and returned again when the same work is started anew.
 
-Work that depends on its arguments alone is written as usual, with its long parts inside `once` or `recorded`:
+Work that depends on its arguments alone is written as usual, with its long parts inside `compute_once` (several arrays)
+or `compute_array_once` (one):
 
-    value, slope = once(lambda: target.energies(x), (1,), (1, dim))
-    hessian = recorded(lambda: target.hessian(x), (dim, dim))
+    value, slope = compute_once(lambda: target.energies(x), (1,), (1, dim))
+    hessian = compute_array_once(lambda: target.hessian(x), (dim, dim))
 
-The shapes are those of the arrays that the function gives (`Whole` where they hold whole numbers). Where no recording
-binds the call this is just the function. Where one does (`Journal.recording`), the arrays are kept, and written to the
-disk every few seconds. After a kill the same work runs from its beginning, and `once` gives what it gave before, bit
-for bit, without calling the function: what lies between two of them is done again, and should be short.
+The shapes are those of the arrays that the function returns (`IntegerShape` for arrays of integers). Without a
+recording the function is simply called. With one (`Journal.recording`), the arrays are kept, and written to the disk
+every few seconds. After a kill the same work runs from its beginning, and `compute_once` returns what it returned
+before, bit for bit, without calling the function. What lies between two such calls is done again, and should be short.
 
-A loop with many or large intermediate results is written with `repeat`, which keeps its state after each round in place
-of all that the rounds before it kept:
+A loop with many or large intermediate results is written with `iterate_recorded`, which keeps the state after each
+round in place of the state before it:
 
-    x, gradient = repeat(lambda number, state: (*newton_step(*state), is_small(state)), (x, gradient), most=100)
+    x, gradient = iterate_recorded(
+        lambda number, state: (*newton_step(*state), is_small(state)), (x, gradient), most=100
+    )
 
-Both can be nested in each other: what was kept inside is dropped as soon as what it led to is known. In other threads
-nothing is recorded.
+Both can be nested: results recorded inside a call are dropped as soon as the result of that call is known. In other
+threads nothing is recorded.
 """
 
 from __future__ import annotations
@@ -42,12 +45,12 @@ ANY = -1  # in a shape: a length that is not known beforehand
 _FAILED: Arrays = ()
 
 
-class Whole(tuple[int, ...]):
-    """The shape of an array of whole numbers."""
+class IntegerShape(tuple[int, ...]):
+    """The shape of an array of integers."""
 
 
 class Entry(NamedTuple):
-    """Arrays that one call gave, how many others it was inside of, and a checksum of what it depends on."""
+    """The arrays that one call returned, how many calls it was nested in, and a checksum of what it depends on."""
 
     depth: int
     arrays: Arrays
@@ -55,30 +58,30 @@ class Entry(NamedTuple):
 
 
 class Recording:
-    """The results of one piece of work in their order: those known from before, then those that are added.
+    """The results of one piece of work in their order: first those recorded earlier, then new ones.
 
-    save: writes all of them; it is called after each new one where `due()`.
+    save: writes all of them; it is called after each new one if `due()` is true.
     """
 
     def __init__(
         self, entries: Sequence[Entry], due: Callable[[], bool], save: Callable[[Sequence[Entry]], None]
     ) -> None:
         self._entries, self._due, self._save, self._saved = list(entries), due, save, True
-        self._place = self._depth = 0  # the entry that is asked for next, and the calls that are under way
+        self._place = self._depth = 0  # the next entry, and the number of calls under way
 
     @contextmanager
     def binding(self) -> Iterator[None]:
-        """Within this, `once` and `repeat` of this thread use this recording."""
+        """Within this, `compute_once` and `iterate_recorded` use this recording in this thread."""
         before = _binding.set(self)
         try:
             yield
         finally:
             _binding.reset(before)
 
-    def once(self, compute: Callable[[], Results], shapes: Sequence[Shape], depends_on: Dependence) -> Results:
-        """As the function of the module does. Of what fails, that it did so is kept, and it is tried again."""
-        key, place = _key(depends_on), self._place
-        arrays = self._earlier(shapes, key)
+    def compute_once(self, compute: Callable[[], Results], shapes: Sequence[Shape], depends_on: Dependence) -> Results:
+        """As the function of this module. A failure is recorded as such, and the work is then tried again."""
+        key, place = _checksum(depends_on), self._place
+        arrays = self._next_recorded(shapes, key)
         if arrays == _FAILED:
             before = _binding.set(None)
             try:
@@ -88,57 +91,57 @@ class Recording:
         if arrays is not None:
             return cast(Results, tuple(array.copy() for array in arrays))
         try:
-            with self._inside():
+            with self._nested():
                 results = compute()
         except Exception:
-            self._keep(place, _FAILED, key, new=False)
+            self._record(place, _FAILED, key, new=False)
             raise
-        self._keep(place, tuple(np.array(result) for result in results), key)
+        self._record(place, tuple(np.array(result) for result in results), key)
         return results
 
-    def repeat(
+    def iterate_recorded(
         self, advance: Advance, state: Sequence[Numbers], most: int, depends_on: Dependence
     ) -> tuple[Array, ...]:
-        """As the function of the module does; the first array of an entry is (rounds made, whether that was all)."""
+        """As the function of this module; the first array of an entry is (rounds made, whether the last is made)."""
         shapes = [np.shape(array) for array in state]
-        key, place = _key(depends_on), self._place
-        arrays = self._earlier([(2,), *shapes], key)
+        key, place = _checksum(depends_on), self._place
+        arrays = self._next_recorded([(2,), *shapes], key)
         if arrays is None:
             arrays = (np.zeros(2), *(np.array(array) for array in state))
-            self._keep(place, arrays, key, new=False)
-        number, done = _counted(arrays[0], most)
-        now = cast(tuple[Array, ...], tuple(array.copy() for array in arrays[1:]))
+            self._record(place, arrays, key, new=False)
+        number, done = _read_rounds(arrays[0], most)
+        current = cast(tuple[Array, ...], tuple(array.copy() for array in arrays[1:]))
         while number < most and not done:
-            with self._inside():
-                *following, last = advance(number, now)
-            now, done = cast(tuple[Array, ...], tuple(following)), bool(last)
+            with self._nested():
+                *following, last = advance(number, current)
+            current, done = cast(tuple[Array, ...], tuple(following)), bool(last)
             number += 1
-            self._keep(place, (np.array([number, float(done)]), *(np.array(array) for array in now)), key)
-        return now
+            self._record(place, (np.array([number, float(done)]), *(np.array(array) for array in current)), key)
+        return current
 
     @contextmanager
-    def _inside(self) -> Iterator[None]:
+    def _nested(self) -> Iterator[None]:
         self._depth += 1
         try:
             yield
         finally:
             self._depth -= 1
 
-    def _earlier(self, shapes: Sequence[Shape], key: int = 0) -> Arrays | None:
-        """What the next call gave before; None where it did not come to its end, or was another call."""
+    def _next_recorded(self, shapes: Sequence[Shape], key: int = 0) -> Arrays | None:
+        """What the next call returned before; None if it did not end, or was another call."""
         if self._place >= len(self._entries) or self._entries[self._place].depth > self._depth:
             return None
-        depth, arrays, before = self._entries[self._place]
-        if before != key or any(array.dtype.kind == "f" and np.isnan(array).any() for array in arrays):
-            del self._entries[self._place :]  # of other work, or numbers that nothing rests on: computed anew
+        depth, arrays, recorded_key = self._entries[self._place]
+        if recorded_key != key or any(array.dtype.kind == "f" and np.isnan(array).any() for array in arrays):
+            del self._entries[self._place :]  # results of other work, or NaN: computed anew
             return None
-        if depth < self._depth or not (arrays == _FAILED or _fit(arrays, shapes)):
-            raise unusable()
+        if depth < self._depth or not (arrays == _FAILED or _have_shapes(arrays, shapes)):
+            raise unusable_record_error()
         self._place += 1
         return arrays
 
-    def _keep(self, place: int, arrays: Arrays, key: int = 0, new: bool = True) -> None:
-        """In place of all that was kept inside."""
+    def _record(self, place: int, arrays: Arrays, key: int = 0, new: bool = True) -> None:
+        """Add an entry, in place of all that were recorded inside its call."""
         del self._entries[place:]
         self._entries.append(Entry(self._depth, arrays, key))
         self._place = place + 1
@@ -153,37 +156,37 @@ class Recording:
             self._saved = True
 
 
-def _key(depends_on: Dependence) -> int:
-    """A checksum of some arrays, or of one."""
-    key = 0
+def _checksum(depends_on: Dependence) -> int:
+    """A checksum of one array, or of several."""
+    checksum = 0
     for array in depends_on if isinstance(depends_on, tuple) else (depends_on,):
-        key = crc32(np.ascontiguousarray(array).data, key)
-    return key
+        checksum = crc32(np.ascontiguousarray(array).data, checksum)
+    return checksum
 
 
-def unusable() -> CheckpointError:
-    """The error where what was recorded cannot be what this work gave."""
+def unusable_record_error() -> CheckpointError:
+    """The error if a record cannot be a result of this work."""
     return CheckpointError(
         "the checkpoint has a record of unfinished work that does not fit this call: choose another folder, or remove "
         "this one."
     )
 
 
-def _fit(arrays: Arrays, shapes: Sequence[Shape]) -> bool:
-    """Whether these are arrays of such shapes and kinds of numbers."""
+def _have_shapes(arrays: Arrays, shapes: Sequence[Shape]) -> bool:
+    """Whether arrays have these shapes and their kinds of numbers."""
     return len(arrays) == len(shapes) and all(
         array.ndim == len(shape)
-        and array.dtype.kind in ("iu" if isinstance(shape, Whole) else "f")
-        and all(wanted in (ANY, size) for size, wanted in zip(array.shape, shape, strict=True))
+        and array.dtype.kind in ("iu" if isinstance(shape, IntegerShape) else "f")
+        and all(expected in (ANY, size) for size, expected in zip(array.shape, shape, strict=True))
         for array, shape in zip(arrays, shapes, strict=True)
     )
 
 
-def _counted(rounds: Values, most: int) -> tuple[int, bool]:
-    """The rounds of a `repeat` that were made, and whether that was all."""
+def _read_rounds(rounds: Values, most: int) -> tuple[int, bool]:
+    """How many rounds of `iterate_recorded` were made, and whether the last one was."""
     number, done = rounds.astype(np.float64).tolist()
     if not (number.is_integer() and 0 <= number <= most and done in (0.0, 1.0)):
-        raise unusable()
+        raise unusable_record_error()
     return int(number), bool(done)
 
 
@@ -191,40 +194,42 @@ _binding: ContextVar[Recording | None] = ContextVar("recording", default=None)
 Advance = Callable[[int, tuple[Array, ...]], Sequence[object]]
 
 
-def once(compute: Callable[[], Results], *shapes: Shape, depends_on: Dependence = ()) -> Results:
-    """The arrays of these shapes that a function gives; those of before a kill, where they were recorded.
+def compute_once(compute: Callable[[], Results], *shapes: Shape, depends_on: Dependence = ()) -> Results:
+    """The arrays of these shapes that a function returns; those from before a kill, if they were recorded.
 
-    depends_on: arrays, where after a kill others may come here, as where something is remembered in memory: then it is
-    computed anew.
+    depends_on: arrays that may differ after a kill, for instance because something is remembered in memory alone; if
+    they do, the results are computed anew.
     """
     recording = _binding.get()
-    return compute() if recording is None else recording.once(compute, shapes, depends_on)
+    return compute() if recording is None else recording.compute_once(compute, shapes, depends_on)
 
 
-def recorded(compute: Callable[[], Result], shape: Shape, depends_on: Dependence = ()) -> Result:
-    """The same for one array."""
-    return once(lambda: (compute(),), shape, depends_on=depends_on)[0]
+def compute_array_once(compute: Callable[[], Result], shape: Shape, depends_on: Dependence = ()) -> Result:
+    """As `compute_once`, for one array."""
+    return compute_once(lambda: (compute(),), shape, depends_on=depends_on)[0]
 
 
-def repeat(advance: Advance, state: Sequence[Numbers], most: int, depends_on: Dependence = ()) -> tuple[Array, ...]:
-    """state ← advance(number, state), at most so many times: `advance` gives the next state, and after it whether that
-    is the last. The state is arrays whose shapes do not change. `depends_on` is that of `once`.
+def iterate_recorded(
+    advance: Advance, state: Sequence[Numbers], most: int, depends_on: Dependence = ()
+) -> tuple[Array, ...]:
+    """state ← advance(number, state), at most `most` times. `advance` returns the arrays of the next state, and then
+    whether that is the last. The shapes of the arrays do not change. `depends_on` is that of `compute_once`.
     """
     recording = _binding.get()
     if recording is not None:
-        return recording.repeat(advance, state, most, depends_on)
-    now = cast(tuple[Array, ...], tuple(state))
+        return recording.iterate_recorded(advance, state, most, depends_on)
+    current = cast(tuple[Array, ...], tuple(state))
     for number in range(most):
-        *following, done = advance(number, now)
-        now = cast(tuple[Array, ...], tuple(following))
+        *following, done = advance(number, current)
+        current = cast(tuple[Array, ...], tuple(following))
         if done:
             break
-    return now
+    return current
 
 
-class Ordered(Generic[Result]):
-    """Results that come one after another, as from a pool. `parts(k)` gives those from number k on; it is called once,
-    for the first that is not recorded.
+class OrderedResults(Generic[Result]):
+    """Results that come one after another, as from a pool of workers. `parts(k)` yields those from number k on; it is
+    called once, for the first result that is not recorded.
     """
 
     def __init__(self, parts: Callable[[int], Iterable[Result]]) -> None:

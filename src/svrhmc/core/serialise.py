@@ -12,7 +12,7 @@ what can be saved can be loaded. A file has a format and a version. A file of a 
 those of earlier versions are read, with the default of a field that they do not have. (cattrs or pydantic
 would be a dependency of `import svrhmc`, which loads NumPy alone.)
 
-**Functions** of the user's own can only be pickled (`pickled`); no file of ours holds them.
+**Functions** of the user's own can only be pickled (`pickle_functions`); no file of ours holds them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 
 from svrhmc.core.arrays import Array, Indices, Values
-from svrhmc.core.errors import StorageError, requirement, truth, whole
+from svrhmc.core.errors import StorageError, boolean, requirement, whole_number
 from svrhmc.core.storage import is_record, read_record, remove_partials, write_record
 from svrhmc.core.version import VERSION
 
@@ -105,12 +105,12 @@ def _is_plain(value: object) -> bool:
     return one or (isinstance(value, tuple) and all(map(_is_plain, value)))
 
 
-def described(value: object) -> str:
+def stable_repr(value: object) -> str:
     """The repr of an object, without the address in memory that Python's own repr has."""
     return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
 
 
-def pickled(functions: object) -> bytes:
+def pickle_functions(functions: object) -> bytes:
     """The bytes from which `pickle.loads` makes them again; by cloudpickle where pickle alone cannot."""
     try:
         return pickle.dumps(functions)
@@ -242,7 +242,7 @@ def _text(name: str, value: object) -> str:
 
 
 _READERS: dict[Annotation, Callable[[str, object], object]] = {
-    bool: truth, int: lambda name, value: whole(name, value, -(1 << 64)), float: _number, str: _text,
+    bool: boolean, int: lambda name, value: whole_number(name, value, -(1 << 64)), float: _number, str: _text,
 }  # fmt: skip
 
 

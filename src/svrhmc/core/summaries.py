@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.errors import missing, requirement
+from svrhmc.core.errors import missing_package, requirement
 
 if TYPE_CHECKING:
     import pandas
@@ -71,7 +71,7 @@ class Summary:
         return self.columns[key]
 
     def __str__(self) -> str:
-        places, left_out = shown_rows(self.names, _SHOWN, self.folded)
+        places, left_out = rows_to_print(self.names, _SHOWN, self.folded)
         names = [
             name if len(name) <= _WIDEST else name[: _WIDEST - 1] + "…" for name in map(self.names.__getitem__, places)
         ]
@@ -90,7 +90,7 @@ class Summary:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        places, left_out = shown_rows(self.names, _SHOWN, self.folded)
+        places, left_out = rows_to_print(self.names, _SHOWN, self.folded)
         head = "".join(f"<th>{html.escape(name)}</th>" for name in self.columns)
         rows = "".join(
             f"<tr><th>{html.escape(self.names[j])}</th>"
@@ -108,7 +108,7 @@ class Summary:
         try:
             import pandas
         except ModuleNotFoundError:
-            raise missing("pandas", "formula", "a data frame") from None
+            raise missing_package("pandas", "formula", "a data frame") from None
         return pandas.DataFrame(self.columns, index=pandas.Index(self.names, name="name"))
 
 
@@ -125,11 +125,11 @@ def array_name(name: str) -> str:
     return array if bracket and name.endswith("]") else name
 
 
-def shown_rows(names: Sequence[str], most: int, folded: bool = False) -> tuple[list[int], str]:
+def rows_to_print(names: Sequence[str], most: int, folded: bool = False) -> tuple[list[int], str]:
     """At most so many places, of which long arrays leave out the ends, and how many of which are left out. folded:
     whether an array of many entries, such as the levels of a category, leaves out most of them beside others.
 
-    >>> shown_rows(("a", "w[0]", "w[1]", "w[2]", "w[3]", "b"), 4)
+    >>> rows_to_print(("a", "w[0]", "w[1]", "w[2]", "w[3]", "b"), 4)
     ([0, 1, 2, 5], '2 more of w')
     """
     every: dict[str, list[int]] = {}
@@ -154,7 +154,7 @@ def shown_rows(names: Sequence[str], most: int, folded: bool = False) -> tuple[l
     return places, ", ".join([*arrays, *([f"{others:,} more"] if others else [])])
 
 
-def level_ends(level: float) -> tuple[float, float]:
+def interval_ends(level: float) -> tuple[float, float]:
     """The levels at which the middle interval of so much probability ends."""
     if not (isinstance(level, Real) and 0 < level < 1):
         percent = isinstance(level, Real) and 1 < level < 100
@@ -164,13 +164,13 @@ def level_ends(level: float) -> tuple[float, float]:
     return (1 - level) / 2, (1 + level) / 2
 
 
-def end_names(level: float) -> tuple[str, str]:
+def interval_end_names(level: float) -> tuple[str, str]:
     """Their names: 5% and 95% for 0.9.
 
-    >>> end_names(0.9), end_names(0.95)
+    >>> interval_end_names(0.9), interval_end_names(0.95)
     (('5%', '95%'), ('2.5%', '97.5%'))
     """
-    low, high = (f"{round(100 * end, 10):g}%" for end in level_ends(level))
+    low, high = (f"{round(100 * end, 10):g}%" for end in interval_ends(level))
     return low, high
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Values, cores, digest
-from svrhmc.core.errors import DataError, one_of, require_unmasked, requirement, whole
+from svrhmc.core.errors import DataError, one_of, require_unmasked, requirement, whole_number
 from svrhmc.core.npz import mapped_npy, read_npz
 from svrhmc.rows.csr import CsrMatrix
 from svrhmc.rows.reading import BLOCK_ENTRIES, Block, Reader
@@ -53,7 +53,7 @@ def from_arrays(
     column_names = names_for(names, rows.shape[1])
     if len(column_names) != rows.shape[1]:
         raise requirement("names", f"{rows.shape[1]} names", len(column_names))
-    count = -(-len(rows) // _ROWS) if partitions is None else whole("partitions", partitions, 1, len(rows))
+    count = -(-len(rows) // _ROWS) if partitions is None else whole_number("partitions", partitions, 1, len(rows))
     count = max(count, cores()) if partitions is None and len(rows) > _ROWS else count
     return InPartitions(
         ArraysReader(sources[0], sources[1], cuts_of(len(rows), count), column_names, *sources[2:]), workers

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from svrhmc.core.cells import MOST_LINE, binary, too_long
-from svrhmc.core.errors import DataError, missing, requirement, whole
+from svrhmc.core.cells import MOST_LINE, binary_file_error, long_line_error
+from svrhmc.core.errors import DataError, missing_package, requirement, whole_number
 from svrhmc.rows.workers import ClientLike, pass_over, workers_of
 from svrhmc.tables.columns import Level, Series
 from svrhmc.tables.csv import arrow_table, pyarrow_or_none
@@ -59,7 +59,7 @@ def from_csv(
     workers, files = workers_of(client), files_of(path, (".csv",))
     if len(str(delimiter)) != 1:
         raise requirement("delimiter", "one character", repr(delimiter))
-    ranges, header = ranges_of(files, whole("partition_bytes", partition_bytes, 1), delimiter)
+    ranges, header = ranges_of(files, whole_number("partition_bytes", partition_bytes, 1), delimiter)
     source = CsvSource(ranges, header, delimiter, dict.fromkeys(header, "text"))
     names = list(header)
     if target is not None:
@@ -148,7 +148,7 @@ class CsvSource(Source):
         if len(text) < end - begin:
             raise DataError(f"{path} is shorter than it was.")
         if b"\0" in text:
-            raise binary(Path(path))
+            raise binary_file_error(Path(path))
         if _QUOTE in text:
             self._require_whole_lines(number, text)
         bad: list[Series] = []
@@ -301,9 +301,9 @@ def ranges_of(files: list[str], size: int, delimiter: str) -> tuple[list[Range],
 def _require_header(line: bytes, path: str, delimiter: str) -> None:
     """Refuse what is no line of names, or has more of them than a model has coefficients."""
     if b"\0" in line:
-        raise binary(Path(path))
+        raise binary_file_error(Path(path))
     if len(line) == MOST_LINE:
-        raise too_long(Path(path), 1)
+        raise long_line_error(Path(path), 1)
     if (columns := line.count(delimiter.encode()) + 1) > _MOST_COLUMNS:
         raise DataError(f"{path} has {columns:,} columns, and at most {_MOST_COLUMNS:,} are read in parts.")
 
@@ -328,5 +328,5 @@ def _names(line: bytes, path: str, delimiter: str) -> tuple[str, ...]:
 
 def _pyarrow() -> ModuleType:
     if (pyarrow := pyarrow_or_none()) is None:
-        raise missing("pyarrow", "parquet", "reading CSV in parts")
+        raise missing_package("pyarrow", "parquet", "reading CSV in parts")
     return pyarrow

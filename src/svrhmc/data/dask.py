@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Values
-from svrhmc.core.errors import DataError, missing, requirement
+from svrhmc.core.errors import DataError, missing_package, requirement
 from svrhmc.data.arrays import blocks_of, names_for
 from svrhmc.rows.reading import Block, Reader
 from svrhmc.rows.workers import ClientLike, InPartitions, Workers, pass_over, workers_of
@@ -274,5 +274,5 @@ def require_dask() -> ModuleType:
     try:
         import dask
     except ImportError:
-        raise missing("dask", "dask", "a Dask collection") from None
+        raise missing_package("dask", "dask", "a Dask collection") from None
     return dask

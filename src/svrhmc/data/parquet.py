@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from svrhmc.core.errors import DataError, missing
+from svrhmc.core.errors import DataError, missing_package
 from svrhmc.rows.workers import ClientLike, workers_of
 from svrhmc.tables.columns import Series
 from svrhmc.tables.partitions import TableInPartitions, opened
@@ -108,7 +108,7 @@ def _in_words(path: str) -> Iterator[None]:
     try:
         import pyarrow
     except ModuleNotFoundError:
-        raise missing("pyarrow", "parquet", "reading Parquet") from None
+        raise missing_package("pyarrow", "parquet", "reading Parquet") from None
     try:
         yield
     except (FileNotFoundError, PermissionError):

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices
-from svrhmc.core.deadline import CHOLESKY, piece
+from svrhmc.core.deadline import CHOLESKY, indivisible_work
 from svrhmc.density.elimination import cut, independent
 from svrhmc.rows.csr import MatrixLike
 
@@ -265,7 +265,7 @@ class Factors:
             return None
         numbers = np.zeros(pattern.numbers)
         numbers[self._places] = H.data[self._lower]
-        with piece(CHOLESKY * pattern.core**3):
+        with indivisible_work(CHOLESKY * pattern.core**3):
             factor = pattern.factor(numbers)
         return factor if np.isfinite(factor.log_root) else None
 

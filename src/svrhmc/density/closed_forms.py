@@ -42,7 +42,7 @@ from typing import ClassVar
 import numpy as np
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.deadline import EIGENVECTORS, INVERSE, LEAST_SQUARES, piece
+from svrhmc.core.deadline import EIGENVECTORS, INVERSE, LEAST_SQUARES, indivisible_work
 from svrhmc.core.errors import requirement
 from svrhmc.core.randomness import Stream
 from svrhmc.families.base import Loss
@@ -121,7 +121,7 @@ def sums_of(rows: Rows, y: Array, weights: Array | None, precision: Array, mean:
         scale = max(float(w @ (e * e)) / total, 1e-300)
         matrix, right = gram / scale + np.diag(precision), force / scale + precision * (mean - fit)
         _require_ordinary(matrix, right)
-        with piece(LEAST_SQUARES * rows.dim**3):
+        with indivisible_work(LEAST_SQUARES * rows.dim**3):
             fit = fit + np.linalg.lstsq(matrix, right, rcond=None)[0]
         e = y - rows.predict(fit[None, :])[0]
     size = float(w @ (y * y)) or total / (float(precision.max(initial=0.0)) or 1.0)
@@ -148,7 +148,7 @@ class ScaleMixture(Law):
         whole = inside + np.diag(sums.precision)
         _require_ordinary(whole, self._scale**2, sums.force / self._scale**2, sums.precision * sums.mean)
         try:
-            with piece(INVERSE * len(whole) ** 3):
+            with indivisible_work(INVERSE * len(whole) ** 3):
                 root = np.linalg.cholesky(whole)
         except np.linalg.LinAlgError:
             raise requirement(
@@ -157,9 +157,9 @@ class ScaleMixture(Law):
             ) from None  # fmt: skip
         half = solve_triangular(root, inside, lower=True)
         within = solve_triangular(root, half.T, lower=True)
-        with piece(EIGENVECTORS * len(within) ** 3):
+        with indivisible_work(EIGENVECTORS * len(within) ** 3):
             omega, vectors = eigh((within + within.T) / 2)
-        with piece(EIGENVECTORS * len(within) ** 3):
+        with indivisible_work(EIGENVECTORS * len(within) ** 3):
             seen = np.arange(len(omega)) >= _unseen(sums.gram)
         self._omega = np.where(seen, np.clip(omega, 0.0, 1.0), 0.0)
         self._vectors = vectors

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices
-from svrhmc.core.deadline import done, look, looked
-from svrhmc.core.errors import nonnegative, positive, requirement, whole
-from svrhmc.core.recording import recorded, repeat
+from svrhmc.core.deadline import check_budget, checking_budget, report_share_done
+from svrhmc.core.errors import nonnegative, positive, requirement, whole_number
+from svrhmc.core.recording import compute_array_once, iterate_recorded
 from svrhmc.density.base import FiniteSum
 from svrhmc.rows.forms import ComponentsForm
 
@@ -72,7 +72,7 @@ class Custom(FiniteSum):
         convexity: float | None,
         component_smoothness: float | None,
     ) -> None:
-        self.n, self.dim = whole("n", n, 1), whole("dim", dim, 1)
+        self.n, self.dim = whole_number("n", n, 1), whole_number("dim", dim, 1)
         self.row_size = self.dim
         if not callable(gradients):
             raise requirement("gradients", "a function of (x, indices)", repr(gradients))
@@ -158,7 +158,7 @@ class Custom(FiniteSum):
         """A function that makes a pass over the components, counted, with a look at a deadline before it."""
 
         def counted(x: Array) -> Result:
-            look(self.mode_passes + 1)
+            check_budget(self.mode_passes + 1)
             self.mode_passes += 1
             return function(x)
 
@@ -199,7 +199,7 @@ class Custom(FiniteSum):
         potential = self._potential
         if potential is None:
             raise requirement("potential", "given to custom(…)", "None", "the value of f is needed here")
-        return np.array([float(recorded(partial(potential, state), (), state)) for state in x])
+        return np.array([float(compute_array_once(partial(potential, state), (), state)) for state in x])
 
     def gradients(self, x: Array) -> Array:
         """The mean of all component gradients, in blocks of rows."""
@@ -210,13 +210,13 @@ class Custom(FiniteSum):
             def add(number: int, before: tuple[Array, ...]) -> tuple[object, ...]:
                 return before[0] + self._summed(state, blocks[number]), False
 
-            return repeat(add, (np.zeros(self.dim),), len(blocks), state)[0]
+            return iterate_recorded(add, (np.zeros(self.dim),), len(blocks), state)[0]
 
-        return np.array([recorded(partial(total, state), (self.dim,), state) / self.n for state in x])
+        return np.array([compute_array_once(partial(total, state), (self.dim,), state) / self.n for state in x])
 
     def _summed(self, state: Array, rows: Indices) -> Array:
         """The sum of the gradients of some components."""
-        look()
+        check_budget()
         total: Array = self._component(state, rows).sum(axis=0)
         return total
 
@@ -225,8 +225,8 @@ class Custom(FiniteSum):
         rows = np.broadcast_to(np.arange(self.n), (len(x), self.n)) if indices is None else indices
         return np.array(
             [
-                recorded(partial(self._component, state, chosen), (len(chosen), self.dim), (state, chosen))
-                for state, chosen in looked(zip(x, rows, strict=True))
+                compute_array_once(partial(self._component, state, chosen), (len(chosen), self.dim), (state, chosen))
+                for state, chosen in checking_budget(zip(x, rows, strict=True))
             ]
         )
 
@@ -286,7 +286,7 @@ def _telling(gradient: Callable[[Array], Array], enough: float) -> Callable[[Arr
         size = max(float(np.abs(g).max()), enough)
         first, least = first or size, min(least or size, size)
         if least < first:
-            done(math.log(first / least) / math.log(first / enough))
+            report_share_done(math.log(first / least) / math.log(first / enough))
         return g
 
     return watched

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices, Mask, Reals
-from svrhmc.core.deadline import CHOLESKY, SPARSE, piece
+from svrhmc.core.deadline import CHOLESKY, SPARSE, indivisible_work
 from svrhmc.rows.csr import MatrixLike
 
 MOST_CORE = 6000  # coordinates of the dense core: 18 million numbers, and 7·10¹⁰ operations
@@ -64,7 +64,7 @@ def eliminate(H: MatrixLike, single: int = _SINGLE) -> Eliminated | str:
     columns: list[Level] = []
     work = 0.0
     while True:
-        with piece(SPARSE * left_over.nnz):
+        with indivisible_work(SPARSE * left_over.nnz):
             few = np.diff(left_over.indptr) - 1 <= _SHARE * left_over.shape[0]
             chosen = independent(left_over, few)
             if chosen.sum() < max(1, _LEAST * len(left)):
@@ -82,7 +82,7 @@ def eliminate(H: MatrixLike, single: int = _SINGLE) -> Eliminated | str:
         columns.append((root, (np.diff(below.indptr), left[below.indices], below.data)))
         if len(left) > MOST_CORE and (work > _MOST_WORK or min(entries, len(left) ** 2.0) > _MOST_ENTRIES):
             return _too_full(H.shape[0], len(left))
-        with piece(SPARSE * float((degrees**2).sum())):
+        with indivisible_work(SPARSE * float((degrees**2).sum())):
             by_rows = below.tocsr()
             left_over = (rest - by_rows @ by_rows.T).tocsr() if len(left) else rest
         if len(left) > _HOPELESS * MOST_CORE and left_over.nnz > before:
@@ -142,7 +142,7 @@ def _finished(taken: list[Indices], columns: list[Level], left: Indices, core: A
     from scipy.linalg.lapack import dpotrf
 
     if len(core):
-        with piece(CHOLESKY * len(core) ** 3):
+        with indivisible_work(CHOLESKY * len(core) ** 3):
             upper, failed = dpotrf(core.T, lower=0, clean=0, overwrite_a=1)  # lower for C is upper for Fortran
         if failed:
             return _INDEFINITE

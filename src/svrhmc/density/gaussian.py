@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices, contract, digest
-from svrhmc.core.errors import nonnegative, positive, real_array, requirement, whole
+from svrhmc.core.errors import nonnegative, positive, real_array, requirement, whole_number
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.density.base import FiniteSum, Moments
 from svrhmc.rows.forms import QuadraticForm
@@ -50,7 +50,7 @@ def synthetic(
     >>> round(target.smoothness, 12), round(target.convexity, 12)
     (1.5, 0.666666666667)
     """
-    n, dim = whole("n", n, 1), whole("dim", dim, 1)
+    n, dim = whole_number("n", n, 1), whole_number("dim", dim, 1)
     low, high = (positive("eigenvalues", float(value)) for value in real_array("eigenvalues", eigenvalues, (2,)))
     draws = Stream(seed, np.array([0]))
     centers = 2 + 2 * draws.normals(0, n * dim, Purpose.DATA, Purpose.DATA_FINE).reshape(n, dim)

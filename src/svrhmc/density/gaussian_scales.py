@@ -35,7 +35,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from svrhmc.core.arrays import Array, Indices, cores
-from svrhmc.core.deadline import look
+from svrhmc.core.deadline import check_budget
 from svrhmc.core.errors import NoResidualsError, requirement
 from svrhmc.core.machine import one_blas_thread
 from svrhmc.density.cholesky import Factor, Pattern
@@ -177,7 +177,7 @@ class GaussianScales:
         out = []
         with ThreadPoolExecutor(cores()) as pool, one_blas_thread():
             for part in pool.map(self.given, parts):
-                look()
+                check_budget()
                 out.append(part.log_density)
         return np.concatenate(out)
 

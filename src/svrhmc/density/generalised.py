@@ -23,11 +23,11 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices, contract, digest
-from svrhmc.core.deadline import CHOLESKY, INVERSE, piece
+from svrhmc.core.deadline import CHOLESKY, INVERSE, indivisible_work
 from svrhmc.core.errors import nonnegative, require_finite, requirement
 from svrhmc.core.lanczos import largest_eigenvalue, smallest_eigenvalue
-from svrhmc.core.randomness import mixed
-from svrhmc.core.recording import once, recorded
+from svrhmc.core.randomness import mix_with_uniform
+from svrhmc.core.recording import compute_array_once, compute_once
 from svrhmc.density.base import Expansion, FiniteSum, Moments, RowsDensity
 from svrhmc.density.closed_forms import Law, mixes, scale_mixture
 from svrhmc.density.minima import minima_around, minima_from
@@ -222,7 +222,7 @@ class GeneralisedLinear(RowsDensity):
 
         self._require_rank()
         factor = self.factor(np.zeros(self.dim))
-        with piece(INVERSE * self.dim**3):
+        with indivisible_work(INVERSE * self.dim**3):
             covariance = cho_solve(factor, np.eye(self.dim))
         require_finite("the covariance (with a larger prior_precision it would be)", covariance)
         return Moments(cho_solve(factor, -self.gradient(np.zeros(self.dim))), (covariance + covariance.T) / 2)
@@ -276,7 +276,9 @@ class GeneralisedLinear(RowsDensity):
 
         def gram(_: object) -> Array:
             size = self.rows.dim
-            of_rows: Array = recorded(lambda: self.rows.gram(curvature, precise=precise), (size, size), curvature)
+            of_rows: Array = compute_array_once(
+                lambda: self.rows.gram(curvature, precise=precise), (size, size), curvature
+            )
             return self._widened(of_rows, 2) + bent
 
         return self._known(what, point, gram)
@@ -288,7 +290,7 @@ class GeneralisedLinear(RowsDensity):
 
     def importance(self) -> Array:
         """wᵢ|aᵢ|, mixed with a tenth of even weights: then the largest component counts no more than their mean."""
-        return mixed(self._form.weighed(np.sqrt(self.rows.squared_norms())))
+        return mix_with_uniform(self._form.weighed(np.sqrt(self.rows.squared_norms())))
 
     def hessian_product(self, x: npt.ArrayLike, direction: Array) -> Array:
         """∇²f(x)·direction in two passes over the rows, with no dim × dim matrix."""
@@ -496,10 +498,10 @@ class GeneralisedLinear(RowsDensity):
         curvature = self._form.curvatures(t)
         pull = curvature * (t if self.offset is None else t - self.offset)
         force = self.rows.combine(pull[None, :])[0] + self.prior_precision * self.prior_mean
-        gram = recorded(lambda: self.rows.gram(curvature, precise=True), (self.dim, self.dim), curvature)
+        gram = compute_array_once(lambda: self.rows.gram(curvature, precise=True), (self.dim, self.dim), curvature)
         gram = gram + np.diag(self.prior_precision)
         try:
-            with piece(CHOLESKY * self.dim**3):
+            with indivisible_work(CHOLESKY * self.dim**3):
                 factor = cho_factor(gram)
         except ValueError:  # too large for float64, or no factor
             return None
@@ -514,7 +516,9 @@ class GeneralisedLinear(RowsDensity):
         """Σᵢ wᵢℓ(tᵢ, yᵢ) + ½ (x − p)ᵀΛ(x − p)."""
         if not self.rows.in_memory:
             return self._energies(x).values + self.prior_potential(x)
-        values: Array = recorded(lambda: self._form.values(self._form.predictors(x)).sum(axis=1), (len(x),), x)
+        values: Array = compute_array_once(
+            lambda: self._form.values(self._form.predictors(x)).sum(axis=1), (len(x),), x
+        )
         return values + self.prior_potential(x)
 
     def prior_potential(self, x: Array) -> Array:
@@ -550,7 +554,7 @@ class GeneralisedLinear(RowsDensity):
 
         by_rows = RowsPass(self.rows.seen_once, self.loss, self._labels)
         inner = np.ascontiguousarray(x[:, : self.rows.dim])
-        values, slopes = once(lambda: by_rows(inner), (len(x),), inner.shape, depends_on=x)
+        values, slopes = compute_once(lambda: by_rows(inner), (len(x),), inner.shape, depends_on=x)
         return values + self.prior_potential(x), self._widened(slopes) + self.prior_gradient(x)
 
     def gradients(self, x: Array) -> Array:
@@ -568,7 +572,7 @@ class GeneralisedLinear(RowsDensity):
                 combined = self._form.gradients_at(self._form.predictors(x) if predictors is None else predictors)
             return self._widened(combined)
 
-        slopes: Array = recorded(of_rows, x.shape, x)
+        slopes: Array = compute_array_once(of_rows, x.shape, x)
         return slopes + self.prior_gradient(x)
 
     def _gradient_given(self, x: Array, predictors: Array) -> Array:
@@ -656,7 +660,7 @@ class GeneralisedLinear(RowsDensity):
 
         hessian = self.hessian(x)
         try:
-            with piece(CHOLESKY * self.dim**3):
+            with indivisible_work(CHOLESKY * self.dim**3):
                 factor: tuple[Array, bool] = cho_factor(hessian)
                 return factor
         except np.linalg.LinAlgError:
@@ -688,7 +692,7 @@ class GeneralisedLinear(RowsDensity):
             total: Array = self.rows.combine(self._form.turned(curvature, self.rows.predict(row)))[0]
             return total
 
-        product: Array = recorded(of_rows, (self.dim,), row)
+        product: Array = compute_array_once(of_rows, (self.dim,), row)
         return np.asarray(product + row[0] * bend)
 
     @cached_property

@@ -42,7 +42,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from svrhmc.core.arrays import Array, Indices, Mask, contract
-from svrhmc.core.deadline import BudgetSpent, look, passes_left, spending
+from svrhmc.core.deadline import BudgetSpent, check_budget, limit_to_share, passes_left
 from svrhmc.core.errors import requirement
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.density.base import FiniteSum
@@ -109,7 +109,7 @@ class _Search:
         if not np.abs(x).max() <= _WALL:
             return 1e300, np.zeros_like(x)
         if self._last is None or not np.array_equal(self._last[0], x):
-            look(self.passes + 1)
+            check_budget(self.passes + 1)
             self.passes += 1
             with np.errstate(over="ignore", invalid="ignore"):
                 value, slope = self.target.energies(x[None])
@@ -123,7 +123,7 @@ class _Search:
         values, slopes = [], []
         for first in range(0, len(x), together):
             some = x[first : first + together]
-            look(self.passes + len(some))
+            check_budget(self.passes + len(some))
             self.passes += len(some)
             held = np.concatenate([some, np.repeat(some[:1], together - len(some), axis=0)])
             with np.errstate(all="ignore"):
@@ -138,7 +138,7 @@ class _Search:
         together, values = min(len(x), _power(_OF_BLOCK / self.target.n)), np.empty(len(x))
         for first in range(0, len(x), together):
             some = slice(first, first + together)
-            look(self.passes + together)
+            check_budget(self.passes + together)
             self.passes += together
             with np.errstate(all="ignore"):
                 values[some] = self.target.potentials(x[some])
@@ -562,7 +562,7 @@ def minima_from(target: FiniteSum, mode: Array, starts: Array, words: str, passe
 def _with_others(
     search: _Search, first: _Minimum, spread: Array, nanoseconds: float, starts: Array, shoulders: bool = False
 ) -> Minima:
-    with spending(SHARE):
+    with limit_to_share(SHARE):
         others = _OtherMinima(search, first, spread, nanoseconds)
         try:
             others.all(starts)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.deadline import done, look
+from svrhmc.core.deadline import check_budget, report_share_done
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.density.base import RowsDensity
 from svrhmc.density.newton import Factored, Newton, StalledError
@@ -64,7 +64,7 @@ class ModeSearch:
 
     def find(self, tolerance: float = TOLERANCE) -> Array:
         """The mode, to so many posterior standard deviations."""
-        done(1 / _USUAL)
+        report_share_done(1 / _USUAL)
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is no step
             return self._find(tolerance)
 
@@ -89,8 +89,8 @@ class ModeSearch:
     def _look(self) -> None:
         """At a deadline, before each round."""
         self.rounds += 1
-        done((self.rounds + 1) / _USUAL)
-        look(self._before + self._share * self.passes)
+        report_share_done((self.rounds + 1) / _USUAL)
+        check_budget(self._before + self._share * self.passes)
 
     def _value(self, x: Array) -> float:
         """f, which may be beyond float64 where a step is too long."""
@@ -140,7 +140,7 @@ class ModeSearch:
             steps=_NEWTON_STEPS if convex or wide else _DAMPED_STEPS,
             shortest=_SHORTEST_OF_PRODUCTS if wide else _SHORTEST,
             before_round=self._look,
-            before_step=lambda: look(self._before + self._share * self.passes),
+            before_step=lambda: check_budget(self._before + self._share * self.passes),
             examine=self._require_curvature if convex or wide else lambda x, step: None,
             floor=self._rounding,
             relative=_ROUNDING if wide else 0.0,
@@ -241,5 +241,7 @@ class _Products:
         if self._near is not None:
             size = math.sqrt(max(float(gradient @ (self._near @ gradient)), 0.0))
             precise = min(0.1, max(0.1 * size, _PRECISE))
-        step, _ = cg(self._product, gradient, rtol=precise, maxiter=self._most, M=self._near, callback=lambda _: look())
+        step, _ = cg(
+            self._product, gradient, rtol=precise, maxiter=self._most, M=self._near, callback=lambda _: check_budget()
+        )
         return np.asarray(step, np.float64)

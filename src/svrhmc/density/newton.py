@@ -25,7 +25,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.deadline import CHOLESKY, piece
+from svrhmc.core.deadline import CHOLESKY, indivisible_work
 
 ROUNDED = 1e-10  # of the squared decrement: below it a step that does not help is rounding
 _ARMIJO = 1e-4
@@ -63,7 +63,7 @@ class Factored:
                 matrix = matrix.copy()
                 raised = diagonal + damping * (np.abs(diagonal) + 1e-300)
                 np.fill_diagonal(matrix, np.minimum(raised, _LARGEST))
-            with piece(CHOLESKY * len(matrix) ** 3):
+            with indivisible_work(CHOLESKY * len(matrix) ** 3):
                 self._factor = damping, cho_factor(matrix)
         return np.asarray(cho_solve(self._factor[1], gradient), np.float64)
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.deadline import BudgetSpent, look, spending
+from svrhmc.core.deadline import BudgetSpent, check_budget, limit_to_share
 from svrhmc.density.base import RowsDensity
 from svrhmc.density.mode import DENSE_DIM
 from svrhmc.density.newton import Factored, Newton, StalledError
@@ -82,7 +82,7 @@ class _Scan:
             _NEAR,
             lazy=False,
             steps=_NEWTON,
-            before_round=lambda: look(self.passes + 2),
+            before_round=lambda: check_budget(self.passes + 2),
         )
         try:
             end = search.find(x[:-1])
@@ -142,7 +142,7 @@ def profile(target: RowsDensity, mode: Array) -> Profile | None:
     """That of a target with one shared parameter, the last coordinate, from its mode; None where it is not known."""
     scan = _Scan(target)
     try:
-        with spending(SHARE):
+        with limit_to_share(SHARE):
             return _followed(scan, mode)
     except BudgetSpent:
         return None
@@ -156,7 +156,7 @@ def _followed(scan: _Scan, mode: Array) -> Profile | None:
             return None
         step = _LONG_STEP if target.n * target.row_entries > _MANY else _STEP
         low, high = _range(target, float(mode[-1]))
-        look(scan.passes + 4 * (high - low) / step)
+        check_budget(scan.passes + 4 * (high - low) / step)
         below, above = (scan.side(begin, end, step) for end in (low, high))
     if below is None or above is None:
         return None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from svrhmc.core.arrays import Array, Indices
-from svrhmc.core.deadline import EIGENVECTORS, piece
+from svrhmc.core.deadline import EIGENVECTORS, indivisible_work
 from svrhmc.core.errors import requirement
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.density.base import RowsDensity
@@ -27,7 +27,7 @@ def require_rank(target: RowsDensity, hessian: Array) -> None:
     if (target.prior_strength > 1e-10 * diagonal).all():  # then no eigenvalue of the scaled Hessian is below 1e-10
         return
     scale = _inverse_root(diagonal)
-    with piece(EIGENVECTORS * target.dim**3):
+    with indivisible_work(EIGENVECTORS * target.dim**3):
         values, vectors = np.linalg.eigh(hessian * scale * scale[:, None] + np.diag(np.where(diagonal > 0, 0.0, -1.0)))
     if values[0] <= max(SINGULAR, _ROUNDING * target.dim):
         raise dependent(target, vectors[:, 0])

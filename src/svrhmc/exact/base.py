@@ -12,10 +12,10 @@ import numpy as np
 from svrhmc import engines
 from svrhmc.checkpoint import Checkpoint, InMemory, Journal
 from svrhmc.core.arrays import Array, Indices, cores
-from svrhmc.core.errors import real_array, requirement, whole
+from svrhmc.core.errors import real_array, requirement, whole_number
 from svrhmc.core.progress import Progress
 from svrhmc.core.randomness import Purpose, Stream
-from svrhmc.core.serialise import described, to_settings
+from svrhmc.core.serialise import stable_repr, to_settings
 from svrhmc.core.storage import Record
 from svrhmc.core.version import VERSION
 from svrhmc.density.base import FiniteSum, is_target, require_target
@@ -79,11 +79,11 @@ class ExactSampler(ABC):
             _require_density(target)
         else:
             self.require(target)
-        draws, burn_in = whole("draws", draws, 1, MOST_STEPS), whole("burn_in", burn_in, 0, MOST_STEPS)
+        draws, burn_in = whole_number("draws", draws, 1, MOST_STEPS), whole_number("burn_in", burn_in, 0, MOST_STEPS)
         numbers = chain_numbers(chains)
         require_room("draws", draws, len(numbers), target.dim, checkpoint)
-        threads = cores() if threads is None else whole("threads", threads, 1)
-        seed = whole("seed", seed, 0, (1 << 64) - 1)
+        threads = cores() if threads is None else whole_number("threads", threads, 1)
+        seed = whole_number("seed", seed, 0, (1 << 64) - 1)
         map_given = self.whitening if whitening is None else whitening
         if not (map_given is None or isinstance(map_given, str)):
             require_map(map_given, target.dim)
@@ -173,7 +173,7 @@ class ExactSampler(ABC):
         return {
             "call": f"{type(self).__name__}.run",
             "version": VERSION,
-            "sampler": described(self),
+            "sampler": stable_repr(self),
             **target.identity(),
             "whitening": whitening if whitening is None or isinstance(whitening, str) else whitening.identity(),
             "seed": seed,
@@ -217,8 +217,8 @@ def _require_alone(whitening: object, checkpoint: object) -> None:
 
 def _require_density(density: Density) -> None:
     """Refuse a density of the user's own that does not say its sizes, or whose f and ∇f do not have them."""
-    z = np.zeros((2, whole("dim", density.dim, 1)))
-    whole("n", density.n, 1)
+    z = np.zeros((2, whole_number("dim", density.dim, 1)))
+    whole_number("n", density.n, 1)
     with np.errstate(all="ignore"):
         energies: object = density.energies(z)
     shapes = [np.shape(part) for part in energies] if isinstance(energies, tuple | list) else [type(energies).__name__]

@@ -47,7 +47,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices, contract
-from svrhmc.core.deadline import look
+from svrhmc.core.deadline import check_budget
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.density.base import FiniteSum
 from svrhmc.engines import Chains, Density, Setup, State
@@ -233,7 +233,7 @@ class JumpKernel(TrajectoryKernel):
     def points(self, stream: Stream, at: Point, begin: int, end: int) -> Iterator[tuple[Point, npt.NDArray[np.bool_]]]:
         """The four moves, one after another."""
         for step in range(begin, end):
-            look()
+            check_budget()
             coins = stream.uniforms(step, 5 + 3 * self._scalings, Purpose.JUMP).T
             index = _drawn(self.regions.log_shares(at.z), coins[0])
             at, moved = self._local(stream, step, index, coins[1:3], at)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from svrhmc.core.arrays import Array, Indices
-from svrhmc.core.errors import positive, requirement, settle
+from svrhmc.core.errors import positive, requirement, set_fields
 from svrhmc.core.machine import one_blas_thread
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.core.serialise import part
@@ -56,7 +56,7 @@ class MarginalMH(ExactSampler):
     freedom: float = 5.0
 
     def __post_init__(self) -> None:
-        settle(self, freedom=positive("freedom", self.freedom))
+        set_fields(self, freedom=positive("freedom", self.freedom))
 
     def kernel(self, setup: Setup) -> Kernel:
         """All chains by blocks of steps."""

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from svrhmc.core.arrays import Array, Indices, middle_spread
-from svrhmc.core.errors import nonnegative, positive, requirement, settle, whole
+from svrhmc.core.arrays import Array, Indices, interquartile_sd
+from svrhmc.core.errors import nonnegative, positive, requirement, set_fields, whole_number
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.core.serialise import part
 from svrhmc.density.base import FiniteSum
@@ -104,8 +104,11 @@ class SplitHMC(ExactSampler):
         jitter = nonnegative("jitter", self.jitter)
         if jitter >= 1:
             raise requirement("jitter", "a number from 0 to below 1", self.jitter)
-        leapfrogs, halvings = whole("leapfrogs", self.leapfrogs, 1), whole("halvings", self.halvings, 0, 16)
-        settle(self, step_size=step_size, leapfrogs=leapfrogs, jitter=jitter, halvings=halvings)
+        leapfrogs, halvings = (
+            whole_number("leapfrogs", self.leapfrogs, 1),
+            whole_number("halvings", self.halvings, 0, 16),
+        )
+        set_fields(self, step_size=step_size, leapfrogs=leapfrogs, jitter=jitter, halvings=halvings)
 
     @classmethod
     def for_leftover(cls, leftover: float, least: float = 1.0) -> SplitHMC:
@@ -138,7 +141,7 @@ class SplitHMC(ExactSampler):
         with np.errstate(over="ignore", invalid="ignore"):
             if float(f"{np.std(remainder):.3g}") <= _NEARLY:
                 return cls(_QUARTER, 1)
-            spread = middle_spread(remainder)
+            spread = interquartile_sd(remainder)
         own = 2 * min(spread, math.sqrt(8 * _ENERGY) / _SHORTEST**2) ** 2
         return cls.for_leftover(float(f"{max(own, leftover):.3g}"), least)
 

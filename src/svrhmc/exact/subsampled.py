@@ -23,7 +23,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from svrhmc.core.errors import positive, real_number, settle
+from svrhmc.core.errors import positive, real_number, set_fields
 from svrhmc.core.serialise import part
 from svrhmc.exact.base import ExactSampler
 from svrhmc.families.base import Loss
@@ -107,7 +107,7 @@ class SubsampledMH(ExactSampler):
     def __post_init__(self) -> None:
         correlation = real_number("correlation", self.correlation, "a number between -1 and 1", lambda r: -1 < r < 1)
         radius = None if self.radius is None else positive("radius", self.radius)
-        settle(self, correlation=correlation, spread=positive("spread", self.spread), radius=radius)
+        set_fields(self, correlation=correlation, spread=positive("spread", self.spread), radius=radius)
 
     def refuses(self, loss: Loss) -> str | None:
         """A loss that says no bound on its third derivative, not even on an interval."""

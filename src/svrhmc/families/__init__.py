@@ -6,7 +6,7 @@ equal numbers stands where another form has none.
 """
 # ruff: noqa: I001  (in the order in which users are told of them)
 
-from svrhmc.core.errors import nearest, requirement
+from svrhmc.core.errors import did_you_mean, requirement
 from svrhmc.families.base import FAMILIES, Loss
 from svrhmc.families.bernoulli import bernoulli as bernoulli
 from svrhmc.families.binomial import binomial as binomial
@@ -72,4 +72,4 @@ def _instead(name: str) -> str:
     for family, make in FAMILIES.items():
         if name in make().mistaken:
             return f"did you mean {family!r}?"
-    return instead(name) or nearest(name, FAMILIES)
+    return instead(name) or did_you_mean(name, FAMILIES)

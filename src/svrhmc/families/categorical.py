@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.errors import requirement, whole
+from svrhmc.core.errors import requirement, whole_number
 from svrhmc.core.serialise import part
 from svrhmc.families.base import Coded, Formulas, Loss, SharedFamily, class_at, family
 from svrhmc.families.labels import class_numbers, classes_of
@@ -134,7 +134,7 @@ class CategoricalLoss(SharedFamily):
 
     def __post_init__(self) -> None:
         if self.classes is not None:
-            whole("classes", self.classes, 2)
+            whole_number("classes", self.classes, 2)
 
     def coded(self, y: npt.ArrayLike) -> Coded:
         """The classes that the labels have, in order; where it was said how many there are, they are 0 … K − 1."""

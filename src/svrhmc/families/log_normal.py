@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.errors import truth
+from svrhmc.core.errors import boolean
 from svrhmc.core.serialise import part
 from svrhmc.families.base import Coded, Formulas, Loss, family
 from svrhmc.families.bounds import Bounded
@@ -38,7 +38,7 @@ def log_normal(censored: bool = False) -> Loss:
     >>> float(log_normal().mean(np.array([0.0, -20.0])).round(9))  # e^{σ²/2} is 1 where σ is small
     1.0
     """
-    return CensoredLogNormalLoss() if truth("censored", censored) else LogNormalLoss()
+    return CensoredLogNormalLoss() if boolean("censored", censored) else LogNormalLoss()
 
 
 @part

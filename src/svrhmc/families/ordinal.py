@@ -32,7 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.errors import one_of, requirement, whole
+from svrhmc.core.errors import one_of, requirement, whole_number
 from svrhmc.core.serialise import part
 from svrhmc.families import intervals
 from svrhmc.families.base import Classes, Coded, Formulas, Loss, SharedFamily, class_at, family
@@ -245,7 +245,7 @@ class OrdinalLoss(SharedFamily):
     def __post_init__(self) -> None:
         one_of("link_name", self.link_name, tuple(LINKS))
         if self.classes is not None:
-            whole("classes", self.classes, 2)
+            whole_number("classes", self.classes, 2)
         if self.levels is None:
             return
         if not all(isinstance(level, Hashable) for level in self.levels):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from svrhmc.core.errors import one_of, requirement, whole
+from svrhmc.core.errors import one_of, requirement, whole_number
 from svrhmc.core.summaries import Summary
 from svrhmc.families.base import Loss
 from svrhmc.fitting.regression import Regression, modelled, prepare
@@ -89,7 +89,7 @@ def design(
     (('Intercept', 'age', 'plan[S.a]', 'log sigma'), 4)
     """
     one_of("missing", missing, ("refuse", "drop"))
-    seed = whole("seed", seed, 0)
+    seed = whole_number("seed", seed, 0)
     if isinstance(table, Partitions | list | tuple):
         kind = "a table in partitions" if isinstance(table, Partitions) else "several tables"
         raise requirement("table", "one in memory, to be looked at before a fit", kind, "give a part of it")

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.errors import DataError, VerdictWarning, one_of, positive, real_array, requirement, whole
+from svrhmc.core.errors import DataError, VerdictWarning, one_of, positive, real_array, requirement, whole_number
 from svrhmc.core.progress import Progress, stage
 from svrhmc.core.serialise import is_text
 from svrhmc.density.generalised import GeneralisedLinear
@@ -290,7 +290,7 @@ def _settings(settings: Mapping[str, Any], number: int, tables: int) -> dict[str
     own = dict(settings)
     if tables == 1:
         return own
-    own["seed"] = whole("seed", own.get("seed", 0), 0, (1 << 63) - 1 - tables) + number
+    own["seed"] = whole_number("seed", own.get("seed", 0), 0, (1 << 63) - 1 - tables) + number
     for word in ("budget_seconds", "budget_passes"):
         if own.get(word) is not None:
             own[word] = positive(word, own[word]) / tables

@@ -28,7 +28,7 @@ from numba.extending import intrinsic
 
 from svrhmc import families
 from svrhmc.core import randomness
-from svrhmc.core.code_cache import keep, stamp_of
+from svrhmc.core.code_cache import keep_in_files, source_digest
 
 
 class EntryLibrary(JITCodeLibrary):
@@ -139,12 +139,12 @@ INLINE = {**PLAIN, "inline": "always"}  # no function of its own to compile
 BOUND = {**_HIDDEN, "pipeline_class": Entry}  # for `Bound`
 ENTRY = {"error_model": "numpy", "_nrt": False, "nogil": True, "no_cfunc_wrapper": True, "pipeline_class": Entry}
 _TEXTS = [*Path(__file__).parent.glob("*.py"), *Path(families.__file__).parent.glob("*.py"), Path(randomness.__file__)]
-_STAMP = stamp_of(_TEXTS)  # None where nothing can be written
+_STAMP = source_digest(_TEXTS)  # None where nothing can be written
 
 
 def kept(dispatcher):
     """A function that Python calls, which is compiled once on a machine."""
-    return dispatcher if _STAMP is None else keep(dispatcher, _STAMP)
+    return dispatcher if _STAMP is None else keep_in_files(dispatcher, _STAMP)
 
 
 class Bound:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.randomness import Purpose, Steps, Stream, slots_of
+from svrhmc.core.randomness import Purpose, Steps, Stream, slot_counters
 from svrhmc.kernels.normals import normals_of_steps
 
 _MANY = 1 << 10  # coordinates, of which normals in NumPy take long
@@ -23,6 +23,6 @@ class CompiledStream(Stream):
         steps, half = np.atleast_1d(np.asarray(step, np.int64)), (count + 1) // 2
         out = np.empty((len(self.chains), len(steps), count))
         room = np.zeros(half, np.uint32), np.empty((4, half), np.uint32), np.empty((3, half))
-        slots = slots_of(purpose, half), slots_of(fine, half)
+        slots = slot_counters(purpose, half), slot_counters(fine, half)
         normals_of_steps(*self.keys(int(steps[0]) >> 32), steps.astype(np.uint32), *slots, *room, out)
         return out if np.ndim(step) else out[:, 0]

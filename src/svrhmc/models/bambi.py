@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from svrhmc.core.errors import requirement
-from svrhmc.core.jax import Tree, load
+from svrhmc.core.jax import Tree, load_jax
 from svrhmc.models.description import Described, Params, needed
 from svrhmc.models.pymc import describe_pymc
 
@@ -72,7 +72,7 @@ def _intercepts(model: bambi.Model) -> list[Callable[[Quantities], Quantities]]:
 
 def _moved(intercept: str, slopes: list[str], means: jax.Array) -> Callable[[Quantities], Quantities]:
     def move(quantities: Quantities) -> Quantities:
-        jnp = load().numpy
+        jnp = load_jax().numpy
         level = quantities[intercept]
         columns = jnp.concatenate([quantities[name].reshape(-1, *level.shape) for name in slopes])
         return {**quantities, intercept: level - jnp.tensordot(means, columns, 1)}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from svrhmc.core.errors import missing, requirement
+from svrhmc.core.errors import missing_package, requirement
 from svrhmc.core.jax import Tree
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def needed(package: str, purpose: str) -> ModuleType:
     """A package that one door needs, imported; or the one error that says how to get it."""
     for name in ("jax", package):
         if find_spec(name) is None:
-            raise missing(name, "jax", purpose, also=package)
+            raise missing_package(name, "jax", purpose, also=package)
     return import_module(package)
 
 

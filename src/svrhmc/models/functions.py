@@ -20,7 +20,7 @@ from jax.extend.core import Jaxpr, JaxprEqn
 from svrhmc.core.arrays import Array
 from svrhmc.core.jax import Tree
 from svrhmc.core.jit import program
-from svrhmc.core.recording import recorded
+from svrhmc.core.recording import compute_array_once
 from svrhmc.models.placement import Place, grouped
 from svrhmc.models.validation import differentiated
 
@@ -211,7 +211,7 @@ def hessian(functions: Functions, data: Tree, x: Array) -> Array:
     for first in range(0, functions.dim, COLUMNS):
         which = np.arange(first, first + COLUMNS)
         unit = (which[:, None] == np.arange(functions.dim)).astype(np.float64)
-        columns.append(recorded(partial(products, functions, data, x, unit), unit.shape, (x, unit)))
+        columns.append(compute_array_once(partial(products, functions, data, x, unit), unit.shape, (x, unit)))
     H = np.concatenate(columns)[: functions.dim]
     return (H + H.T) / 2
 

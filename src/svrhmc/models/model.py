@@ -16,13 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices, Values, digest
-from svrhmc.core.deadline import look, looked
-from svrhmc.core.errors import one_of, requirement, truth
-from svrhmc.core.jax import Tree, load, scoped
-from svrhmc.core.progress import compiling
+from svrhmc.core.deadline import check_budget, checking_budget
+from svrhmc.core.errors import boolean, one_of, requirement
+from svrhmc.core.jax import Tree, load_jax, scoped
+from svrhmc.core.progress import compilation_stage
 from svrhmc.core.randomness import Purpose, Stream
-from svrhmc.core.recording import once, recorded
-from svrhmc.core.serialise import pickled
+from svrhmc.core.recording import compute_array_once, compute_once
+from svrhmc.core.serialise import pickle_functions
 from svrhmc.density.base import FiniteSum, Moments
 from svrhmc.density.minima import DENSE, minima, only_minimum
 from svrhmc.density.mode import Minima
@@ -106,7 +106,7 @@ def model(
     >>> target.mode().round(6), target.names
     (array([1.166667]), ('slope',))
     """
-    jax = load()
+    jax = load_jax()
     from jax.flatten_util import ravel_pytree
 
     from svrhmc.models import validation as checked
@@ -116,8 +116,8 @@ def model(
     for name, function in (("log_likelihood", log_likelihood), ("log_prior", log_prior)):
         if not callable(function):
             raise requirement(name, "a function", repr(function))
-    truth("batched", batched)
-    truth("log_concave", log_concave)
+    boolean("batched", batched)
+    boolean("log_concave", log_concave)
     kind = jax.numpy.dtype(one_of("dtype", dtype, ("float64", "float32")))
     params = checked.parameters(init, kind)
     n = checked.rows(data)
@@ -135,7 +135,7 @@ def model(
         checked.scalar("log_likelihood(params, row)", value)
         likelihood = jax.vmap(log_likelihood, in_axes=(None, 0))
     functions = differentiable(Functions(n, len(flat), likelihood, log_prior, unravel, kind, where))
-    with compiling(None):
+    with compilation_stage(None):
         named = checked.coordinates(params, constrain)
         target = Model(functions, placed, np.array(flat, np.float64), named, where.numbers, constrain, log_concave)
         target.require_sound()
@@ -175,7 +175,7 @@ class Model(FiniteSum):
     def __getstate__(self) -> dict[str, object]:
         """For a pickle: the functions by their names or, where no module has them by name, by value."""
         state = {name: value for name, value in self.__dict__.items() if name not in (*_CARRIED, "_form")}
-        return {**state, "pickled": pickled(tuple(getattr(self, name) for name in _CARRIED))}
+        return {**state, "pickled": pickle_functions(tuple(getattr(self, name) for name in _CARRIED))}
 
     @scoped
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -231,7 +231,7 @@ class Model(FiniteSum):
         from svrhmc.models.functions import log_likelihoods
 
         wrong, row, value = 0, 0, ""
-        for begin in looked(range(0, self.n, _LOOKED_AT)):
+        for begin in checking_budget(range(0, self.n, _LOOKED_AT)):
             rows = np.arange(begin, min(begin + _LOOKED_AT, self.n))
             values = np.asarray(log_likelihoods(self.functions, self.data, self.start, rows))
             bad = np.flatnonzero(~np.isfinite(values))
@@ -247,7 +247,7 @@ class Model(FiniteSum):
         """Not of a model of another library, whose prior is one of its parameters and not of these coordinates."""
         if self.observed:
             return None
-        return np.asarray(load().vmap(self.functions.log_prior)(np.asarray(x, np.float64)), np.float64)
+        return np.asarray(load_jax().vmap(self.functions.log_prior)(np.asarray(x, np.float64)), np.float64)
 
     def row_log_likelihoods(self, x: Array) -> Iterator[tuple[int, Array]]:
         """log p(row | params) of all rows under draws."""
@@ -257,13 +257,13 @@ class Model(FiniteSum):
         if self.terms is not None:
             return iter([(0, self._of_values(x))])
         size = max(1, _LIKELIHOODS // len(x))
-        return ((begin, self._likelihoods(x, begin, size)) for begin in looked(range(0, self.n, size)))
+        return ((begin, self._likelihoods(x, begin, size)) for begin in checking_budget(range(0, self.n, size)))
 
     @cached_property
     @scoped
     def observed_count(self) -> int:  # type: ignore[override]
         """Rows, or the observed values of a model that is one component."""
-        return self.n if self.terms is None else int(load().eval_shape(self._terms_at, self.start[None]).shape[1])
+        return self.n if self.terms is None else int(load_jax().eval_shape(self._terms_at, self.start[None]).shape[1])
 
     @scoped
     def observed_values(self) -> dict[str, Values]:
@@ -279,7 +279,7 @@ class Model(FiniteSum):
             raise requirement("posterior_predictive", "False for this model", True, _NEW)
         from svrhmc.models.functions import new_observations
 
-        keys = load().random.split(load().random.key(seed), len(x))
+        keys = load_jax().random.split(load_jax().random.key(seed), len(x))
         new = new_observations(self.functions, self.observations, self.data, x, keys)
         return {name: np.asarray(value) for name, value in new.items()}
 
@@ -315,14 +315,14 @@ class Model(FiniteSum):
         from svrhmc.models.validation import names, values
 
         constrain, flat = self.constrain, draws.reshape(-1, self.dim)
-        labels = names(load().eval_shape(lambda state: constrain(self.functions.params(state)), self.start))
+        labels = names(load_jax().eval_shape(lambda state: constrain(self.functions.params(state)), self.start))
         size = min(_STATED, len(flat))
         padded = np.concatenate([flat, np.repeat(flat[-1:], -len(flat) % size, axis=0)]).reshape(-1, size, self.dim)
 
         def quantities(some: Array) -> Array:
             return values(stated(self.functions, constrain, some))
 
-        blocks = [recorded(partial(quantities, some), (size, len(labels))) for some in padded]
+        blocks = [compute_array_once(partial(quantities, some), (size, len(labels))) for some in padded]
         return labels, np.concatenate(blocks)[: len(flat)].reshape(*draws.shape[:2], -1)
 
     def form(self) -> FunctionsForm:
@@ -418,7 +418,7 @@ class Model(FiniteSum):
         """∇²f at one state, dense."""
         from svrhmc.models.functions import hessian
 
-        look()
+        check_budget()
         return np.asarray(hessian(self.functions, self.data, np.asarray(x, np.float64)), np.float64)
 
     @scoped
@@ -428,7 +428,9 @@ class Model(FiniteSum):
 
         at = np.asarray(x, np.float64)
         return np.array(
-            recorded(lambda: products(self.functions, self.data, at, directions), directions.shape, (at, directions))
+            compute_array_once(
+                lambda: products(self.functions, self.data, at, directions), directions.shape, (at, directions)
+            )
         )
 
     @scoped
@@ -445,16 +447,16 @@ class Model(FiniteSum):
         """f at each state."""
         from svrhmc.models.functions import potentials
 
-        look()
-        return np.array(recorded(lambda: potentials(self.functions, self.data, x), (len(x),), x))
+        check_budget()
+        return np.array(compute_array_once(lambda: potentials(self.functions, self.data, x), (len(x),), x))
 
     @scoped
     def energies(self, x: Array) -> tuple[Array, Array]:
         """f and ∇f at each state, by one pass."""
         from svrhmc.models.functions import energies
 
-        look()
-        value, slope = once(
+        check_budget()
+        value, slope = compute_once(
             lambda: energies(self.functions, self.data, x), (len(x),), np.shape(x), depends_on=np.asarray(x)
         )
         return np.array(value), np.array(slope)
@@ -472,7 +474,7 @@ class Model(FiniteSum):
         size = max(1, _STATES // (self.dim * max(1, len(x))))
         gradients = [
             np.asarray(parts(self.functions, self.data, x, rows[:, first : first + size]))
-            for first in looked(range(0, rows.shape[1], size))
+            for first in checking_budget(range(0, rows.shape[1], size))
         ]
         return np.asarray(-self.n * np.concatenate(gradients, axis=1), np.float64)
 
@@ -497,7 +499,7 @@ class Model(FiniteSum):
         """The same with another log prior."""
         from dataclasses import replace
 
-        inner, jax = self.functions.prior, load()
+        inner, jax = self.functions.prior, load_jax()
         from jax.flatten_util import ravel_pytree
 
         def prior(params: Tree) -> Tree:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from jax.sharding import Mesh, PartitionSpec
 
 from svrhmc.core.arrays import Integers, Values
-from svrhmc.core.devices import AXIS, chosen, mesh_of, require_room, room_each, sharding
+from svrhmc.core.devices import AXIS, device_mesh, free_bytes_each, require_device_memory, select_devices, sharding
 from svrhmc.core.errors import requirement
 from svrhmc.core.jax import Tree
 
@@ -263,7 +263,7 @@ def place(data: Tree, n: int, dtype: npt.DTypeLike, devices: object) -> tuple[Pl
     row = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], _kind(leaf.dtype, dtype)), leaves)
     every = jax.tree.leaves(leaves)
     entries = sum(leaf.size for leaf in every) / n
-    selected = chosen(devices)
+    selected = select_devices(devices)
     mapped = any(isinstance(leaf, np.memmap) for leaf in every)
     platform = jax.default_backend() if selected is None else selected[0].platform
     most = min(n, _MOST_BLOCK.get(platform, n))
@@ -271,15 +271,15 @@ def place(data: Tree, n: int, dtype: npt.DTypeLike, devices: object) -> tuple[Pl
     block = max(1, block // _GROUP) * _GROUP if platform in _WIDE and block > _GROUP else block
     needed = float(sum(n * np.prod(one.shape) * one.dtype.itemsize for one in jax.tree.leaves(row)))
     if selected is None:
-        room = _USED * room_each(None)
+        room = _USED * free_bytes_each(None)
         if mapped or (needed > room and all(isinstance(leaf, np.ndarray) for leaf in every)):
             return OnHost(n, row, block, leaves), ()
         return OnDevice(n, row, block), jax.tree.map(lambda leaf, one: jnp.asarray(leaf, one.dtype), leaves, row)
     if mapped:
         why = "a memory map is read from where it is, by one device; give arrays to cut them over several"
         raise requirement("devices", "None for data in a memory map", repr(devices), why)
-    require_room("data", needed / len(selected), "give more devices, or none, to read from the host", selected)
-    return cut_over(mesh_of(selected), n, row, block, leaves)
+    require_device_memory("data", needed / len(selected), "give more devices, or none, to read from the host", selected)
+    return cut_over(device_mesh(selected), n, row, block, leaves)
 
 
 def cut_over(mesh: Mesh, n: int, row: Tree, block: int, leaves: Tree) -> tuple[OnDevices, Tree]:

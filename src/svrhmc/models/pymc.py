@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.errors import first_line, requirement
-from svrhmc.core.jax import Tree, load, scope
+from svrhmc.core.jax import Tree, load_jax, scope
 from svrhmc.models.description import (
     LONG,
     Described,
@@ -70,7 +70,7 @@ def _by_rows(
     quantities = _quantities(model, rows)
     own, names = _own(model, inside), [value.name for value in model.value_vars]
     init = nudged(_start(model), own)
-    translate, jnp = _translator(), load().numpy
+    translate, jnp = _translator(), load_jax().numpy
     with scope(), _cutting(rows.count, init):
         row_terms = translate([*model.value_vars, *rows.inputs], [term.sum() for term in rows.cut(inside.values())])
         log_prior, constrain = _functions(model, translate, outside, quantities)
@@ -81,7 +81,7 @@ def _by_rows(
             one = [jnp.asarray(row[name], _wide(data[name].dtype))[None] for name in data]
             return dict(zip(inside, row_terms(*values, *one), strict=True))
 
-        load().eval_shape(parts, init, {name: array[0] for name, array in data.items()})
+        load_jax().eval_shape(parts, init, {name: array[0] for name, array in data.items()})
     with scope():
         require_sum(parts, log_prior, data, init, own)
     return Described(
@@ -108,8 +108,8 @@ def _as_one(
         def terms(params: Params, rows: Row) -> jax.Array:
             return by_value(dict(zip(observed, by_variable(*(params[name] for name in names)), strict=True)))
 
-        load().eval_shape(parts, init, data)
-        shapes = load().eval_shape(every, init)
+        load_jax().eval_shape(parts, init, data)
+        shapes = load_jax().eval_shape(every, init)
     derived = {variable.name for variable in model.deterministics}
     long = [name for name, one in shapes.items() if name in derived and np.prod(one.shape) > LONG]
     kept = {name: graph for name, graph in quantities.items() if name not in long}
@@ -416,7 +416,7 @@ def _own(model: pymc.Model, inside: Mapping[str, Graph]) -> Own:
 
 def _translator() -> Callable[[Sequence[Graph], Sequence[Graph]], Callable[..., Tree]]:
     """PyMC's translation of graphs to JAX; what loading it changes for JAX as a whole is put back."""
-    jax = load()
+    jax = load_jax()
     flags, precise = os.environ.get("XLA_FLAGS"), jax.config.jax_enable_x64
     try:
         from pymc.sampling.jax import get_jaxified_graph

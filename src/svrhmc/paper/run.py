@@ -20,7 +20,7 @@ from pathlib import Path
 
 from svrhmc.core.arrays import cores
 from svrhmc.core.errors import CheckpointError, DataError
-from svrhmc.core.processes import deaf_to_interrupts, end_with_parent
+from svrhmc.core.processes import block_interrupts, end_with_parent
 from svrhmc.core.storage import remove_partials, write_text
 from svrhmc.paper import experiments, regression, synthetic
 from svrhmc.paper.data import gather
@@ -184,7 +184,7 @@ def _outcomes(tasks: list[Task], store: Store, jobs: int) -> Iterator[tuple[Task
             while waiting or running:
                 while waiting and len(running) < jobs:
                     task = waiting.pop()
-                    with deaf_to_interrupts():
+                    with block_interrupts():
                         running[pool.submit(_perform, task, threads, store.progress(task))] = task
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     yield running.pop(future), *future.result()

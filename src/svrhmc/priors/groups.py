@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices, Values, digest
-from svrhmc.core.errors import positive, real_array, requirement, settle
+from svrhmc.core.errors import positive, real_array, requirement, set_fields
 from svrhmc.priors.terms import Prior
 
 ScalePriors = Prior | Sequence[Prior | None] | None  # of standard deviations: of all columns, or of each
@@ -217,8 +217,8 @@ class Group(EffectTerm):
             centre = np.asarray(real_array("centre of a group", self.centre, (width,)), np.float64)
             if centre[0] != 0 or not (columns[:, 0] == 1).all():
                 raise requirement("centre of a group", "0 for an intercept, the first column", centre.tolist())
-            settle(self, centre=centre)
-        settle(self, index=index, columns=columns, levels=levels, column_names=tuple(map(str, names)), lkj=lkj)
+            set_fields(self, centre=centre)
+        set_fields(self, index=index, columns=columns, levels=levels, column_names=tuple(map(str, names)), lkj=lkj)
 
     @property
     def width(self) -> int:
@@ -353,7 +353,7 @@ class Smooth(EffectTerm):
     def __post_init__(self) -> None:
         basis = np.asarray(real_array("basis of a smooth", self.basis, ("rows", "functions")), np.float64)
         _require_scale_prior(self.prior)
-        settle(self, basis=np.ascontiguousarray(basis))
+        set_fields(self, basis=np.ascontiguousarray(basis))
 
     @property
     def n(self) -> int:

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices, Values
-from svrhmc.core.errors import requirement, whole
+from svrhmc.core.errors import requirement, whole_number
 from svrhmc.density.base import FiniteSum
 from svrhmc.density.mixed import MixedModel
 from svrhmc.results.base import PosteriorData, effect_interval, even_draws, even_rows, thin_chains, with_effects
@@ -282,7 +282,7 @@ def _places(rows: int | npt.ArrayLike | None, n: int, seed: int) -> Indices:
         return np.arange(n)
     places = np.asarray(rows)
     if not places.ndim:
-        return even_rows(n, whole("rows", places.item(), 1), seed)
+        return even_rows(n, whole_number("rows", places.item(), 1), seed)
     if places.dtype.kind not in "iu" or not len(places) or places.min() < 0 or places.max() >= n:
         raise requirement("rows", f"None, a number of rows, or numbers of rows below {n:,}", repr(rows)[:60])
     return places.astype(np.int64)

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.errors import requirement, truth
+from svrhmc.core.errors import boolean, requirement
 from svrhmc.core.summaries import Summary
 from svrhmc.results.loo import Loo, Observations, RowGroups, loo_of, require_at_hand
 from svrhmc.results.loo_subsample import SubsampledLoo, Total, loo_subsample_of, total_of
@@ -195,7 +195,7 @@ def compare(
     if rows is not None and (by is not None or moment_match):
         raise requirement("rows", "None where groups are left out or draws are moved", rows)
     cross_validate: Callable[[Posterior], CrossValidated] = partial(
-        loo_of, by=by, draws=draws, groups=groups, moment_match=truth("moment_match", moment_match)
+        loo_of, by=by, draws=draws, groups=groups, moment_match=boolean("moment_match", moment_match)
     )
     if rows is not None:
         cross_validate = partial(loo_subsample_of, rows=rows, draws=draws, seed=seed)

@@ -47,8 +47,8 @@ import numpy as np
 from numpy.polynomial import chebyshev
 
 from svrhmc.core.arrays import Array, Indices, Values
-from svrhmc.core.errors import DataError, requirement, whole
-from svrhmc.core.summaries import Summary, end_names, level_ends
+from svrhmc.core.errors import DataError, requirement, whole_number
+from svrhmc.core.summaries import Summary, interval_end_names, interval_ends
 from svrhmc.families.base import Loss
 from svrhmc.results.base import FittedRows, PosteriorData, even_rows, no_rows, thin_draws
 from svrhmc.results.predict import Predictions, SmoothRows, TermRows, term_effects
@@ -114,7 +114,7 @@ class Effects:
             contrasts=tuple(contrast.contrast for contrast in contrasts),
             mean=draws.mean(axis=0),
             sd=draws.std(axis=0, ddof=1),
-            interval=np.asarray(np.quantile(draws, level_ends(level), axis=0).T, np.float64),
+            interval=np.asarray(np.quantile(draws, interval_ends(level), axis=0).T, np.float64),
             draws=draws,
             level=level,
             said=said,
@@ -123,7 +123,7 @@ class Effects:
 
     def summary(self) -> Summary:
         """The same as a table."""
-        low, high = end_names(self.level)
+        low, high = interval_end_names(self.level)
         columns = {"mean": self.mean, "sd": self.sd, low: self.interval[:, 0], high: self.interval[:, 1]}
         return Summary(self.names, columns, f"Average marginal effects on {self.on}", (self.said,))
 
@@ -155,9 +155,13 @@ def effects_of(
     table: object,
 ) -> Effects:
     """The effects of a `Posterior`."""
-    level_ends(level)
+    interval_ends(level)
     names = _names(variables)
-    rows, draws, seed = whole("rows", rows, 1), whole("draws", draws, 2), whole("seed", seed, 0, (1 << 63) - 1)
+    rows, draws, seed = (
+        whole_number("rows", rows, 1),
+        whole_number("draws", draws, 2),
+        whole_number("seed", seed, 0, (1 << 63) - 1),
+    )
     if posterior.model is None:
         raise no_rows("to have effects")
     x, off = effect_draws(posterior, draws), 0.0

@@ -34,9 +34,9 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from svrhmc.core.arrays import Array, Indices
-from svrhmc.core.errors import nearest, requirement, whole
-from svrhmc.core.figures import COLOURS, STYLE, matplotlib, written
-from svrhmc.core.summaries import Summary, end_names, level_ends
+from svrhmc.core.errors import did_you_mean, requirement, whole_number
+from svrhmc.core.figures import COLOURS, STYLE, import_matplotlib, write_figure
+from svrhmc.core.summaries import Summary, interval_end_names, interval_ends
 from svrhmc.families.base import Loss
 from svrhmc.results.base import PosteriorData, even_rows
 from svrhmc.results.effects import design_of, effect_draws, fitted_rows, predictions_with
@@ -83,11 +83,11 @@ class Quantities:
     @property
     def interval(self) -> Array:
         """The middle interval of each: (quantities, 2)."""
-        return np.asarray(np.quantile(self.draws, level_ends(self.level), axis=0).T, np.float64)
+        return np.asarray(np.quantile(self.draws, interval_ends(self.level), axis=0).T, np.float64)
 
     def summary(self) -> Summary:
         """The same as a table."""
-        low, high = end_names(self.level)
+        low, high = interval_end_names(self.level)
         ends = self.interval
         columns = {"mean": self.mean, "sd": self.sd, low: ends[:, 0], high: ends[:, 1]}
         if self.signed:
@@ -134,7 +134,7 @@ class GroupLevels:
 
     def summary(self) -> Summary:
         """The same as a table."""
-        low, high = end_names(self.level)
+        low, high = interval_end_names(self.level)
         columns = {
             "mean": self.mean, "sd": self.sd, low: self.interval[:, 0], high: self.interval[:, 1],
             "shrinkage": self.shrinkage, "rows": self.rows.astype(np.float64),
@@ -175,7 +175,7 @@ class GroupLevels:
         columns = list(dict.fromkeys(self.columns))
         chosen = [self.ordered(column) for column in columns]
         size = len(chosen[0])
-        with matplotlib().rc_context(STYLE):
+        with import_matplotlib().rc_context(STYLE):
             from matplotlib.figure import Figure
 
             figure = Figure(figsize=(1.5 + 4 * len(columns), 1.2 + 0.2 * size), layout="constrained")
@@ -192,7 +192,7 @@ class GroupLevels:
             if size < total:
                 figure.suptitle(f"the lowest and the highest {size // 2} of {total:,}", fontsize=11)
             if path is not None:
-                written(figure, path)
+                write_figure(figure, path)
         return figure
 
 
@@ -200,7 +200,7 @@ def levels_of(posterior: PosteriorData, name: str | None, level: float) -> Group
     """Those of one grouping factor of a `Posterior`."""
     kept = effects_kept(posterior)
     factor = factor_named(kept, name)
-    ends = level_ends(level)
+    ends = interval_ends(level)
     found = [_term(posterior, kept, k, ends) for k in kept.groups if kept.names[k] == factor]
     count = len(found[0].rows)
     parts = zip(*((f.mean, f.sd, f.low, f.high, f.shrinkage) for f in found), strict=True)
@@ -265,7 +265,7 @@ def factor_named(kept: GroupEffects, name: str | None) -> str:
     if name is None and len(factors) == 1:
         return factors[0]
     if name not in factors:
-        hint = nearest(name, factors) if isinstance(name, str) else ""
+        hint = did_you_mean(name, factors) if isinstance(name, str) else ""
         raise requirement("name", f"a grouping factor ({', '.join(map(repr, factors))})", repr(name), hint)
     return name
 
@@ -275,8 +275,8 @@ def factor_named(kept: GroupEffects, name: str | None) -> str:
 
 def variances_of(posterior: PosteriorData, level: float, draws: int, table: object) -> Quantities:
     """Intraclass correlations, shares of variance and R² of a `Posterior`."""
-    kept, draws = effects_kept(posterior), whole("draws", draws, 2)
-    level_ends(level)
+    kept, draws = effects_kept(posterior), whole_number("draws", draws, 2)
+    interval_ends(level)
     fixed, whole_rows, columns, weights = _at_rows(posterior, draws, table)
     w = np.ones(fixed.form.rows.n) if weights is None else weights
     w = w / w.sum()
@@ -374,15 +374,15 @@ def contrasts_of(
     draws: int,
 ) -> Quantities:
     """Differences of the levels of a category or of a grouping factor, or of the cells of several categories."""
-    level_ends(level)
+    interval_ends(level)
     kept, design = posterior.group_effects, posterior.design
     choices = {} if design is None else design.own_choices
     if not isinstance(name, str):
-        compared, draws = _cell_names(name, choices), whole("draws", draws, 2)
+        compared, draws = _cell_names(name, choices), whole_number("draws", draws, 2)
         name = ":".join(compared)
         known, values, suffixes, said = _of_cells(posterior, compared, choices, draws)
     elif name in choices:
-        known, values, suffixes, said = _of_category(posterior, name, choices[name], whole("draws", draws, 2))
+        known, values, suffixes, said = _of_category(posterior, name, choices[name], whole_number("draws", draws, 2))
     elif kept is not None and name in kept.factors:
         k = kept.names.index(name)
         known, said = kept.levels[k], "Differences of the effects of groups, on the scale of the linear predictor."
@@ -391,7 +391,7 @@ def contrasts_of(
         suffixes = ["" if column == "1" else f": {column}" for k in _terms_of(kept, name) for column in kept.columns[k]]
     else:
         names = [*choices, *(kept.factors if kept is not None else ())]
-        hint = nearest(str(name), names)
+        hint = did_you_mean(str(name), names)
         allowed = f"a category or a grouping factor ({', '.join(map(repr, names)) or 'the model has none'})"
         raise requirement("name", allowed, repr(name), hint)
     if levels is None and against is None and len(known) > _PAIRS and name not in choices:
@@ -419,7 +419,7 @@ def _cell_names(given: object, choices: Mapping[str, object]) -> list[str]:
     allowed = f"a category, a grouping factor, or several different categories ({', '.join(map(repr, choices))})"
     for one in names:
         if one not in choices:
-            raise requirement("name", allowed, repr(given), nearest(str(one), list(choices)))
+            raise requirement("name", allowed, repr(given), did_you_mean(str(one), list(choices)))
     if len(set(names)) < max(len(names), 2):
         raise requirement("name", allowed, repr(given))
     return names
@@ -439,7 +439,7 @@ def _level(name: str, given: Compared, known: Sequence[str]) -> str:
     text = _CELL.join(map(shown, given)) if isinstance(given, tuple | list) else shown(given)
     if text not in known:
         some = ", ".join(map(repr, known[:8])) + (", …" if len(known) > 8 else "")
-        raise requirement("levels", f"levels of {name!r} ({some})", repr(given), nearest(text, known))
+        raise requirement("levels", f"levels of {name!r} ({some})", repr(given), did_you_mean(text, known))
     return text
 
 

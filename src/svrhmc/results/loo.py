@@ -258,7 +258,7 @@ class Loo(PointwiseDensity):
         try:
             import pandas
         except ModuleNotFoundError:
-            raise missing("pandas", "formula", "a data frame") from None
+            raise missing_package("pandas", "formula", "a data frame") from None
         columns = {"elpd": self.pointwise, "p_loo": self.p, "pareto_k": self.k}
         if not self.by:
             return pandas.DataFrame(columns, index=pandas.RangeIndex(len(self.k), name="row"))
@@ -344,7 +344,7 @@ def _with_moved_draws(posterior: PosteriorData, loo: Loo, most: int) -> Loo:
     x = in_coordinates(target, posterior.inner(most), thin_draws(posterior.trace.draws[:, ::every], most))
     pointwise, k, matched = loo.pointwise.copy(), loo.k.copy(), []
     with stage("moving draws to the posterior without some rows", None):
-        for row in looked(loo.bad):
+        for row in checking_budget(loo.bad):
             one = match(x, Density(partial(log_densities, target), partial(_log_density_of, posterior, int(row))))
             if one.k < k[row]:
                 pointwise[row], k[row] = one.elpd, one.k

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 import numpy as np
 
 from svrhmc.core.arrays import Array, Indices
-from svrhmc.core.errors import missing, requirement, whole
+from svrhmc.core.errors import missing_package, requirement, whole_number
 from svrhmc.core.summaries import Summary
 from svrhmc.results.base import PosteriorData, draw_count
 from svrhmc.results.loo import Observations, efficiency_of, require_at_hand
@@ -134,7 +134,7 @@ class SubsampledLoo:
         try:
             import pandas
         except ModuleNotFoundError:
-            raise missing("pandas", "formula", "a data frame") from None
+            raise missing_package("pandas", "formula", "a data frame") from None
         return pandas.DataFrame({"elpd": self.pointwise, "pareto_k": self.k}, index=pandas.Index(self.rows, name="row"))
 
 

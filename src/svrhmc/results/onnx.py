@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from svrhmc.core.errors import DataError, missing
+from svrhmc.core.errors import DataError, missing_package
 from svrhmc.core.storage import write_bytes
 from svrhmc.core.summaries import level_ends
 from svrhmc.results.base import PosteriorData
@@ -50,8 +50,8 @@ def to_onnx(posterior: PosteriorData, path: str | Path | None, level: float) -> 
     try:
         import onnx  # noqa: F401
     except ModuleNotFoundError:
-        raise missing("onnx", "onnx", "posterior.to_onnx") from None
-    content = _Graph(single_document(posterior)).model(*level_ends(level))
+        raise missing_package("onnx", "onnx", "posterior.to_onnx") from None
+    content = _Graph(single_document(posterior)).model(*interval_ends(level))
     if path is None:
         return content
     write_bytes(Path(path), content)

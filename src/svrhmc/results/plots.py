@@ -49,7 +49,7 @@ def forest(posterior: PosteriorData, level: float, path: str | Path | None) -> F
     """Dots for the means, thick lines for the middle half, thin ones for the interval. Intercepts, parameters that rows
     share and scales of groups are left out beside other coefficients, whose scale they do not have.
     """
-    stated, levels = posterior.parameters, [*level_ends(level), 0.25, 0.75]
+    stated, levels = posterior.parameters, [*interval_ends(level), 0.25, 0.75]
     if stated is None:
         names, mean, ends = posterior.labels, posterior.mean, posterior.quantile(levels)
     else:
@@ -62,7 +62,7 @@ def forest(posterior: PosteriorData, level: float, path: str | Path | None) -> F
     mean, ends = mean[shown] * steps, ends[:, shown] * steps
     place = np.arange(len(shown))[::-1]
     colour = COLOURS[0]
-    with matplotlib().rc_context(STYLE):
+    with import_matplotlib().rc_context(STYLE):
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=(7, 1.2 + 0.28 * len(shown)), layout="constrained")
@@ -80,5 +80,5 @@ def forest(posterior: PosteriorData, level: float, path: str | Path | None) -> F
         if len(slopes) > _MOST:
             axes.set_title(f"the first {_MOST} of {len(slopes):,}", loc="left", fontsize=11)
         if path is not None:
-            written(figure, path)
+            write_figure(figure, path)
     return figure

@@ -16,11 +16,11 @@ from svrhmc.core.arrays import Array, Values, ratio
 from svrhmc.core.errors import (
     PosteriorFileError,
     StorageError,
+    boolean,
     nonnegative,
     require_finite,
     requirement,
-    truth,
-    whole,
+    whole_number,
 )
 from svrhmc.core.serialise import is_part
 from svrhmc.core.summaries import Summary, quantile_levels
@@ -294,7 +294,7 @@ class Posterior(PosteriorData):
 
         level: of the intervals. mcse: whether with the standard errors of means and sds, which sampling leaves open.
         """
-        return summary.summary_of(self, level, truth("mcse", mcse))
+        return summary.summary_of(self, level, boolean("mcse", mcse))
 
     def __repr__(self) -> str:
         return summary.one_line(self)
@@ -427,7 +427,7 @@ class Posterior(PosteriorData):
         >>> sample(targets.linear([[1.0], [2.0], [1.5]], [1.0, 3.0, 2.0]), draws=4000).loo().elpd  # doctest: +ELLIPSIS
         -3...
         """
-        return loo_of(self, by, draws, moment_match=truth("moment_match", moment_match))
+        return loo_of(self, by, draws, moment_match=boolean("moment_match", moment_match))
 
     def loo_subsample(self, rows: int = 2000, *, draws: int | None = None, seed: int = 0) -> SubsampledLoo:
         """The same as `loo()` of many rows, from some of them, with the error that their choice leaves
@@ -494,12 +494,12 @@ class Posterior(PosteriorData):
         {"theta": ["school"]}; coords: the places along axes, such as {"school": ["A", "B", …]}.
         """
         wanted = Wanted(
-            truth("log_likelihood", log_likelihood),
-            truth("posterior_predictive", posterior_predictive),
+            boolean("log_likelihood", log_likelihood),
+            boolean("posterior_predictive", posterior_predictive),
             rows,
-            whole("seed", seed, 0, (1 << 63) - 1),
-            None if draws is None else whole("draws", draws, 1),
-            None if lp is None else truth("lp", lp),
+            whole_number("seed", seed, 0, (1 << 63) - 1),
+            None if draws is None else whole_number("draws", draws, 1),
+            None if lp is None else boolean("lp", lp),
             coords,
             dims,
         )

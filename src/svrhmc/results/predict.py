@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices
-from svrhmc.core.errors import DataError, one_of, real_array, requirement, truth, whole
+from svrhmc.core.errors import DataError, boolean, one_of, real_array, requirement, whole_number
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.core.summaries import Summary
 from svrhmc.families.base import Loss
@@ -322,7 +322,7 @@ def predictions_at(
     model, design, table, grouping = posterior.model, posterior.design, None, grouping or Grouping()
     if model is None:
         raise no_rows("to predict from")
-    draws, seed = whole("draws", draws, 2), whole("seed", seed, 0, (1 << 63) - 1)
+    draws, seed = whole_number("draws", draws, 2), whole_number("seed", seed, 0, (1 << 63) - 1)
     if isinstance(X, NewRows):
         table = X
     elif design is not None and is_table(X):
@@ -359,7 +359,7 @@ def prediction_of(
         classes = () if design is None else design.classes
         return predictions_at(posterior, X, offset, trials, draws, seed, grouping).summed(levels, classes)
     require_applicable(design, handling.new_levels, one_of("new_groups", grouping.new, NEW_GROUPS))
-    rows = NewRows.of(design, X, handling, truth("include_groups", grouping.include))
+    rows = NewRows.of(design, X, handling, boolean("include_groups", grouping.include))
     if rows.kept.any():
         offset, trials = (_of_rows(value, rows.kept) for value in (offset, trials))
         given = None if grouping.given is None else [_of_rows(one, rows.kept) for one in grouping.given]
@@ -414,7 +414,7 @@ def _groups_at(
     new, kept = one_of("new_groups", grouping.new, NEW_GROUPS), posterior.group_effects
     if kept is None and grouping.given is not None:
         raise requirement("groups", "None where the model has no groups", type(grouping.given).__name__)
-    included = truth("include_groups", grouping.include)
+    included = boolean("include_groups", grouping.include)
     if kept is None or not (included or kept.smooths):
         return ()
     table = table if grouping.given is None else None

@@ -37,7 +37,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from svrhmc.core.arrays import Array, Indices, require_alike
+from svrhmc.core.arrays import Array, Indices, require_equal_lengths
 from svrhmc.density.mixed import Term
 from svrhmc.results.advice import Advice
 from svrhmc.results.base import even_rows
@@ -70,7 +70,7 @@ class Influence:
 
     def require_sound(self) -> None:
         """Refuse arrays of unequal shapes."""
-        require_alike(self)
+        require_equal_lengths(self)
 
     @staticmethod
     def of(location: Array, precision: Array, draws: Array, said: str) -> Influence:

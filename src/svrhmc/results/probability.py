@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.errors import nearest, requirement
+from svrhmc.core.errors import did_you_mean, requirement
 from svrhmc.core.summaries import quantile_levels
 from svrhmc.diagnostics import some_columns
 
@@ -146,7 +146,7 @@ class _Reader:
             return name
         names = list(self._place)
         listed = ", ".join(map(repr, names[:8])) + (", …" if len(names) > 8 else "")
-        hint = nearest(name, names, 0.4) or f"there are {listed}"
+        hint = did_you_mean(name, names, 0.4) or f"there are {listed}"
         raise requirement("the statement", "about the coefficients", f"the name {name!r}", hint.rstrip("."))
 
     def _next(self) -> tuple[str, str]:

@@ -157,7 +157,7 @@ class Reference:
 
 def project(posterior: PosteriorData, columns: Sequence[str] | None, most: int, draws: int, level: float) -> Summary:
     """That of a `Posterior`."""
-    most, draws, ends = whole("most", most, 1), whole("draws", draws, 2), level_ends(level)
+    most, draws, ends = whole_number("most", most, 1), whole_number("draws", draws, 2), interval_ends(level)
     if posterior.group_effects is not None:
         raise requirement("the posterior", "one without groups and smooths, to be projected", repr(posterior.family))
     x = posterior.inner(draws)
@@ -180,7 +180,7 @@ def project(posterior: PosteriorData, columns: Sequence[str] | None, most: int, 
     places = [*chosen, *range(reference.width, x.shape[1])]
     values = outward[:, places]
     low, high = np.quantile(values, ends, axis=0)
-    names = end_names(level)
+    names = interval_end_names(level)
     table = {"mean": values.mean(axis=0), "sd": values.std(axis=0, ddof=1), names[0]: low, names[1]: high}
     explained, difference, error = _compared(reference, got, reference.onto(kept).kl)
     note = (

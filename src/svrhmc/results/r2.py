@@ -28,8 +28,8 @@ _ROWS = 10_000  # of which it is found
 
 def r2_of(posterior: PosteriorData, level: float, draws: int) -> Quantities:
     """That of a `Posterior`."""
-    draws = whole("draws", draws, 2)
-    level_ends(level)
+    draws = whole_number("draws", draws, 2)
+    interval_ends(level)
     form = posterior.fitted()
     form = form.chosen(even_rows(form.rows.n, _ROWS, 0))
     loss, x = form.loss, posterior.inner(draws)

@@ -30,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.errors import requirement, whole
+from svrhmc.core.errors import requirement, whole_number
 from svrhmc.core.summaries import Summary
 from svrhmc.results.arviz import log_priors
 from svrhmc.results.base import PosteriorData, effect_interval, thin_draws
@@ -46,7 +46,7 @@ _LISTED = 8
 
 def sensitivity_of(posterior: PosteriorData, draws: int) -> Summary:
     """Of each coordinate that is reported, to prior and to likelihood."""
-    most = whole("draws", draws, 100)
+    most = whole_number("draws", draws, 100)
     require_at_hand(posterior)
     form: RowsForm | None = posterior.form
     if form is None and (own := _of_functions(posterior, most)) is not None:

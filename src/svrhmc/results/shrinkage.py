@@ -26,7 +26,7 @@ def inclusion_of(posterior: PosteriorData, level: float) -> Summary:
         allowed = "one under prior=Horseshoe(…), R2D2(…), SpikeAndSlab(…) or LearntScale(), to say what it shrank"
         raise requirement("the posterior", allowed, repr(posterior.family))
     order = np.argsort(kept.factors, kind="stable")
-    places, (low, high), ends = kept.columns[order], end_names(level), posterior.interval(level)
+    places, (low, high), ends = kept.columns[order], interval_end_names(level), posterior.interval(level)
     columns: dict[str, Array] = {
         "mean": posterior.mean[places], "sd": posterior.sd[places], low: ends[places, 0], high: ends[places, 1],
     }  # fmt: skip
@@ -53,7 +53,7 @@ def _note(kept: Shrinkage, level: float) -> str:
             f"the standard deviation of the prior of standardised coefficients was learnt: {_interval(kept, level)}, "
             f"with which {count:,} of them count as {effective.mean():.3g} in effect"
         )
-    low, high = np.quantile(effective, level_ends(level))
+    low, high = np.quantile(effective, interval_ends(level))
     left = int((kept.factors < _LEFT).sum())
     are = f"{left:,} {'is' if left == 1 else 'are'}"
     if kept.point_mass:
@@ -71,5 +71,5 @@ def _note(kept: Shrinkage, level: float) -> str:
 def _interval(kept: Shrinkage, level: float) -> str:
     """Of the first of the scales."""
     values = kept.scales[..., 0]
-    low, high = np.quantile(values, level_ends(level))
+    low, high = np.quantile(values, interval_ends(level))
     return f"{values.mean():.3g} ({level:.0%} interval {low:.3g} to {high:.3g})"

@@ -77,9 +77,9 @@ class Curves:
 
     def summary(self) -> Summary:
         """The effective degrees of freedom of each."""
-        low, high = end_names(self.level)
+        low, high = interval_end_names(self.level)
         edf = np.stack([curve.edf for curve in self.curves])
-        ends = np.quantile(edf, level_ends(self.level), axis=1)
+        ends = np.quantile(edf, interval_ends(self.level), axis=1)
         columns = {"edf": edf.mean(axis=1), "sd": edf.std(axis=1, ddof=1), low: ends[0], high: ends[1]}
         note = "1 is a straight line; to_frame() has the curves, plot() draws them."
         names = tuple(curve.label for curve in self.curves)
@@ -93,7 +93,7 @@ class Curves:
 
     def to_frame(self) -> pandas.DataFrame:
         """As a pandas data frame: smooth, x, mean, sd and the ends of the interval."""
-        low, high = end_names(self.level)
+        low, high = interval_end_names(self.level)
         parts = [
             {"x": c.x, "mean": c.mean, "sd": c.sd, low: c.interval[:, 0], high: c.interval[:, 1]} for c in self.curves
         ]
@@ -107,7 +107,7 @@ class Curves:
         """Each curve with its band, in a panel of its own; the figure, saved where a path is given."""
         across = min(_PANELS, len(self.curves))
         down = -(-len(self.curves) // across)
-        with matplotlib().rc_context(STYLE):
+        with import_matplotlib().rc_context(STYLE):
             from matplotlib.figure import Figure
 
             figure = Figure(figsize=(0.8 + 3.6 * across, 0.4 + 2.8 * down), layout="constrained")
@@ -121,7 +121,7 @@ class Curves:
                 if k % across == 0:
                     axes.set_ylabel(f"mean and {self.level:.0%} interval")
             if path is not None:
-                written(figure, path)
+                write_figure(figure, path)
         return figure
 
 
@@ -131,11 +131,11 @@ def curves_of(posterior: PosteriorData, name: str | None, level: float, points: 
     if design is None:
         why = "of arrays the curve is basis @ coefficients, with posterior.group_effects"
         raise requirement("the posterior", "of a formula with smooths", "one of arrays", why)
-    ends, points = level_ends(level), whole("points", points, 2)
+    ends, points = interval_ends(level), whole_number("points", points, 2)
     chosen = [j for j, smooth in enumerate(design.smooths) if name in (None, smooth.name, smooth.line.argument_name)]
     if not chosen:
         names = [smooth.name for smooth in design.smooths]
-        hint = nearest(name, names) if isinstance(name, str) else ""
+        hint = did_you_mean(name, names) if isinstance(name, str) else ""
         raise requirement("name", f"a smooth or its column ({', '.join(map(repr, names))})", repr(name), hint)
     edf = degrees_of(posterior)
     draws = thin_draws(posterior.trace.draws[:, :: kept.every], posterior.trace.draws[..., 0].size)
@@ -184,7 +184,7 @@ def degrees_of(posterior: PosteriorData) -> Array:
 def degrees_sentence(posterior: PosteriorData, level: float) -> str:
     """The effective degrees of freedom of each smooth, with their intervals."""
     kept, edf = smooths_kept(posterior), degrees_of(posterior)
-    ends = np.quantile(edf, level_ends(level), axis=0)
+    ends = np.quantile(edf, interval_ends(level), axis=0)
     phrases = [
         f"{kept.names[k]} {mean:.1f} ({low:.1f} to {high:.1f}, of at most {len(kept.levels[k]) + 1})"
         for k, mean, low, high in zip(kept.smooths, edf.mean(axis=0), *ends, strict=True)

@@ -11,8 +11,8 @@ import numpy as np
 
 from svrhmc.core.arrays import Array, Indices, ratio
 from svrhmc.core.cells import csv_text
-from svrhmc.core.errors import missing, requirement
-from svrhmc.core.summaries import Summary, array_name, end_names, level_ends
+from svrhmc.core.errors import missing_package, requirement
+from svrhmc.core.summaries import Summary, array_name, interval_end_names, interval_ends
 from svrhmc.families import FAMILIES
 from svrhmc.families.base import Loss
 from svrhmc.results.base import PosteriorData
@@ -96,8 +96,8 @@ def columns_of(posterior: PosteriorData, level: float) -> dict[str, Array]:
     """
     if posterior.parameters is not None:
         return posterior.parameters.columns(level)
-    low, high = end_names(level)
-    ends = posterior.quantile(level_ends(level))
+    low, high = interval_end_names(level)
+    ends = posterior.quantile(interval_ends(level))
     columns = {"mean": posterior.mean, "sd": posterior.sd, low: ends[0], high: ends[1]}
     if name := ratio_name(posterior):
         places, ratios = ratio_places(posterior), np.full((3, len(posterior.mean)), np.nan)
@@ -145,7 +145,7 @@ def ratio_places(posterior: PosteriorData) -> list[int]:
 def _powers(posterior: PosteriorData, places: list[int], level: float) -> Array:
     """The median and interval of e to the power of some coefficients, which are e to the power of their quantiles."""
     with np.errstate(over="ignore"):
-        powers: Array = np.exp(posterior.quantile([0.5, *level_ends(level)])[:, places])
+        powers: Array = np.exp(posterior.quantile([0.5, *interval_ends(level)])[:, places])
     return powers
 
 
@@ -155,7 +155,7 @@ def ratios_of(posterior: PosteriorData, level: float) -> Summary:
     if loss is None or not name:
         family = (repr(posterior.family) if posterior.family else "'this target'") + _linked(loss)
         raise requirement("the posterior", "of a family with a logit or log link, to have ratios", family)
-    places, (low, high) = ratio_places(posterior), end_names(level)
+    places, (low, high) = ratio_places(posterior), interval_end_names(level)
     columns = dict(zip((name, low, high), _powers(posterior, places, level), strict=True))
     if loss.proportional_hazards:
         end = len(posterior.mean) - posterior.group_scales - loss.shared
@@ -178,8 +178,8 @@ def _hazard_ratios(posterior: PosteriorData, places: list[int], end: int, level:
     """
     draws = moved(posterior.trace._flat(), *posterior.stretched)
     sigma = np.exp(draws[:, [end]]) if posterior.model.loss.shared else 1.0
-    middle, lower, upper = np.exp(np.quantile(-draws[:, places] / sigma, [0.5, *level_ends(level)], axis=0))
-    low, high = end_names(level)
+    middle, lower, upper = np.exp(np.quantile(-draws[:, places] / sigma, [0.5, *interval_ends(level)], axis=0))
+    low, high = interval_end_names(level)
     return {"hazard ratio": middle, f"hazard {low}": lower, f"hazard {high}": upper}
 
 
@@ -188,7 +188,7 @@ def draws_of(posterior: PosteriorData) -> pandas.DataFrame:
     try:
         import pandas
     except ModuleNotFoundError:
-        raise missing("pandas", "formula", "a data frame") from None
+        raise missing_package("pandas", "formula", "a data frame") from None
     draws = posterior.trace.draws if posterior.parameters is None else posterior.parameters.draws
     chain, draw = np.indices(draws.shape[:2]).reshape(2, -1)
     columns = dict(zip(names_of(posterior), draws.reshape(-1, draws.shape[2]).T, strict=True))
@@ -211,7 +211,7 @@ def unit_notes(posterior: PosteriorData, level: float = 0.9) -> tuple[str, ...]:
         return ()
     plain = {row.rpartition(": ")[2] for row in posterior.names} if design is None else design.plain_columns
     width, first, sentences = len(units.centre) + int(units.intercept), int(units.intercept), list[str]()
-    middle, low, high = posterior.quantile([0.5, *level_ends(level)])
+    middle, low, high = posterior.quantile([0.5, *interval_ends(level)])
     for j, name in enumerate(posterior.names[: units.blocks * width]):
         if j % width < first or name.rpartition(": ")[2] not in plain:
             continue

@@ -24,8 +24,8 @@ import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import positive, real_array, requirement
-from svrhmc.core.figures import COLOURS, STYLE, matplotlib, written
-from svrhmc.core.summaries import Summary, end_names, level_ends
+from svrhmc.core.figures import COLOURS, STYLE, import_matplotlib, write_figure
+from svrhmc.core.summaries import Summary, interval_end_names, interval_ends
 from svrhmc.families.base import Loss
 from svrhmc.results.base import PosteriorData
 from svrhmc.results.predict import Grouping, predictions_at
@@ -56,7 +56,7 @@ class Survival:
 
     def summary(self) -> Summary:
         """Median and restricted mean times of each row."""
-        low, high = end_names(self.level)
+        low, high = interval_end_names(self.level)
         columns = {"median": self.median[0], low: self.median[1], high: self.median[2]}
         until = {"restricted mean": self.restricted_mean[0]}
         until |= {f"mean {low}": self.restricted_mean[1], f"mean {high}": self.restricted_mean[2]}
@@ -72,7 +72,7 @@ class Survival:
 
     def to_frame(self) -> Any:
         """The curves as a pandas data frame: row, time, survival, and the ends of the interval."""
-        low, high = end_names(self.level)
+        low, high = interval_end_names(self.level)
         rows, count = self.mean.shape
         columns = {
             "row": np.repeat(np.arange(rows), count), "time": np.tile(self.times, rows), "survival": self.mean.ravel(),
@@ -89,7 +89,7 @@ class Survival:
         shown = range(min(_SHOWN, len(self.mean)))
         if names is not None and len(names) != len(self.mean):
             raise requirement("names", f"{len(self.mean)}, one for each row", len(names))
-        with matplotlib().rc_context(STYLE):
+        with import_matplotlib().rc_context(STYLE):
             from matplotlib.figure import Figure
 
             figure = Figure(figsize=(7, 4.2), layout="constrained")
@@ -104,7 +104,7 @@ class Survival:
             if len(self.mean) > 1:
                 axes.legend(title="row" if names is None else None)
             if path is not None:
-                written(figure, path)
+                write_figure(figure, path)
         return figure
 
 
@@ -192,7 +192,7 @@ def survival_of(
     at = _times(posterior, times)
     until = positive("horizon", float(at.max()) if horizon is None else horizon)
     means, intervals, medians, restricted = [], [], [], []
-    ends, middle = level_ends(level), [0.5, *level_ends(level)]
+    ends, middle = interval_ends(level), [0.5, *interval_ends(level)]
     for _, t, _ in predictions_at(posterior, X, offset, None, draws, seed, grouping).predictors():
         curves = np.stack([_survival(model.loss, t, time) for time in at], axis=-1)
         means.append(curves.mean(axis=0))

@@ -68,7 +68,7 @@ class Waic(PointwiseDensity):
         try:
             import pandas
         except ModuleNotFoundError:
-            raise missing("pandas", "formula", "a data frame") from None
+            raise missing_package("pandas", "formula", "a data frame") from None
         index = pandas.RangeIndex(len(self.p), name="row")
         return pandas.DataFrame({"elpd": self.pointwise, "p_waic": self.p}, index=index)
 

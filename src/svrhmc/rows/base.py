@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self, Typ
 import numpy as np
 
 from svrhmc.core.arrays import Array, Indices, Reals, Selection, Values, contract, cores, digest
-from svrhmc.core.deadline import looked, looking, piece
-from svrhmc.core.recording import once
+from svrhmc.core.deadline import budget_check, checking_budget, indivisible_work
+from svrhmc.core.recording import compute_once
 from svrhmc.families.base import Loss
 from svrhmc.rows.csr import CsrMatrix, Matrix
 
@@ -113,7 +113,7 @@ class Rows(ABC):
         """
         shapes = [np.shape(part) for part in zero]
         make: Callable[..., Total] = type(zero)
-        return make(*once(lambda: tuple(function(form, *arguments)), *shapes, depends_on=arguments))
+        return make(*compute_once(lambda: tuple(function(form, *arguments)), *shapes, depends_on=arguments))
 
     @property
     def compiled(self) -> Any:
@@ -311,7 +311,7 @@ class DenseRows(Rows):
         if (passes := self._passes()) is not None and not (precise and self.dtype == np.float32):
             return np.asarray(passes.grams(self.X, [weights])[0], np.float64)
         total = np.zeros((self.dim, self.dim))
-        with piece(self.n * self.dim**2):
+        with indivisible_work(self.n * self.dim**2):
             for begin, block in self._blocks():
                 total += (block * weights[begin : begin + len(block), None]).T @ block
         return total
@@ -346,7 +346,7 @@ class DenseRows(Rows):
     def lengths(self, norms: Norms) -> Array:
         """Block by block, on all cores."""
         size = max(1, _BLOCK_ELEMENTS // max(1, self.dim))
-        begins, look = range(0, self.n, size), looking()
+        begins, look = range(0, self.n, size), budget_check()
 
         def block_norms(begin: int) -> Array:
             look(0.0)
@@ -384,7 +384,7 @@ class DenseRows(Rows):
         """Blocks of rows in float64; of float32 rows all in one place, so that each is gone when the next one comes."""
         size = max(1, _BLOCK_ELEMENTS // max(1, self.dim))
         room = None if self.dtype == np.float64 else np.empty((min(size, self.n), self.dim))
-        for begin in looked(range(0, self.n, size)):
+        for begin in checking_budget(range(0, self.n, size)):
             block = self.X[begin : begin + size]
             if room is not None:
                 room[: len(block)] = block

@@ -30,7 +30,16 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array, Indices, Values, digest
 from svrhmc.core.errors import DataError, requirement
 from svrhmc.core.randomness import Purpose, Stream
-from svrhmc.core.recording import ANY, Dependence, Ordered, Shape, Whole, once, repeat, unusable
+from svrhmc.core.recording import (
+    ANY,
+    Dependence,
+    IntegerShape,
+    OrderedResults,
+    Shape,
+    compute_once,
+    iterate_recorded,
+    unusable_record_error,
+)
 from svrhmc.families.base import Loss
 from svrhmc.rows.base import Rows, RowSums, Some, Total
 from svrhmc.rows.coding import Coding
@@ -55,7 +64,7 @@ def total_of(
 
     parts: what the partitions from one of them on give. No more is held, or recorded, than the sum so far.
     """
-    source = Ordered(parts)
+    source = OrderedResults(parts)
     make: Callable[..., Total] = type(zero)
 
     def add(number: int, state: tuple[Array, ...]) -> tuple[object, ...]:
@@ -64,7 +73,7 @@ def total_of(
             filled, total = filled + 1, total + part if filled else part
         return filled, *total, False
 
-    filled, *total = repeat(add, (0.0, *zero), count, depends_on)
+    filled, *total = iterate_recorded(add, (0.0, *zero), count, depends_on)
     if not filled:
         raise DataError("there are no rows in any partition.")
     return make(*total)
@@ -79,12 +88,12 @@ def listed(
     depends_on: Sequence[Dependence],
 ) -> list[Part]:
     """What so many partitions give, in their order, each recorded as the arrays that `pack` makes of it."""
-    source = Ordered(parts)
+    source = OrderedResults(parts)
 
     def taken(number: int) -> Packed:
         return pack(source.take(number))
 
-    return [unpack(once(partial(taken, k), *shapes, depends_on=depends_on[k])) for k in range(count)]
+    return [unpack(compute_once(partial(taken, k), *shapes, depends_on=depends_on[k])) for k in range(count)]
 
 
 def added(
@@ -191,7 +200,7 @@ class Packing:
     def __init__(self, reader: Reader) -> None:
         self._columns, self._sparse = len(reader.names), reader.storage == "sparse"
         self._optional = reader.has_offset, reader.has_weights
-        places = Whole((ANY,))
+        places = IntegerShape((ANY,))
         entries: tuple[Shape, ...] = ((ANY,), places, places) if self._sparse else ((ANY, self._columns),)
         self.shapes = entries + ((ANY,),) * 3  # labels, offsets and weights
 
@@ -214,11 +223,11 @@ class Packing:
                 sparse: CsrMatrix = csr_matrix(tuple(entries), shape=(len(y), self._columns))
                 sparse.check_format(full_check=True)
             except ValueError:
-                raise unusable() from None
+                raise unusable_record_error() from None
             X = sparse
         finite = all(np.isfinite(array).all() for array in (entries[0], y, offset, weights))
         if not finite or X.shape[0] != len(y) or [len(offset), len(weights)] != lengths:
-            raise unusable()
+            raise unusable_record_error()
         has_offset, has_weights = self._optional
         return Some(X, y, offset if has_offset else None, weights if has_weights else None)
 
@@ -239,7 +248,7 @@ class Gathered(NamedTuple):
         rows, row_of_place = self.rows, self.row_of_place
         inside = len(rows) == len(self.y) == len(self.q) and (np.diff(rows, prepend=-1, append=size) > 0).all()
         if not inside or len(row_of_place) != places or not ((row_of_place >= 0) & (row_of_place < len(rows))).all():
-            raise unusable()
+            raise unusable_record_error()
 
 
 def gathered(reader: Reader, number: int, coding: Coding, lengths: Lengths | None, places: Places) -> Gathered:
@@ -369,7 +378,9 @@ class PartitionRows(Rows):
             parts = self._parts(measured, (self.coding, lengths), "lengths of all rows")
             by = np.array([lengths.scale, lengths.radius])
             keys = [(by, lengths.centre)] * len(self.numbers)
-            sums = listed(parts, len(self.numbers), Measured.packed, Measured.unpacked, Whole(), (), depends_on=keys)
+            sums = listed(
+                parts, len(self.numbers), Measured.packed, Measured.unpacked, IntegerShape(), (), depends_on=keys
+            )
         self.count(1.0)
         by_partition = [part for part in sums if part is not None]
         return by_partition if len(by_partition) == len(sums) else None
@@ -390,7 +401,7 @@ class PartitionRows(Rows):
         def parts(first: int) -> Iterator[Gathered]:
             return self.partitions.pass_over(gathered, arguments[first:], "fetching rows")
 
-        shapes = (Whole((ANY,)),) * 3 + packing.shapes
+        shapes = (IntegerShape((ANY,)),) * 3 + packing.shapes
         by = np.zeros(0) if lengths is None else np.array([lengths.scale, lengths.radius])
         keys = [(by, places[k]) for k in wanted]
         taken = dict(zip(wanted, listed(parts, len(wanted), pack, unpack, *shapes, depends_on=keys), strict=True))

@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices, Reals, cores
-from svrhmc.core.deadline import looking, piece
+from svrhmc.core.deadline import budget_check, indivisible_work
 from svrhmc.core.machine import NARROW, blas_for
-from svrhmc.core.recording import Ordered, repeat
+from svrhmc.core.recording import OrderedResults, iterate_recorded
 from svrhmc.families.base import Loss
 from svrhmc.kernels import float64
 from svrhmc.kernels import passes as compiled
@@ -86,7 +86,7 @@ class RowsPass:
         threads = cores() if threads is None else threads
         begins = range(0, len(states), self.together)
         shares = max(1, min(self.blocks, 1 if len(begins) >= threads else 2 * threads // len(begins)))
-        cuts, look = np.linspace(0, self.blocks, shares + 1).astype(np.int64).tolist(), looking()
+        cuts, look = np.linspace(0, self.blocks, shares + 1).astype(np.int64).tolist(), budget_check()
 
         def work(share: Bound, first: int, last: int) -> None:
             look(0.0)
@@ -205,7 +205,7 @@ def grams(X: Reals, weights: Sequence[Array]) -> Array:
     (n, dim), count = X.shape, len(weights)
     size = max(64, min(2 * BLOCK, _NEAR_NUMBERS // dim))
     parts = min(_PARTS, -(-n // (2 * BLOCK))) if dim <= NARROW else 1
-    cuts, look = np.linspace(0, -(-n // size), parts + 1).astype(np.int64) * size, looking()
+    cuts, look = np.linspace(0, -(-n // size), parts + 1).astype(np.int64) * size, budget_check()
 
     def added(total: Array, begin: int, end: int) -> Array:
         room = np.empty((size, dim), X.dtype)
@@ -217,17 +217,17 @@ def grams(X: Reals, weights: Sequence[Array]) -> Array:
         return total
 
     zero = np.zeros((count, dim, dim))
-    with piece(count * n * dim**2 / 2), blas_for(dim), ThreadPoolExecutor(min(cores(), parts)) as pool:
+    with indivisible_work(count * n * dim**2 / 2), blas_for(dim), ThreadPoolExecutor(min(cores(), parts)) as pool:
         if parts == 1:
             rows = size * max(1, _ROUND // (count * size * dim**2))
-            (joined,) = repeat(
+            (joined,) = iterate_recorded(
                 lambda k, now: (added(now[0], k * rows, (k + 1) * rows), False), (zero,), -(-n // rows), tuple(weights)
             )
         else:
-            sums = Ordered(
+            sums = OrderedResults(
                 lambda first: pool.map(lambda a, b: added(np.zeros_like(zero), a, b), cuts[first:-1], cuts[first + 1 :])
             )
-            (joined,) = repeat(lambda k, now: (now[0] + sums.take(k), False), (zero,), parts, tuple(weights))
+            (joined,) = iterate_recorded(lambda k, now: (now[0] + sums.take(k), False), (zero,), parts, tuple(weights))
     return np.asarray(joined)
 
 

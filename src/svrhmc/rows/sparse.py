@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from svrhmc.core.arrays import Array, Indices, digest, tally
-from svrhmc.core.deadline import SPARSE, looked, piece
+from svrhmc.core.arrays import Array, Indices, digest, sums_by_index
+from svrhmc.core.deadline import SPARSE, checking_budget, indivisible_work
 from svrhmc.core.errors import real_array
 from svrhmc.rows.base import DenseRows, Norms, Rows
 from svrhmc.rows.csr import CsrMatrix, Matrix, checked_csr
@@ -55,7 +55,7 @@ class SparseRows(Rows):
         """Sums over the entries of the chosen rows."""
         entries, slot, columns = self._entries(indices)
         chain = slot // indices.shape[1]
-        return tally(slot, entries * x[chain, columns], indices.size).reshape(indices.shape)
+        return sums_by_index(slot, entries * x[chain, columns], indices.size).reshape(indices.shape)
 
     def taken(self, indices: Indices) -> Array:
         return np.asarray(self.X[indices].toarray(), np.float64)
@@ -65,7 +65,7 @@ class SparseRows(Rows):
 
     def stored_weights(self, weights: Array) -> Array:
         stored = np.repeat(weights, np.diff(self.X.indptr))
-        return tally(self.X.indices.astype(np.int64, copy=False), stored, self.dim)
+        return sums_by_index(self.X.indices.astype(np.int64, copy=False), stored, self.dim)
 
     def combine(self, weights: Array) -> Array:
         """A sparse product with the transpose."""
@@ -76,14 +76,14 @@ class SparseRows(Rows):
         entries, slot, columns = self._entries(indices)
         chains, batch = indices.shape
         place = slot // batch * self.dim + columns
-        return tally(place, entries * weights.ravel()[slot], chains * self.dim).reshape(chains, self.dim)
+        return sums_by_index(place, entries * weights.ravel()[slot], chains * self.dim).reshape(chains, self.dim)
 
     def gram(self, weights: Array, precise: bool = False) -> Array:
         """Sparse products, in float64 as the weights are, some columns at a time."""
         weighted, left = self.X.multiply(weights[:, None]).tocsc(), self.X.T
         total = np.empty((self.dim, self.dim))
         some = max(1, int(self.dim * _BLOCK_PRODUCTS / max(self._products, 1.0)))
-        for begin in looked(range(0, self.dim, some)):
+        for begin in checking_budget(range(0, self.dim, some)):
             total[:, begin : begin + some] = (left @ weighted[:, begin : begin + some]).toarray()
         return total
 
@@ -96,12 +96,12 @@ class SparseRows(Rows):
             from svrhmc.kernels.float64 import lower_gram
 
             lower = np.diag(diagonal)
-            with piece(SPARSE / 8 * products):  # compiled
+            with indivisible_work(SPARSE / 8 * products):  # compiled
                 lower_gram(self.X.data, self.X.indices, self.X.indptr, weights, lower)
             return lower
         if products > most:
             return None
-        with piece(2 * SPARSE * products):  # and sorted
+        with indivisible_work(2 * SPARSE * products):  # and sorted
             weighted = csr_matrix(self.X.multiply(weights[:, None]), dtype=np.float64)
             total: CsrMatrix = csr_matrix(csr_matrix(self.X).T.tocsr() @ weighted + diags(diagonal))
             total.sort_indices()
@@ -110,12 +110,12 @@ class SparseRows(Rows):
     def squares(self, weights: Array) -> Array:
         """Sums over each column's entries."""
         entries = self.X.data.astype(np.float64) ** 2 * np.repeat(weights, np.diff(self.X.indptr))
-        return tally(self.X.indices.astype(np.int64, copy=False), entries, self.dim)
+        return sums_by_index(self.X.indices.astype(np.int64, copy=False), entries, self.dim)
 
     def squared_norms(self) -> Array:
         """Sums over each row's entries."""
         rows = np.repeat(np.arange(self.n), np.diff(self.X.indptr))
-        return tally(rows, self.X.data.astype(np.float64) ** 2, self.n)
+        return sums_by_index(rows, self.X.data.astype(np.float64) ** 2, self.n)
 
     @property
     def entries(self) -> float:
@@ -132,7 +132,7 @@ class SparseRows(Rows):
     def lengths(self, norms: Norms) -> Array:
         """Block by block, each made dense."""
         size = max(1, _BLOCK_ELEMENTS // self.dim)
-        begins = looked(range(0, self.n, size))
+        begins = checking_budget(range(0, self.n, size))
         return np.concatenate([norms(self.X[begin : begin + size].toarray()) for begin in begins])
 
     def _entries(self, indices: Indices) -> tuple[Array, Indices, Indices]:

@@ -17,8 +17,8 @@ from itertools import islice
 from typing import Protocol, TypeVar, cast
 
 from svrhmc.core.arrays import cores
-from svrhmc.core.errors import DataError, WorkersError, missing, requirement
-from svrhmc.core.progress import note
+from svrhmc.core.errors import DataError, WorkersError, missing_package, requirement
+from svrhmc.core.progress import set_progress_note
 from svrhmc.rows.reading import Partitions, Reader
 
 T = TypeVar("T")
@@ -240,7 +240,7 @@ def _connected(address: str) -> Client:
     try:
         import distributed
     except ImportError:
-        raise missing("distributed", "dask", "a Dask cluster") from None
+        raise missing_package("distributed", "dask", "a Dask cluster") from None
     try:
         return cast(Client, distributed.Client(address, timeout=_PATIENCE))  # type: ignore[no-untyped-call]
     except (OSError, TimeoutError, ValueError) as error:
@@ -292,10 +292,12 @@ def pass_over(
     """work(one partition, 0, *rest) for each (number, *rest) of some arguments, in their order, as they are there."""
     tasks = ((parted.only(number), 0, *rest) for number, *rest in arguments)
     try:
-        yield from workers.run(work, tasks, lambda done: note(f"{purpose}, {done} of {len(arguments)} partitions"))
+        yield from workers.run(
+            work, tasks, lambda done: set_progress_note(f"{purpose}, {done} of {len(arguments)} partitions")
+        )
     except WorkersError as error:
         raise WorkersError(f"{error} It was in the pass '{purpose}'. {_GO_ON}") from None
     except OSError as error:  # of a file
         raise DataError(f"{_file_problem(error)} It was in the pass '{purpose}'. {_GO_ON}") from None
     finally:
-        note("")
+        set_progress_note("")

@@ -12,10 +12,10 @@ import numpy as np
 
 from svrhmc.checkpoint import Journal
 from svrhmc.core.arrays import Array
-from svrhmc.core.deadline import Budget, trial
+from svrhmc.core.deadline import Budget, time_small_product
 from svrhmc.core.errors import requirement
 from svrhmc.core.machine import free_memory, one_blas_thread
-from svrhmc.core.progress import duration, note
+from svrhmc.core.progress import format_duration, set_progress_note
 from svrhmc.density.mixed import MixedModel
 from svrhmc.exact.base import Runnable
 from svrhmc.sampling.answer import Request
@@ -40,7 +40,7 @@ class Forecast(NamedTuple):
     least: bool = False
 
     def __str__(self) -> str:
-        return f"{'at least' if self.least else 'about'} {duration(self.seconds)} and {self.bytes / 1e9:.1f} GB"
+        return f"{'at least' if self.least else 'about'} {format_duration(self.seconds)} and {self.bytes / 1e9:.1f} GB"
 
     @property
     def worth_saying(self) -> bool:
@@ -129,7 +129,7 @@ class Approach(ABC):
                 "take fewer draws, or a part of the levels",
             )  # fmt: skip
         if forecast.worth_saying:
-            note(f"{forecast} in all; budget_seconds=… or fewer draws end it sooner")
+            set_progress_note(f"{forecast} in all; budget_seconds=… or fewer draws end it sooner")
 
     @property
     def expected_draws(self) -> float:
@@ -163,4 +163,4 @@ class Approach(ABC):
 def multiplication_seconds() -> float:
     """Of one in a product of two small matrices, by one thread."""
     with one_blas_thread():
-        return trial(time.perf_counter)
+        return time_small_product(time.perf_counter)

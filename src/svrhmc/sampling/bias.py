@@ -42,7 +42,7 @@ import numpy as np
 from svrhmc.checkpoint import Clock, Journal
 from svrhmc.core.arrays import Array
 from svrhmc.core.deadline import Budget, BudgetSpent
-from svrhmc.core.errors import whole
+from svrhmc.core.errors import whole_number
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.dynamics import IDENTITY, SILENT, Kick, Scheme, StepNoise, pushed, step_noise
 from svrhmc.engines import NONE, Chains, Setup, State, chains, estimates
@@ -220,14 +220,14 @@ class Pairs:
         stream, short = Stream(self.seed, self.fresh.chains), self.schemes[1]
         if (record := journal.get(name)) is not None:
             budget.restore(record)
-            begin, sums = record.value("step", whole, 1, plan.steps), record.array("sums", sums.shape).copy()
+            begin, sums = record.value("step", whole_number, 1, plan.steps), record.array("sums", sums.shape).copy()
             pairs = [(record.array(f"x{k}", start.shape), record.array(f"v{k}", start.shape)) for k in (0, 1)]
             for k in (0, 1):
                 self.own[k].chains.state = State(*pairs[k], memory_of(record, f"m{k}", self.own[k].chains))
         if self.space.at_hand < self.space.n:
             self._expect([step for step in range(begin, plan.steps) if plan.counts(step)])
         for step in range(begin, plan.steps):
-            budget.look()
+            budget.check()
             drawn = [stream.normals(2 * step + k, short.normals * dim).reshape(count, -1, dim) for k in (0, 1)]
             noise = (step_noise(short, drawn[0]), step_noise(short, drawn[1]))
             joined = self._joined(noise, step)
@@ -368,7 +368,7 @@ class BiasJudge:
         price, wanted = self.price(sampler, gradient, slow), self.first(sampler, gradient, slow)
         if not self.budget.unlimited:
             wanted = max(_FEWEST, min(wanted, int(self.budget.affordable(price))))
-        while begun < _MOST and self.budget.pays(price[0] * (wanted - begun), price[1] * (wanted - begun)):
+        while begun < _MOST and self.budget.covers(price[0] * (wanted - begun), price[1] * (wanted - begun)):
             plan = plan_of(sampler, space, wanted - begun, slow)
             numbers = np.arange(begun, begun + plan.chains)
             setup = self.fresh.setup(gradient, numbers, seed + (3 << 49))

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from svrhmc.core.arrays import Array, require_alike
-from svrhmc.core.errors import one_of, positive, requirement, whole
+from svrhmc.core.arrays import Array, require_equal_lengths
+from svrhmc.core.errors import one_of, positive, requirement, whole_number
 
 _WIDTH = 2.5  # standard errors of one coordinate on each side
 SOUND = ("exact", "certified", "local")  # verdicts by which what is reported is right, as far as modes are known
@@ -31,7 +31,7 @@ class Bias:
 
     def require_sound(self) -> None:
         """Refuse arrays of unequal shapes."""
-        require_alike(self)
+        require_equal_lengths(self)
 
     def largest(self) -> tuple[float, float]:
         """The largest |bias| of a mean and of a standard deviation."""
@@ -156,7 +156,7 @@ class Certificate:
         one_of("draws", self.draws, ("", *_WORDS, "local"))
         positive("tolerance", self.tolerance)
         if self.draws_needed is not None:
-            whole("draws_needed", self.draws_needed, 0)
+            whole_number("draws_needed", self.draws_needed, 0)
         elif self.reason and self.measured is not None and self.corrects:
             raise requirement("draws_needed", "given where draws are the reason", None)
         measured = self.measured

@@ -230,7 +230,7 @@ class Chooser:
         """Split HMC with jumps, with the shortest step that any mode asks for by its remainder."""
         u = self.fresh.laplace(np.arange(_AROUND))
         u[0] = 0.0
-        self.budget.look(float(modes.count * len(u)))
+        self.budget.check(float(modes.count * len(u)))
         self.budget.evaluations += float(modes.count * len(u) * self.space.n)
         samplers = []
         for i in range(modes.count):
@@ -247,7 +247,7 @@ class Chooser:
         """Split HMC as what is not Gaussian asks for it: R = f(z) − f(0) − ½|z|² at some draws of N(0, I)."""
         z, whitening = self.fresh.laplace(self.fresh.pilot), self.space.whitening
         z[0] = 0.0
-        self.budget.look(1.0 + len(z))
+        self.budget.check(1.0 + len(z))
         self.budget.evaluations += float(len(z) * self.space.n)
         f, slopes = self.space.energies(z)
         lost = np.isfinite(f) & ~np.isfinite(slopes).all(axis=1)

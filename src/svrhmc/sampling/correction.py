@@ -23,8 +23,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from svrhmc.core.arrays import Array, ratio, require_alike
-from svrhmc.core.recording import once, recorded, repeat
+from svrhmc.core.arrays import Array, ratio, require_equal_lengths
+from svrhmc.core.recording import compute_array_once, compute_once, iterate_recorded
 from svrhmc.diagnostics import by_columns, ess, some_columns, standard_error
 from svrhmc.gradients import Full, Gradient
 from svrhmc.sampling.certificate import Bias, Chance, unknown_bias
@@ -56,7 +56,7 @@ def stein_bias(x: Array, h: Array, variances: Array) -> Bias:
         return [numbers for values in terms for numbers in (values.mean(axis=(0, 1)), standard_error(values))]
 
     columns = some_columns(x.shape[0] * x.shape[1], x.shape[2])
-    pieces = [once(partial(of, some), *[(some.stop - some.start,)] * 4) for some in columns]
+    pieces = [compute_once(partial(of, some), *[(some.stop - some.start,)] * 4) for some in columns]
     return Bias(*(np.concatenate(numbers) for numbers in zip(*pieces, strict=True)))
 
 
@@ -105,7 +105,7 @@ class Location:
 
     def require_sound(self) -> None:
         """Refuse arrays of unequal shapes."""
-        require_alike(self)
+        require_equal_lengths(self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +119,7 @@ class Corrected:
 
     def require_sound(self) -> None:
         """Refuse arrays of unequal shapes."""
-        require_alike(self)
+        require_equal_lengths(self)
 
     def missing(self, share: Array) -> Corrected:
         """The same where such a share of a variance lies beyond all draws, by half of which an sd may be too small."""
@@ -185,7 +185,7 @@ def correction(x: Array, h: Array, control: Array, one_mode: bool = True) -> tup
     """
     dim, rows = x.shape[2], x.shape[0] * x.shape[1]
     flat_x, flat_h = np.ascontiguousarray(x).reshape(-1, dim), np.ascontiguousarray(h).reshape(-1, dim)
-    slopes: Array = recorded(
+    slopes: Array = compute_array_once(
         lambda: _slopes(flat_x, flat_h, np.sqrt(control)), (dim, dim) if len(flat_x) >= MANY * dim else (dim,)
     )
 
@@ -263,7 +263,7 @@ class _Piece(NamedTuple):
     def recorded(of: Callable[[slice], _Piece], some: slice) -> _Piece:
         """Found once, whatever kills there are."""
         count = some.stop - some.start
-        return _Piece(*once(partial(of, some), *[(count,)] * 6, (2, count), (3, count)))
+        return _Piece(*compute_once(partial(of, some), *[(count,)] * 6, (2, count), (3, count)))
 
 
 def _slopes(x: Array, h: Array, spread: Array) -> Array:
@@ -280,7 +280,7 @@ def _slopes(x: Array, h: Array, spread: Array) -> Array:
         other += away_h.T @ away_x if many else (away_h * away_x).sum(axis=0)
         return own, other, False
 
-    own, other = repeat(add, (own, other), -(-len(x) // size))
+    own, other = iterate_recorded(add, (own, other), -(-len(x) // size))
     if not many:
         return np.asarray(other / own)
     return np.asarray(np.linalg.lstsq(own, other, rcond=None)[0] * spread / spread[:, None], np.float64)

@@ -288,7 +288,7 @@ def tails_by_density(
     """
     shapes, unseen = np.zeros(target.dim), np.zeros((2, target.dim))
     tails = Tails(shapes, unseen.sum(axis=0))
-    if functions_of(target.form()) is None or not budget.pays(0.0, 4.0 * _MOST):
+    if functions_of(target.form()) is None or not budget.covers(0.0, 4.0 * _MOST):
         return tails
     if stopped and target.n * (target.row_nanoseconds or 0.0) > _NO_TIME:
         return tails

@@ -16,8 +16,8 @@ import numpy as np
 from svrhmc.checkpoint import Clock, Growing, Journal
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.deadline import Budget, BudgetSpent
-from svrhmc.core.errors import DivergenceError, nonnegative, optional, truth, whole
-from svrhmc.core.progress import Progress, duration, reporter, stage
+from svrhmc.core.errors import DivergenceError, boolean, nonnegative, optional, whole_number
+from svrhmc.core.progress import Progress, format_duration, reporter, stage
 from svrhmc.core.storage import Record
 from svrhmc.diagnostics import r_hat
 from svrhmc.engines import EVERY, NONE, Chains, Extension
@@ -215,11 +215,11 @@ class Drawing:
         self.chains.state = state_of(record, self.chains)
         self._accepted = accepted_of(record, len(self._numbers))
         self._goal, self._until, self._looked = (
-            record.value(name, whole, 0, MOST_STEPS) for name in ("goal", "until", "looked")
+            record.value(name, whole_number, 0, MOST_STEPS) for name in ("goal", "until", "looked")
         )
-        self._free, self._stopped = record.value("free", truth), record.value("stopped", truth)
-        self._burn_in = record.value("burn_in", optional, whole, 0, self.chains.state.step)
-        self._ended = record.value("ended", truth)
+        self._free, self._stopped = record.value("free", boolean), record.value("stopped", boolean)
+        self._burn_in = record.value("burn_in", optional, whole_number, 0, self.chains.state.step)
+        self._ended = record.value("ended", boolean)
         self._prices.followed = record.value("followed", optional, _two_numbers)
         self._require_rows(record)
         self._budget.restore(record)
@@ -371,7 +371,7 @@ class Drawing:
         outlook, needed = f"  {least:,.0f} of {wanted:,} effective", self.draws_made * wanted / max(least, 1.0)
         seconds = (min(needed, most) - self.draws_made) * self._prices.step()[0]
         if needed > self._patience and seconds > _SLOW:
-            outlook += f", {duration(seconds)} more (budget_seconds=60 or fewer draws end it sooner)"
+            outlook += f", {format_duration(seconds)} more (budget_seconds=60 or fewer draws end it sooner)"
         return outlook
 
     def goes_on(self, since: SecondsAndPasses) -> bool:
@@ -424,7 +424,7 @@ class Drawing:
 
         def watch(amount: int) -> None:
             tell(amount)
-            self._budget.look(0.0, needed)
+            self._budget.check(0.0, needed)
 
         return watch
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.deadline import look
+from svrhmc.core.deadline import check_budget
 from svrhmc.gradients import Full
 from svrhmc.rows.forms import rows_of
 from svrhmc.sampling.gradients import FreshGradients
@@ -118,14 +118,14 @@ class Gaussianity:
         """
         space, whitening = self.fresh.space, self.fresh.space.whitening
         worst = np.argsort(-self.spread, kind="stable")[:_DIRECTIONS]
-        look()
+        check_budget()
         unit = whitening.pull(np.eye(space.dim)[worst])  # rows of W
         unit = unit / np.sqrt((unit**2).sum(axis=1, keepdims=True))
         if space.n <= _ROWS and space.at_hand == space.n:
             some, rows, weights = space, np.arange(space.n), np.ones(space.n)
         else:
             some, rows, weights = space.spaced(_ROWS)
-        look()
+        check_budget()
         u = some.target.rows.choose(rows).predict(whitening.displace(unit))  # (direction, row), or (direction, row, m)
         t, form = some.predictors[rows], rows_of(some.form())
         assert form is not None
@@ -134,7 +134,7 @@ class Gaussianity:
         remainders = []
         with np.errstate(over="ignore", invalid="ignore"):  # a tail so light that it overflows is not heavy
             for away in distances:
-                look()
+                check_budget()
                 rest = [
                     form.values(t + s * u, rows) - values - form.along(slopes * s + s * s * curved / 2, u)
                     for s in (-away, away)

@@ -49,7 +49,7 @@ class FreshGradients:
         """At some states, each as the chain of its number (from `first` on) makes it."""
         setup = self.setup(gradient, np.arange(first, first + len(states)), seed)
         rows = float(len(states)) * setup.sampler.recipe.rows_of_estimate
-        self._budget.look(rows / self.space.n)
+        self._budget.check(rows / self.space.n)
         self._budget.evaluations += rows
         return estimates(setup, states, 0)
 

@@ -14,9 +14,9 @@ import numpy as np
 
 from svrhmc.checkpoint import InMemory, Journal
 from svrhmc.core.arrays import Array, Indices, cores
-from svrhmc.core.deadline import Budget, BudgetSpent, look
+from svrhmc.core.deadline import Budget, BudgetSpent, check_budget
 from svrhmc.core.errors import requirement
-from svrhmc.core.progress import note, stage
+from svrhmc.core.progress import set_progress_note, stage
 from svrhmc.core.randomness import Purpose
 from svrhmc.core.serialise import is_part
 from svrhmc.density.base import FiniteSum
@@ -85,7 +85,7 @@ class ReportedEffects:
         out = np.empty((len(flat), self.dim))
         size = max(1, _NUMBERS // flat.shape[1])
         for begin in range(0, len(flat), size):
-            look()
+            check_budget()
             w, theta = self._space.out_joint(flat[begin : begin + size])
             parameters = self.parameters(w, theta)
             out[begin : begin + size] = np.concatenate([parameters, w[:, self._judged]], axis=1)
@@ -147,11 +147,11 @@ class GroupSearch:
             with stage("finding the scales of the groups", request.progress), budget.binding():
                 self.variables = self.approach.variables()
         except BudgetSpent:
-            raise budget.missing("the scales of the groups are found") from None
+            raise budget.exceeded_error("the scales of the groups are found") from None
         finally:
-            note("")
+            set_progress_note("")
         self.reported = ReportedEffects(self.variables.space, request.units)
-        budget.lap("mode and variables")
+        budget.end_stage("mode and variables")
         try:
             with budget.binding():
                 answer = self._drawn()
@@ -175,7 +175,7 @@ class GroupSearch:
                 break
             sampler, number = smaller, number + 1
         drawn = drawing.draw(request.draws, self.approach.expected, request.progress)
-        self.budget.lap("sampling")
+        self.budget.end_stage("sampling")
         return self._answer(sampler, drawing, drawn)
 
     def _drawing(self, sampler: Runnable, number: int) -> Drawing:

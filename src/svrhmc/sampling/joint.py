@@ -16,7 +16,7 @@ from typing import TypeVar
 import numpy as np
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.deadline import look
+from svrhmc.core.deadline import check_budget
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.density.mixed import MixedModel
 from svrhmc.exact import SplitHMC
@@ -63,7 +63,7 @@ class JointDensity(Approach):
         for places in (range(middle, len(steps)), range(middle - 1, -1, -1)):
             w = space.w
             for k in places:
-                look()
+                check_budget()
                 at = centre.copy()
                 at[place] += steps[k]
                 values[k], w = log_marginal(self.model, at, w)

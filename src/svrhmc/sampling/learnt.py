@@ -67,7 +67,7 @@ class LearntScaleSearch(ShrinkageSearch):
             self.budget.compile(lambda: self.model.gradients(np.zeros((2, self.model.dim))))
             self.space, start = self._variables()
         self.reported = ReportedWithScale(self.space, request.units)
-        self.budget.lap("mode and variables")
+        self.budget.end_stage("mode and variables")
         sampler, number = self._suited(self.space), 0
         while True:
             drawing = self._drawing(sampler, number, start)
@@ -78,7 +78,7 @@ class LearntScaleSearch(ShrinkageSearch):
                 break
             sampler, number = smaller, number + 1
         drawn = drawing.draw(request.draws, _EXPECTED, request.progress)
-        self.budget.lap("sampling")
+        self.budget.end_stage("sampling")
         return self._answer(sampler, drawing, drawn)
 
     def _variables(self) -> tuple[LearntScaleVariables, Array]:

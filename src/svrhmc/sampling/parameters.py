@@ -26,7 +26,7 @@ import numpy as np
 from svrhmc import diagnostics
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import require_finite, requirement
-from svrhmc.core.summaries import end_names, level_ends
+from svrhmc.core.summaries import interval_end_names, interval_ends
 from svrhmc.density.base import FiniteSum
 from svrhmc.sampling.correction import Corrected, corrected_functions, error_of_mean
 from svrhmc.sampling.doubts import NO_MEAN, NO_VARIANCE, UNKNOWN_ERROR, Tails
@@ -110,8 +110,8 @@ class Parameters:
         """Mean and sd, the ends of the interval, which are those of the draws, standard errors, effective draws and
         R-hat.
         """
-        x, moments, (low, high) = self.draws, self.moments, end_names(level)
-        ends = np.quantile(self.flat(), level_ends(level), axis=0)
+        x, moments, (low, high) = self.draws, self.moments, interval_end_names(level)
+        ends = np.quantile(self.flat(), interval_ends(level), axis=0)
         return {
             "mean": moments.mean, "sd": moments.sd, low: ends[0], high: ends[1], "mcse_mean": moments.mean_error,
             "mcse_sd": moments.sd_error, "ess": diagnostics.bulk_ess(x), "r_hat": diagnostics.rank_r_hat(x),

@@ -11,11 +11,11 @@ import numpy as np
 from svrhmc.checkpoint import Checkpoint, InMemory, Journal
 from svrhmc.core.arrays import Array, cores, digest
 from svrhmc.core.deadline import Budget, BudgetSpent
-from svrhmc.core.errors import one_of, positive, requirement, truth, whole
+from svrhmc.core.errors import boolean, one_of, positive, requirement, whole_number
 from svrhmc.core.machine import blas_for
 from svrhmc.core.progress import Progress
 from svrhmc.core.randomness import Stream
-from svrhmc.core.serialise import described
+from svrhmc.core.serialise import stable_repr
 from svrhmc.core.version import VERSION
 from svrhmc.density.base import FiniteSum, require_target
 from svrhmc.density.closed_forms import Law
@@ -77,16 +77,16 @@ def find_answer(
     require_draws(draws, chains, checkpoint, _SEARCHES[target.searched_by].width(target, draws))
     request = Request(
         target=target,
-        draws=whole("draws", draws, 10, MOST_STEPS),
-        chains=np.arange(whole("chains", chains, 1, 1 << 31)),
+        draws=whole_number("draws", draws, 10, MOST_STEPS),
+        chains=np.arange(whole_number("chains", chains, 1, 1 << 31)),
         tolerance=positive("tolerance", tolerance),
-        seed=whole("seed", seed, 0, (1 << 63) - 1),
+        seed=whole_number("seed", seed, 0, (1 << 63) - 1),
         method=method,
         seconds=math.inf if budget_seconds is None else positive("budget_seconds", budget_seconds),
         passes=math.inf if budget_passes is None else positive("budget_passes", budget_passes),
         engine=one_of("engine", engine, ("auto", *names())),
-        threads=cores() if threads is None else whole("threads", threads, 1),
-        certificate=truth("certificate", certificate),
+        threads=cores() if threads is None else whole_number("threads", threads, 1),
+        certificate=boolean("certificate", certificate),
         progress=progress,
         units=units,
     )
@@ -110,8 +110,8 @@ def require_draws(draws: int, chains: int, checkpoint: object = None, dim: int =
     """Refuse more draws, of `dim` coefficients or more, than memory or the disk of a checkpoint can hold: of each there
     are three kinds, in the user's variables, in those of the sampler, and gradients.
     """
-    many = whole("chains", chains, 1, 1 << 31)
-    by_chain = max(LEAST, -(-whole("draws", draws, 10, MOST_STEPS) // many))
+    many = whole_number("chains", chains, 1, 1 << 31)
+    by_chain = max(LEAST, -(-whole_number("draws", draws, 10, MOST_STEPS) // many))
     require_room("draws", _KINDS * by_chain, many, dim, checkpoint)
 
 
@@ -125,7 +125,7 @@ def _identity(request: Request) -> dict[str, object]:
         "chains": len(request.chains),
         "tolerance": request.tolerance,
         "seed": request.seed,
-        "method": described(request.method),
+        "method": stable_repr(request.method),
         "budget_seconds": request.seconds,
         "budget_passes": request.passes,
         "certificate": request.certificate,
@@ -140,7 +140,7 @@ def _law(request: Request, budget: Budget) -> Law | None:
         with budget.binding():
             return request.target.exact_law
     except BudgetSpent:
-        raise budget.missing("the law of the posterior is found") from None
+        raise budget.exceeded_error("the law of the posterior is found") from None
 
 
 def _drawn(law: Law, stream: Stream, asked: int, budget: Budget) -> Array:
@@ -152,7 +152,7 @@ def _drawn(law: Law, stream: Stream, asked: int, budget: Budget) -> Array:
         began = budget.used()[0]
         x = law.draw(stream, count)
         more = min(asked, _GROWTH * count)
-        if count == more or not budget.pays((budget.used()[0] - began) * more / count, 0.0):
+        if count == more or not budget.covers((budget.used()[0] - began) * more / count, 0.0):
             return x
         count = more
 

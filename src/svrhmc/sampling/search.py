@@ -17,8 +17,8 @@ import numpy as np
 
 from svrhmc.checkpoint import Clock, Journal
 from svrhmc.core.arrays import Array
-from svrhmc.core.deadline import Budget, BudgetSpent, look
-from svrhmc.core.errors import DivergenceError, finite, nonnegative, optional, text, whole
+from svrhmc.core.deadline import Budget, BudgetSpent, check_budget
+from svrhmc.core.errors import DivergenceError, finite, nonnegative, optional, text, whole_number
 from svrhmc.core.progress import stage
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.core.serialise import from_settings, is_part, to_settings
@@ -129,12 +129,12 @@ class Search:
         )
         self.reported = ReportedCoordinates(self.space.whitening, request.units)
         self.bias_judge = BiasJudge(self.fresh, budget, self.journal, request.tolerance, self.reported)
-        budget.lap("mode and whitening")
+        budget.end_stage("mode and whitening")
         try:
             with budget.binding():
                 self._attempts()
         except BudgetSpent:
-            budget.lap("sampling")
+            budget.end_stage("sampling")
         answer = self._laplace() if self._best is None else self._best
         seconds, passes = budget.used()
         return answer, Cost(passes, seconds, budget.compiling, dict(budget.steps))
@@ -150,7 +150,7 @@ class Search:
                     space: Space = whitened(request.target, whitening)
                     space.prepare()
         except BudgetSpent:
-            raise self.budget.missing("the mode and the curvature there are found") from None
+            raise self.budget.exceeded_error("the mode and the curvature there are found") from None
         return space
 
     def _regions(self) -> Regions | None:
@@ -193,7 +193,7 @@ class Search:
         if self.journal.get(_LAPLACE_RECORD) is not None:
             raise BudgetSpent
         choice = self._choose()
-        self.budget.lap("choice")
+        self.budget.end_stage("choice")
         for number in range(2 * _HALVINGS):
             begun = self.budget.used()
             try:
@@ -221,7 +221,7 @@ class Search:
             self._given
             or self._hopeless
             or (self.modes is None and len(self.request.target.modes()) > 1)
-            or not self.budget.pays(now[0] - begun[0], now[1] - begun[1])
+            or not self.budget.covers(now[0] - begun[0], now[1] - begun[1])
         ):
             return None
         exact = self.chooser.exact() if self.request.method is None else None
@@ -268,14 +268,14 @@ class Search:
         before: Answer | None = None
         while True:
             drawn = drawing.draw(wanted, expected, request.progress)
-            self.budget.lap("sampling")
+            self.budget.end_stage("sampling")
             since = self.budget.used()
             with stage("moments", request.progress):
                 try:
                     few, gradient, pulled = self._gradients(drawn, attempt, wanted)
                 except BudgetSpent:
                     return before or self._answer(attempt, drawing, drawn, DrawMoments.uncorrected(drawn)), True
-                self.budget.lap("gradients at the draws")
+                self.budget.end_stage("gradients at the draws")
                 with self._recording(f"moments-{number}", drawn, wanted):
                     one_mode = request.target.one_mode is not None or not sampler.invariant
                     variances = self.reported.variances
@@ -305,7 +305,7 @@ class Search:
             return self.request.draws * self._times(sampler)
         if self.budget.is_before(record):  # else the chains' own record is the later
             self.budget.restore(record)
-        return record.value("wanted", whole, 1, MOST_STEPS)
+        return record.value("wanted", whole_number, 1, MOST_STEPS)
 
     def _times(self, sampler: Runnable) -> int:
         """How many times as many draws are made because a part of the posterior is narrow."""
@@ -390,7 +390,7 @@ class Search:
         z, allowed = self._normals(seed), self.space.dim / 2 + _FAR * math.sqrt(self.space.dim)
         least = self.space.potentials(out(np.zeros_like(z)))
         for _ in range(_SHRINKS):
-            look()
+            check_budget()
             far = ~(self.space.potentials(out(z)) - least <= allowed)
             z = np.where(far[:, None], z / 2, z)
         return out(z)
@@ -411,7 +411,7 @@ class Search:
             rows = sampler.rows_of_step(space)
             return FollowUp(of_draw, (0.0, 0.0), chains * costs.of_rows(space, rows), chains * rows / space.n)
         once = self.bias_judge.once(sampler, gradient)
-        if not (request.certificate and self.budget.pays(2 * once[0], 2 * once[1])):  # else the draws come first
+        if not (request.certificate and self.budget.covers(2 * once[0], 2 * once[1])):  # else the draws come first
             once = (0.0, 0.0)
         own = sampler.gradient.recipe(space)
         return FollowUp(of_draw, once, chains * costs.of_recipe(space, own), chains * own.rows_of_estimate / space.n)
@@ -455,7 +455,7 @@ class Search:
             self._hopeless = self._hopeless or bool(doubt)  # other steps see the same tail
         certificate = self._judged(attempt, drawn, moments, doubt)
         certificate = certificate.knowing(request.target.one_mode, count, request.target.mode_starts)
-        self.budget.lap("certificate")
+        self.budget.end_stage("certificate")
         corrected = moments.corrected.missing(tails.unseen)
         best: Location | Corrected = corrected if certificate.corrects else raw
         with stage("parameters", request.progress), self._recording(f"parameters-{attempt.number}", drawn):
@@ -526,7 +526,7 @@ class Search:
         if not asked or sampler.reach is None or self._jumps(sampler) is not None:
             return ""
         passes = float(DRAWS * space.dim)
-        if not budget.pays(passes * costs.of_pass(space), passes):
+        if not budget.covers(passes * costs.of_pass(space), passes):
             return ""
         budget.evaluations += passes * space.n
         if not is_narrow(curvatures(target, drawn.x, space.whitening), sampler.reach):
@@ -571,7 +571,7 @@ class Search:
             gradient = record.value("gradient", lambda _, parts: from_settings(parts))
         else:
             gradient = self.fresh.quiet(len(flat))
-            if not self.budget.pays(0.0, len(flat) * gradient.recipe(self.space).rows_of_estimate / self.space.n):
+            if not self.budget.covers(0.0, len(flat) * gradient.recipe(self.space).rows_of_estimate / self.space.n):
                 gradient = self.fresh.quiet(_CORRECTED * self.request.draws)  # as `_follow_up` has it
         clock, done = Clock(), rows.array().shape[1]
         if record is not None and done > len(flat):

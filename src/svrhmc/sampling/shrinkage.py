@@ -97,7 +97,7 @@ class ShrinkageSearch:
             with self.budget.binding():
                 answer = self._drawn()
         except BudgetSpent:
-            raise self.budget.missing("there are draws") from None
+            raise self.budget.exceeded_error("there are draws") from None
         seconds, passes = self.budget.used()
         return answer, Cost(passes, seconds, self.budget.compiling, dict(self.budget.steps))
 
@@ -116,7 +116,7 @@ class ShrinkageSearch:
         )  # fmt: skip
         drawing.settle(_BURN_IN, request.progress)
         drawn = drawing.draw(request.draws, _EXPECTED, request.progress)
-        self.budget.lap("sampling")
+        self.budget.end_stage("sampling")
         return self._answer(sampler, drawing, drawn)
 
     @property

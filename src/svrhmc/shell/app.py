@@ -293,7 +293,7 @@ def reproduce_command(
         require_folder("--out", folder, parents=True)
     require_place("--out", out / REPORT)
     interruption = "Interrupted. Run the same command again to continue from here."
-    processes.last_words(interruption)
+    processes.set_interrupt_message(interruption)
     try:
         with writing():
             finished = reproduce(PARTS if part == "all" else (part,), out, data, quick, seeds, jobs, show)

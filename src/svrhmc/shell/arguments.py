@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from svrhmc.core.errors import DataError, missing, nearest, requirement
+from svrhmc.core.errors import DataError, did_you_mean, missing_package, requirement
 from svrhmc.families.base import Loss
 from svrhmc.families.labels import names_rows
 from svrhmc.families.ordinal import ordinal
@@ -114,7 +114,7 @@ def require_columns(names: Sequence[str], file: Path, arguments: FitArguments, t
     """Refuse columns that are not in the file, with the nearest name that is."""
     for option, name in {**({"--target": target} if target else {}), **arguments.columns}.items():
         if name not in names:
-            hint = nearest(name, names) or f"it has {listed_names(names)}."
+            hint = did_you_mean(name, names) or f"it has {listed_names(names)}."
             raise DataError(f"{file} has no column {name!r} for {option}: {hint}")
 
 
@@ -182,7 +182,7 @@ def _unusable(data: FileTable, names: Sequence[str]) -> dict[str, str]:
     try:
         import narwhals
     except ModuleNotFoundError:
-        raise missing("narwhals", "formula", "a table") from None
+        raise missing_package("narwhals", "formula", "a table") from None
 
     frame, reasons = narwhals.from_native(data.table, eager_only=True), dict[str, str]()
     for number, name in enumerate(names):

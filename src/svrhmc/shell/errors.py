@@ -90,7 +90,7 @@ def writing() -> Iterator[None]:
 
 def interrupted(line: str = "Interrupted.") -> typer.Exit:
     """Say, once, that an interrupt ended the command; gives how it ends."""
-    processes.last_words("")
+    processes.set_interrupt_message("")
     say(escape(line))
     return typer.Exit(processes.INTERRUPTED)
 

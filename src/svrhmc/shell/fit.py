@@ -21,7 +21,7 @@ from svrhmc.checkpoint import remove_checkpoint
 from svrhmc.core import processes
 from svrhmc.core.errors import CheckpointError, CheckpointInUseError, DataError, VerdictWarning, one_of, requirement
 from svrhmc.core.progress import Progress, stage
-from svrhmc.core.summaries import shown_rows
+from svrhmc.core.summaries import rows_to_print
 from svrhmc.families.base import Loss
 from svrhmc.fitting.labels import Response, response_of
 from svrhmc.fitting.preview import design as design_of
@@ -189,7 +189,7 @@ def _fit(
         return
     with outputs.folder(arguments.out):
         interruption = f"Interrupted: what is done is kept in {arguments.out}, and the same command goes on."
-        processes.last_words(interruption)
+        processes.set_interrupt_message(interruption)
         try:
             posterior = _posterior(arguments, data, file, formula, progress)
             rows = coefficients(posterior)
@@ -382,7 +382,7 @@ def _show_table(rows: tuple[Coefficient, ...], signed: frozenset[str], ratio: st
     signed: the names of those of which P(> 0) says something.
     """
     console = Console()
-    places, left_out = shown_rows([row.name for row in rows], _SHOWN, folded=True)
+    places, left_out = rows_to_print([row.name for row in rows], _SHOWN, folded=True)
     some = [rows[j] for j in places]
     table = _table(some, signed, ratio, ("5%", "95%"))
     unbounded = console.options.update(max_width=_UNBOUNDED)

@@ -13,7 +13,7 @@ from svrhmc.core.cells import csv_text
 from svrhmc.core.errors import DataError, one_of, requirement
 from svrhmc.core.progress import stage
 from svrhmc.core.storage import write_text
-from svrhmc.core.summaries import level_ends
+from svrhmc.core.summaries import interval_ends
 from svrhmc.results.posterior import Posterior
 from svrhmc.results.predict import NEW_GROUPS, Prediction
 from svrhmc.shell.errors import require_place, show, writing
@@ -120,7 +120,7 @@ def _in_shell_words(message: str) -> str:
 
 
 def _predicted(posterior: Posterior, data: FileTable, level: float, draws: int, how: dict[str, Any]) -> Prediction:
-    levels, design = level_ends(level), posterior.design
+    levels, design = interval_ends(level), posterior.design
     if data.X is not None:
         if design is not None or posterior.units is None:
             raise DataError("the fit is of a table with columns, and these are sparse rows.")

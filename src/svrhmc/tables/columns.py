@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Selection, Values
-from svrhmc.core.errors import DataError, missing, nearest
+from svrhmc.core.errors import DataError, did_you_mean, missing_package
 from svrhmc.core.serialise import is_text
 
 Level = Hashable  # the value of a category: a text, a number or a truth value
@@ -159,7 +159,7 @@ class Columns:
             import pandas
         except ModuleNotFoundError:
             purpose = "a formula with functions, splines or interactions"
-            raise missing("pandas and formulaic", "formula", purpose) from None
+            raise missing_package("pandas and formulaic", "formula", purpose) from None
         series = {}
         for name, column in self.by_name.items():
             values: Series = column.values if column.kind != NUMBER else np.asarray(column.values, np.float64)
@@ -266,7 +266,7 @@ def require_usable(name: str, column: Column) -> None:
 
 def unknown_column_error(what: str, name: str, available: Sequence[str]) -> DataError:
     """A name that is not there, and the nearest that is."""
-    hint = nearest(name, available[:_MOST_COMPARED]) or "it has " + ", ".join(map(repr, available[:12])) + _more(
+    hint = did_you_mean(name, available[:_MOST_COMPARED]) or "it has " + ", ".join(map(repr, available[:12])) + _more(
         available
     )
     return DataError(f"{what} has no column {name!r}: {hint}")
@@ -298,7 +298,7 @@ def _narwhals_frame(table: object) -> Series:
     try:
         import narwhals
     except ModuleNotFoundError:
-        raise missing("narwhals", "formula", "a data frame") from None
+        raise missing_package("narwhals", "formula", "a data frame") from None
     try:
         return narwhals.from_native(table, eager_only=True)
     except narwhals.exceptions.DuplicateError as error:

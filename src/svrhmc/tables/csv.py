@@ -23,8 +23,15 @@ from types import ModuleType
 
 import numpy as np
 
-from svrhmc.core.cells import MOST_LINE, binary, in_thousands, is_number, too_long, unguarded
-from svrhmc.core.errors import DataError, first_line, missing
+from svrhmc.core.cells import (
+    MOST_LINE,
+    binary_file_error,
+    has_thousands_separators,
+    is_number,
+    long_line_error,
+    unguard_formulas,
+)
+from svrhmc.core.errors import DataError, first_line, missing_package
 from svrhmc.core.machine import free_memory
 from svrhmc.core.storage import open_file
 from svrhmc.tables.columns import Series
@@ -225,7 +232,7 @@ def _without_guards(column: Series) -> Series:
     if not compute.any(compute.starts_with(column, "'")).as_py():
         return column
     packed = column.combine_chunks().dictionary_encode()
-    return pyarrow.array(unguarded(packed.dictionary.to_pylist()), column.type).take(packed.indices)
+    return pyarrow.array(unguard_formulas(packed.dictionary.to_pylist()), column.type).take(packed.indices)
 
 
 def _read_by_pandas(path: Path, header: Layout, reading: Reading, checked: Collection[str]) -> Series:
@@ -233,7 +240,7 @@ def _read_by_pandas(path: Path, header: Layout, reading: Reading, checked: Colle
     try:
         import pandas
     except ModuleNotFoundError:
-        raise missing("pandas or pyarrow", "formula", "a table in a file") from None
+        raise missing_package("pandas or pyarrow", "formula", "a table in a file") from None
     try:
         table = pandas.read_csv(
             path,
@@ -265,7 +272,7 @@ def _read_by_pandas(path: Path, header: Layout, reading: Reading, checked: Colle
                     path, header, name, column.iloc[:_SAMPLED_VALUES].dropna().astype(str).tolist(), reading
                 )
             words = [word for word in column.dropna().unique() if isinstance(word, str)]
-            table[name] = column.replace(dict(zip(words, unguarded(words), strict=True)))
+            table[name] = column.replace(dict(zip(words, unguard_formulas(words), strict=True)))
     return table
 
 
@@ -302,7 +309,7 @@ def read_head(path: Path, encoding: str) -> Head:
             begin += file.read(MOST_LINE - _HEAD_BYTES)
             whole = len(begin) < MOST_LINE
             if not whole and _LINE_END not in begin:
-                raise too_long(path, 1)
+                raise long_line_error(path, 1)
     if not begin.strip():
         raise DataError(f"{path} is empty.")
     for mark, what in _OTHER_FORMATS.items():
@@ -311,7 +318,7 @@ def read_head(path: Path, encoding: str) -> Head:
     if begin.startswith((b"\xff\xfe", b"\xfe\xff")) and encoding.lower().replace("-", "") == "utf8":
         raise DataError(f"{path} is a text in UTF-16: say --encoding utf-16, or save it as UTF-8.")
     if b"\0" in begin and not _is_wide(encoding):
-        raise binary(path)
+        raise binary_file_error(path)
     with io.TextIOWrapper(
         io.BytesIO(begin), encoding=_codec_name(encoding, path), newline="", errors="replace"
     ) as text:
@@ -369,7 +376,7 @@ def find_layout(path: Path, head: Head, delimiter: str | None, single: bool = Fa
     if len(first) < 2 and not single:
         hint = f" it looks like --delimiter {DELIMITERS[best]}." if best else ""
         raise DataError(f"{path} has one column only, parted by {DELIMITERS.get(sign, repr(sign))}:{hint}")
-    names = unguarded([name.strip().lstrip("\ufeff") for name in first])
+    names = unguard_formulas([name.strip().lstrip("\ufeff") for name in first])
     if all(map(is_number, names)):
         numbered = tuple(f"column{k + 1}" for k in range(len(names)))
         note = f"the first line holds numbers: columns are named column1 to {numbered[-1]}"
@@ -428,14 +435,14 @@ def require_one_kind(path: Path, header: Layout, name: str, some: list[str], rea
         return
     usual = "," if reading.decimal == "." else "."
     odd = [word for word in some if not is_number(word.replace(reading.decimal, "."))]
-    if odd and all(in_thousands(word, usual, reading.decimal) for word in odd):
+    if odd and all(has_thousands_separators(word, usual, reading.decimal) for word in odd):
         both = f", or --decimal '{usual}' if it stands before decimals" if reading.decimal == "." else ""
         raise DataError(
             f"{path}: column {name!r} has numbers such as {odd[0]!r}: say --thousands '{usual}' if that sign parts "
             f"thousands{both}; --text {name!r} if the whole column holds names of categories."
         )
-    points = [word for word in odd if in_thousands(word, ".", ",")] if reading.decimal == "." else []
-    if points and all(in_thousands(word, ".", ",") or _has_decimal_comma(word) for word in odd):
+    points = [word for word in odd if has_thousands_separators(word, ".", ",")] if reading.decimal == "." else []
+    if points and all(has_thousands_separators(word, ".", ",") or _has_decimal_comma(word) for word in odd):
         raise DataError(
             f"{path}: column {name!r} has numbers such as {points[0]!r}: say --thousands '.' --decimal ','."
         )
@@ -524,7 +531,7 @@ def _numbers_by_word(words: Sequence[str | None], reading: Reading) -> dict[str,
     for word in words:
         if word is None:
             continue
-        if in_thousands(word, reading.thousands, reading.decimal):
+        if has_thousands_separators(word, reading.thousands, reading.decimal):
             plain = word.replace(reading.thousands, "").replace(reading.decimal, ".")
         else:
             plain = word.replace(reading.decimal, ".")
@@ -559,7 +566,7 @@ def _bounded_lines(path: Path, read: Callable[[], Series]) -> Iterator[Series]:
     for number in count(1):
         line = read()
         if len(line) == MOST_LINE:
-            raise too_long(path, number)
+            raise long_line_error(path, number)
         if not line:
             return
         yield line

@@ -34,8 +34,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from svrhmc.core.cells import made_numbers
-from svrhmc.core.errors import DataError, missing, nearest, requirement
+from svrhmc.core.cells import thousands_advice
+from svrhmc.core.errors import DataError, did_you_mean, missing_package, requirement
 from svrhmc.tables.columns import Level
 from svrhmc.tables.surv import RESPONSES, SURV, TRUNC, labels
 
@@ -248,7 +248,7 @@ class Expression:
         return _without_placeholders(ast.unparse(node), self.names, legacy)
 
     def _unknown_function_error(self, name: str) -> DataError:
-        hint = f"{_WHAT_TO_WRITE[name]}." if name in _WHAT_TO_WRITE else nearest(name, FUNCTIONS, 0.75)
+        hint = f"{_WHAT_TO_WRITE[name]}." if name in _WHAT_TO_WRITE else did_you_mean(name, FUNCTIONS, 0.75)
         return DataError(
             f"the formula calls {name!r}, which is no function of formulas{': ' if hint else '.'}{hint} A function of "
             f"your own is passed by its name: fit(…, transforms={{{name!r}: …}}), and again for a saved model, "
@@ -515,7 +515,7 @@ class _Computation:
         if name not in self.columns:
             return "arithmetic takes numbers, not texts or lists"
         texts = list(dict.fromkeys(value.tolist()))
-        remedy = made_numbers(texts)
+        remedy = thousands_advice(texts)
         if not remedy:
             remedy = f"texts such as {str(texts[0])!r}, and arithmetic takes numbers: make numbers of them first"
         return f"column {name!r} holds {remedy}"
@@ -714,7 +714,7 @@ def _formulaic_transforms() -> ModuleType:
     try:
         return import_module("formulaic.transforms")
     except ModuleNotFoundError:
-        raise missing("formulaic", "formula", "a formula") from None
+        raise missing_package("formulaic", "formula", "a formula") from None
 
 
 def _dotted_name(node: ast.AST) -> str | None:

@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Values
-from svrhmc.core.errors import ArchiveFileError, DataError, first_line, missing, requirement
+from svrhmc.core.errors import ArchiveFileError, DataError, first_line, missing_package, requirement
 from svrhmc.core.machine import free_memory
-from svrhmc.core.npz import Described, mapped_npy, read_npz
+from svrhmc.core.npz import ArrayHeader, mapped_npy, read_npz
 from svrhmc.core.storage import open_file
 from svrhmc.rows.csr import CsrMatrix
 from svrhmc.tables.columns import Series
@@ -105,7 +105,7 @@ def _table_of_columns(path: Path, columns: dict[str, Values]) -> FileTable:
 def _read_parquet(path: Path) -> FileTable:
     pyarrow = pyarrow_or_none()
     if pyarrow is None:
-        raise missing("pyarrow", "tables", "a Parquet file")
+        raise missing_package("pyarrow", "tables", "a Parquet file")
     from pyarrow import parquet
 
     try:
@@ -155,7 +155,7 @@ def _without_dictionaries(path: Path, table: Series, words: list[str]) -> Series
 def from_npz(path: Path, most: float) -> dict[str, Values]:
     """Columns of X (named by `names`, where that is there), and y as the last; in at most so many bytes."""
 
-    def check(headers: dict[str, Described]) -> None:
+    def check(headers: dict[str, ArrayHeader]) -> None:
         X, y = headers["X"].shape, headers["y"].shape
         require_shapes(path, X, y)
         require_room_for_numbers(path, X[0] * (X[1] + 1), most)

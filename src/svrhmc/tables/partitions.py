@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Values
-from svrhmc.core.errors import DataError, nearest, requirement, truth
+from svrhmc.core.errors import DataError, boolean, did_you_mean, requirement
 from svrhmc.rows.reading import BLOCK_ENTRIES, Block, Reader
 from svrhmc.rows.workers import InPartitions, Workers
 from svrhmc.tables import formula as grammar
@@ -265,7 +265,7 @@ def chosen_columns(
     _require_columns(source, [*special, *chosen])
     if len(set(chosen)) != len(chosen) or set(chosen) & set(special):
         raise requirement("features", "different columns, none of them the target, the offset or the weights", chosen)
-    if not chosen and not truth("intercept", intercept):
+    if not chosen and not boolean("intercept", intercept):
         raise requirement("features", "at least one column", "none")
     for name in chosen:
         if source.kinds[name] == "other":
@@ -276,7 +276,7 @@ def chosen_columns(
 def _require_columns(source: Source, names: Sequence[str]) -> None:
     for name in names:
         if name not in source.kinds:
-            hint = nearest(str(name), list(source.kinds), 0.6) or f"there are {', '.join(list(source.kinds)[:8])}."
+            hint = did_you_mean(str(name), list(source.kinds), 0.6) or f"there are {', '.join(list(source.kinds)[:8])}."
             raise DataError(f"there is no column {name!r}; {hint}")
 
 

@@ -26,8 +26,8 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Reals, Values
-from svrhmc.core.cells import made_numbers
-from svrhmc.core.errors import DataError, missing, requirement
+from svrhmc.core.cells import thousands_advice
+from svrhmc.core.errors import DataError, missing_package, requirement
 from svrhmc.core.machine import free_memory
 from svrhmc.families.labels import names_rows
 from svrhmc.tables import formula
@@ -520,7 +520,7 @@ def require_few(name: str, levels: int, rows: int, what: str = "levels", some: S
     if not names_rows(levels, rows):
         return
     has = f"{name} has {levels:,} different {what} in {rows:,} rows"
-    if remedy := made_numbers(some):
+    if remedy := thousands_advice(some):
         raise DataError(f"{has}, {remedy}.")
     raise DataError(
         f"{has}, and would have a coefficient for each of them: leave it out of the formula where it names rows, put "
@@ -613,7 +613,7 @@ def _matrix(terms: Sequence[formula.Term], intercept: bool, values: dict[Factor,
         import formulaic
         from formulaic.parser import types
     except ModuleNotFoundError:
-        raise missing("formulaic", "formula", "a formula") from None
+        raise missing_package("formulaic", "formula", "a formula") from None
     import pandas
 
     first = [types.Term([types.Factor("1", eval_method="literal")])] if intercept else []

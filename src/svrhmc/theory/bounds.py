@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from svrhmc.core.errors import nonnegative, one_of, positive, requirement, whole
+from svrhmc.core.errors import nonnegative, one_of, positive, requirement, whole_number
 from svrhmc.density.base import FiniteSum
 from svrhmc.theory.problem import Problem, as_problem, refuses_overflow
 
@@ -127,7 +127,7 @@ def bound(
       G₀η ≤ γd (proof of Lemma 11): holds
       4ηκ(2√D̃₁ + √D̃₂) and 2√(κD̃₃ρ)mη^{3/2} ≤ √(d/μ) (proof of Lemma 11): holds
     """
-    problem, eta, K = as_problem(problem), positive("step_size", step_size), whole("steps", steps, 0)
+    problem, eta, K = as_problem(problem), positive("step_size", step_size), whole_number("steps", steps, 0)
     m, ratio = _noise(problem, epoch_length, batch_size, method)
     kappa, at_eta = problem.condition_number, constants(problem, eta, printed)
     start = math.exp(-K * eta / (2 * kappa)) * at_eta.w_0
@@ -160,7 +160,7 @@ def repaired_bound(
     >>> repaired_bound(problem, step_size=1e-3, steps=10**5).proved
     True
     """
-    problem, eta, K = as_problem(problem), positive("step_size", step_size), whole("steps", steps, 0)
+    problem, eta, K = as_problem(problem), positive("step_size", step_size), whole_number("steps", steps, 0)
     m, ratio = _noise(problem, epoch_length, batch_size, method)
     small = Condition("η ≤ 1/4", eta <= 0.25, "ours")
     converging = epoch_recursions(problem, eta, m, ratio) if small.holds else []
@@ -244,10 +244,10 @@ def epoch_recursions(problem: Problem, eta: float, m: int, ratio: float) -> list
 
 def _noise(problem: Problem, epoch_length: int | None, batch_size: int, method: str) -> tuple[int, float]:
     """m and ρ = Λ²/(L²B); m = 0 for full gradients."""
-    B = whole("batch_size", batch_size, 1)
+    B = whole_number("batch_size", batch_size, 1)
     if one_of("method", method, BOUNDED) == "hmc":
         return 0, 0.0
-    m = max(1, problem.n // B) if epoch_length is None else whole("epoch_length", epoch_length, 1)
+    m = max(1, problem.n // B) if epoch_length is None else whole_number("epoch_length", epoch_length, 1)
     return m, problem.variance_ratio / B
 
 
@@ -312,7 +312,7 @@ def recursion_bound(A: float, B: float, C: float, start: float, steps: int) -> f
     """
     if not 0 < positive("A", A) < 1:
         raise requirement("A", "between 0 and 1", A)
-    decay = (1 - A) ** whole("steps", steps, 0)
+    decay = (1 - A) ** whole_number("steps", steps, 0)
     return decay * nonnegative("start", start) + nonnegative("C", C) / A + nonnegative("B", B) / math.sqrt(A)
 
 
@@ -378,7 +378,7 @@ def energy_bounds(
     >>> round(energy_bounds(problem, step_size=0.01, steps=100).speed, 3)
     5.057
     """
-    facts, eta, K = as_problem(problem), positive("step_size", step_size), whole("steps", steps, 0)
+    facts, eta, K = as_problem(problem), positive("step_size", step_size), whole_number("steps", steps, 0)
     if eta > 1 / (2 * FRICTION):
         raise requirement("step_size", f"at most {1 / (2 * FRICTION)}", eta, "Lemma 12 is proved only for such steps")
     if facts.gradient_variance is None:

@@ -34,7 +34,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from svrhmc.core.errors import one_of, positive, requirement, whole
+from svrhmc.core.errors import one_of, positive, requirement, whole_number
 from svrhmc.density.base import FiniteSum
 from svrhmc.samplers import LABELS
 from svrhmc.theory.problem import Problem, accuracy_of, as_problem, refuses_overflow
@@ -355,7 +355,7 @@ def other_rates(n: int, dim: int, accuracy: float, fourth_moment: float) -> tupl
     >>> f"{general_complexity(1000, 10, 1.0, fourth_moment=100.0, accuracy=0.1).total:.1g}"
     '6e+11'
     """
-    rows, d = whole("n", n, 1, 1 << 62), whole("dim", dim, 1, 1 << 62)
+    rows, d = whole_number("n", n, 1, 1 << 62), whole_number("dim", dim, 1, 1 << 62)
     eps, M = accuracy_of(accuracy), positive("fourth_moment", fourth_moment)
     if eps**4 > 16 * M:
         raise requirement("accuracy", f"at most 2M^(1/4) = {2 * M**0.25:.3g}", f"{eps:g}", "TV is at most 1")

@@ -32,7 +32,7 @@ from functools import cached_property
 import numpy as np
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.errors import requirement, whole
+from svrhmc.core.errors import requirement, whole_number
 from svrhmc.density.base import FiniteSum, Moments, require_target
 from svrhmc.distances import gaussian_w2
 from svrhmc.dynamics import Curved, Map, NoiseFactor
@@ -84,7 +84,7 @@ def laws(sampler: Sampler, target: FiniteSum, steps: int, start: Start = None) -
     chain = recursion_of(sampler, target)
     state = chain.at(starting_point(target, start))
     yield law_of(chain, state, 0)
-    for step in range(whole("steps", steps, 0)):
+    for step in range(whole_number("steps", steps, 0)):
         state = chain.step(state, step)
         yield law_of(chain, state, step + 1)
 
@@ -96,7 +96,7 @@ def law(sampler: Sampler, target: FiniteSum, steps: int, start: Start = None) ->
     >>> float(round(law(hmc(step_size=1e-6), targets.synthetic(n=5000, dim=50), steps=10**9).w2, 9))
     1.227e-06
     """
-    chain, steps = recursion_of(sampler, target), whole("steps", steps, 0)
+    chain, steps = recursion_of(sampler, target), whole_number("steps", steps, 0)
     state = chain.after(chain.at(starting_point(target, start)), steps)
     return law_of(chain, state, steps)
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.errors import one_of, requirement, truth
+from svrhmc.core.errors import boolean, one_of, requirement
 from svrhmc.density.base import FiniteSum, is_target
 from svrhmc.gradients import SVRG, Full, Recipe
 from svrhmc.samplers import METHODS, Sampler, saga_hmc, saga_ld
@@ -148,7 +148,7 @@ def plan(
     if target is None and start is not None:
         raise requirement("start", "given only with a target", repr(start), "a Problem has a radius instead")
     facts = as_problem(problem) if target is None else Problem.of(target, start)
-    if truth("importance", importance):
+    if boolean("importance", importance):
         if rule != "exact" or target is None or not has_components(target):
             raise requirement("importance", "False but for rule='exact' and a target whose rows are known", True)
         if method in ("lmc", "hmc"):

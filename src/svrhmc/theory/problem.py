@@ -11,7 +11,7 @@ from typing import ParamSpec, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from svrhmc.core.errors import nonnegative, positive, real_array, requirement, settle, truth, whole
+from svrhmc.core.errors import boolean, nonnegative, positive, real_array, requirement, set_fields, whole_number
 from svrhmc.density.base import FiniteSum, is_target, require_target
 from svrhmc.rows.forms import rows_of
 
@@ -74,10 +74,10 @@ class Problem:
 
     def __post_init__(self) -> None:
         L_max, variance = self.component_smoothness, self.gradient_variance
-        settle(
+        set_fields(
             self,
-            n=whole("n", self.n, 1, 1 << 62),
-            dim=whole("dim", self.dim, 1, 1 << 62),
+            n=whole_number("n", self.n, 1, 1 << 62),
+            dim=whole_number("dim", self.dim, 1, 1 << 62),
             smoothness=positive("smoothness", self.smoothness),
             convexity=positive(
                 "convexity", self.convexity, "for a target that is not strongly convex, see target.regularised"
@@ -85,8 +85,8 @@ class Problem:
             radius=nonnegative("radius", self.radius),
             gradient_variance=None if variance is None else nonnegative("gradient_variance", variance),
             component_smoothness=None if L_max is None else positive("component_smoothness", L_max),
-            convex_components=truth("convex_components", self.convex_components),
-            scalar_parts=truth("scalar_parts", self.scalar_parts),
+            convex_components=boolean("convex_components", self.convex_components),
+            scalar_parts=boolean("scalar_parts", self.scalar_parts),
         )
         for field in fields(self):
             value = getattr(self, field.name)

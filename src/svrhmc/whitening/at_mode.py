@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.deadline import looked
-from svrhmc.core.errors import one_of, requirement, whole
+from svrhmc.core.deadline import checking_budget
+from svrhmc.core.errors import one_of, requirement, whole_number
 from svrhmc.core.lanczos import extreme_pairs
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.core.storage import Record
@@ -106,7 +106,7 @@ def whitening(target: GeneralisedLinear | Model, kind: str | None = None, rank: 
     scale = (target.rows.squares(curvature) + bend) ** -0.5
     if kind == "diagonal":
         return LowRankWhitening(mode, scale, np.zeros((target.dim, 0)), np.zeros(0))
-    count = whole("rank", min(_RANK, target.dim - 1) if rank is None else rank, 1, target.dim - 1)
+    count = whole_number("rank", min(_RANK, target.dim - 1) if rank is None else rank, 1, target.dim - 1)
     values, vectors = _extremes(target, curvature, bend, scale, count)
     return LowRankWhitening(mode, scale, vectors, values**-0.5 - 1)
 
@@ -133,7 +133,7 @@ def _of_functions(target: Model, kind: str | None, rank: int | None) -> Whitenin
         why = "the functions of a model do not say which entries of its Hessian are 0"
         raise requirement("kind", "'dense', 'low rank' or 'diagonal' for this target", repr(kind), why)
     if kind != "dense":
-        most = 0 if kind == "diagonal" else whole("rank", target.dim if rank is None else rank, 1, target.dim)
+        most = 0 if kind == "diagonal" else whole_number("rank", target.dim if rank is None else rank, 1, target.dim)
         return by_products(target, most)
     mode = target.mode()
     return dense_whitening(mode, told_curvature(target, mode, target.modal_hessian))
@@ -165,7 +165,7 @@ def _outstanding(mode: Array, H: MatrixLike, why: str) -> LowRankWhitening:
     left = float((T.data**2).sum()) - size
     start = Stream(0, np.arange(min(_BLOCK, size))).normals(0, size, Purpose.DATA, Purpose.DATA_FINE).T
     space = Krylov(size)
-    for _ in looked(range(_ROUNDS)):
+    for _ in checking_budget(range(_ROUNDS)):
         start = space.grow(lambda block: T @ block, start)
     pairs = space.pairs()
     gain, worth = standing_out(pairs)

@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Reals, contract, digest
-from svrhmc.core.deadline import INVERSE, piece
+from svrhmc.core.deadline import INVERSE, indivisible_work
 from svrhmc.core.errors import finite, nonnegative, real_array, require_finite, requirement
 
 _BLOCK = 64
@@ -358,7 +358,7 @@ def dense_whitening(centre: Array, hessian: Array) -> DenseWhitening:
     H = real_array("hessian", hessian, (len(centre), len(centre)))
     if not np.allclose(H, H.T, rtol=1e-6, atol=1e-9 * np.abs(H).max()):
         raise requirement("hessian", "symmetric", "a matrix that is not")
-    with piece(INVERSE * len(hessian) ** 3):
+    with indivisible_work(INVERSE * len(hessian) ** 3):
         try:
             upper = cholesky(hessian)  # H = UᵀU, so that L⁻ᵀ = U⁻¹
         except np.linalg.LinAlgError:

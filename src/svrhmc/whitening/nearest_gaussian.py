@@ -22,10 +22,10 @@ from typing import Any
 
 import numpy as np
 
-from svrhmc.core.arrays import Array, middle_spread
+from svrhmc.core.arrays import Array, interquartile_sd
 from svrhmc.core.deadline import Budget
 from svrhmc.core.randomness import Purpose, Stream
-from svrhmc.core.recording import repeat
+from svrhmc.core.recording import iterate_recorded
 from svrhmc.models.model import STATES, Model
 from svrhmc.whitening.maps import DenseWhitening, Whitening
 
@@ -46,10 +46,10 @@ def nearest(target: Model, at_mode: Whitening, spent: Budget, seconds: float) ->
     """
     count = STATES * max(1, -(-target.dim // (STATES // 2)))
 
-    def pays(steps: int) -> bool:
-        return spent.pays(steps * count * seconds, float(steps * count))
+    def covers(steps: int) -> bool:
+        return spent.covers(steps * count * seconds, float(steps * count))
 
-    if target.dim > MOST or not pays(1):
+    if target.dim > MOST or not covers(1):
         return at_mode
     law = _Law(target, at_mode.centre, np.ascontiguousarray(at_mode.displace(np.eye(target.dim)).T), spent)
     before = _spread(law)
@@ -60,7 +60,7 @@ def nearest(target: Model, at_mode: Whitening, spent: Budget, seconds: float) ->
     def window(number: int, state: Any) -> Any:
         """Some steps; the state has KL before them, and how many steps were made, or −1 where no more are paid for."""
         law.centre, law.factor, earlier, steps_made = state
-        if not pays(_WINDOW + _LAST + 1):
+        if not covers(_WINDOW + _LAST + 1):
             return law.centre, law.factor, earlier, -1.0, True
         now = float(np.mean([law.step(count, int(steps_made) + k, _STEP) for k in range(_WINDOW)]))
         return law.centre, law.factor, now, steps_made + _WINDOW, now > earlier - _GAIN
@@ -71,10 +71,10 @@ def nearest(target: Model, at_mode: Whitening, spent: Budget, seconds: float) ->
         return law.centre, law.factor, False
 
     start = (law.centre, law.factor, np.inf, 0.0)
-    law.centre, law.factor, _, steps_made = repeat(window, start, int(min(_WINDOWS, affordable)))
+    law.centre, law.factor, _, steps_made = iterate_recorded(window, start, int(min(_WINDOWS, affordable)))
     if steps_made < 0:
         return at_mode
-    law.centre, law.factor = repeat(shorter, (law.centre, law.factor), _LAST if steps_made else 0)
+    law.centre, law.factor = iterate_recorded(shorter, (law.centre, law.factor), _LAST if steps_made else 0)
     return DenseWhitening(law.centre, law.factor) if _spread(law) < before / 2 else at_mode
 
 
@@ -115,4 +115,4 @@ class _Law:
 
 def _spread(law: _Law) -> float:
     """That of R, over some draws."""
-    return middle_spread(law.at(STATES, 1 << 20)[1])
+    return interquartile_sd(law.at(STATES, 1 << 20)[1])

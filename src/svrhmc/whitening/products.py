@@ -46,7 +46,7 @@ from typing import Any
 import numpy as np
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.deadline import look
+from svrhmc.core.deadline import check_budget
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.models.model import TOGETHER
 from svrhmc.whitening.krylov import Krylov, standing_out
@@ -107,7 +107,7 @@ def by_products(target: Any, rank: int) -> LowRankWhitening:
 
     def products(u: Array) -> Array:
         target.mode_passes += u.shape[1]
-        look(target.mode_passes)
+        check_budget(target.mode_passes)
         room = np.zeros((TOGETHER, len(mode)))
         room[: u.shape[1]] = u.T
         return np.asarray(target.hessian_products(mode, room)[: u.shape[1]].T, np.float64)

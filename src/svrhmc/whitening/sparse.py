@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices, Reals, cores
-from svrhmc.core.deadline import CHOLESKY, looked, piece
+from svrhmc.core.deadline import CHOLESKY, checking_budget, indivisible_work
 from svrhmc.core.errors import requirement
 from svrhmc.whitening.maps import Whitening, lengths, require_arrays
 
@@ -96,18 +96,18 @@ class SparseWhitening(Whitening):
             inner[i, :i] = self.core[i * (i - 1) // 2 : i * (i + 1) // 2]
             inner[i, i] = 1 / self.inverse[head + i]
         if not head:  # H⁻¹ = L⁻ᵀL⁻¹, of which the diagonal is all that is needed
-            with piece(2 * CHOLESKY * size**3):  # the transpose is upper, and LAPACK's own order
+            with indivisible_work(2 * CHOLESKY * size**3):  # the transpose is upper, and LAPACK's own order
                 inner, _ = dtrtri(inner.T, lower=0, overwrite_c=1)
             diagonal = np.einsum("ij,ij->i", inner, inner)
             return np.asarray(diagonal[np.argsort(self.order)], np.float64)
         if size:
-            with piece(2 * CHOLESKY * size**3):
+            with indivisible_work(2 * CHOLESKY * size**3):
                 inner, _ = dpotri(inner.T, lower=0, overwrite_c=1)
         diagonal, most = np.empty(len(self.order)), int(np.diff(self.begin).max(initial=0))
         room = (np.empty(len(self.rows)), np.empty(most))
         triangular.inverse_diagonal(self.frame, np.ascontiguousarray(inner), *room, diagonal)
         unknown = np.flatnonzero(np.isnan(diagonal))
-        for some in looked(np.array_split(unknown, -(-len(unknown) // 64) if len(unknown) else 1)):
+        for some in checking_budget(np.array_split(unknown, -(-len(unknown) // 64) if len(unknown) else 1)):
             units = np.zeros((len(some), len(self.order)))
             units[np.arange(len(some)), some] = 1.0
             diagonal[some] = (self._mapped(units, "forwards") ** 2).sum(axis=1)

@@ -11,8 +11,8 @@ import numpy as np
 from svrhmc.core.arrays import Array, Indices, digest
 from svrhmc.core.errors import requirement
 from svrhmc.core.lanczos import largest_eigenvalue
-from svrhmc.core.randomness import mixed
-from svrhmc.core.recording import once
+from svrhmc.core.randomness import mix_with_uniform
+from svrhmc.core.recording import compute_once
 from svrhmc.density.base import Expansion, FiniteSum, Moments
 from svrhmc.density.generalised import GeneralisedLinear
 from svrhmc.rows.base import Labels
@@ -227,7 +227,7 @@ class WhitenedRows(Whitened):
         if rows_pass is None:
             return super().energies(z)
         u, target = self.whitening.displace(z), self.target
-        values, slopes = once(lambda: rows_pass(u, valued, threads), (len(z),), z.shape, depends_on=z)
+        values, slopes = compute_once(lambda: rows_pass(u, valued, threads), (len(z),), z.shape, depends_on=z)
         u += self.whitening.centre
         slopes += target.prior_gradient(u)
         return values + target.prior_potential(u) if valued else values, self.whitening.pull(slopes)
@@ -304,7 +304,7 @@ class WhitenedRows(Whitened):
         if form.weights is not None:
             one = form.loss.curvature(self.predictors, form.y)
         third = form.loss.third_size(form.sizes(one))
-        return mixed(form.weighed(third) * self.row_norms**3)
+        return mix_with_uniform(form.weighed(third) * self.row_norms**3)
 
     def spaced(self, count: int) -> tuple[WhitenedRows, Indices, Array]:
         """Rows at even distances in the order of all of them, measured by their probabilities, without chance; with the

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices, Reals, Values
 from svrhmc.core.errors import DivergenceError
-from svrhmc.core.randomness import Purpose, Stream, slots_of
+from svrhmc.core.randomness import Purpose, Stream, slot_counters
 from svrhmc.dynamics import Scheme, normals_of
 from svrhmc.engines import base
 from svrhmc.engines.base import (
@@ -287,8 +287,8 @@ def noise_room(half: int, span: int, fine: bool = True, words: int = 0) -> Noise
     counters = np.arange(span, dtype=np.uint32)
     return Noise(
         steps=np.repeat(counters, half),
-        slots=np.tile(slots_of(Purpose.NOISE, half), span),
-        fine_slots=np.tile(slots_of(Purpose.NOISE_FINE, half if fine else 0), span),
+        slots=np.tile(slot_counters(Purpose.NOISE, half), span),
+        fine_slots=np.tile(slot_counters(Purpose.NOISE_FINE, half if fine else 0), span),
         words=apart((4, max(words, span * half)), np.uint32),
     )
 
@@ -547,7 +547,7 @@ def make_workspace(model: Models, plan: layout.Plan, dim: int, vectors: int, ste
     )
     draw = layout.Draws(
         steps=np.repeat(counters, batch),
-        slots=np.tile(slots_of(Purpose.BATCH, batch), span),
+        slots=np.tile(slot_counters(Purpose.BATCH, batch), span),
         seen=apart(1 if plan.replacement else 1 << (4 * drawn - 1).bit_length(), np.int64),
         threshold=np.zeros(0, np.uint32),
         alias=np.zeros(0, np.int64),

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from svrhmc.core.arrays import Array, Indices
-from svrhmc.core.deadline import look
+from svrhmc.core.deadline import check_budget
 from svrhmc.core.jax import Tree, scoped
 from svrhmc.density.base import FiniteSum
 from svrhmc.engines.base import EVERY, HIGH, Chains, Extension, Keep, Pace, Report, Setup, State, quiet
@@ -110,7 +110,7 @@ class JaxChains(Chains):
         rooms = [np.empty((chains, len(kept), dim)) for _ in range(1 + kernel.gradients)]
         place, drawn = kernel.begin(state), 0
         while step < end:
-            look()
+            check_budget()
             wanted = min(end, step + self._pace.steps, (step // HIGH + 1) * HIGH)
             until = kernel.until(place, step, wanted, end, keep)
             began = time.perf_counter()

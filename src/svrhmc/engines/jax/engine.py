@@ -6,7 +6,7 @@ from typing import Any
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import requirement
-from svrhmc.core.jax import INSTALL, installed
+from svrhmc.core.jax import INSTALL, is_installed
 from svrhmc.engines.base import Chains, Engine, Reasons, Setup, State
 from svrhmc.priors.terms import HALF_POWER, HALF_STUDENT, LAPLACE, STUDENT
 from svrhmc.rows.forms import FunctionsForm, QuadraticForm, RowsForm
@@ -25,7 +25,7 @@ class OnJax(Engine):
 
     def supports(self, sampler: Any, density: object) -> str | None:
         """Forms that have arrays or JAX functions; exact chains on functions."""
-        if not installed():
+        if not is_installed():
             return f"JAX is not installed; {INSTALL}"
         reasons: dict[str, Reasons] = {
             "grid": {
@@ -45,9 +45,9 @@ class OnJax(Engine):
         if setup.form.kind == "functions":
             why = "its rows are where targets.model(…, devices=…) put them"
             raise requirement("devices", "None for a model", repr(setup.devices), why)
-        from svrhmc.core.devices import chosen
+        from svrhmc.core.devices import select_devices
 
-        chosen(setup.devices)
+        select_devices(setup.devices)
 
     def chains(self, setup: Setup, state: State) -> Chains:
         """Chains on the device."""

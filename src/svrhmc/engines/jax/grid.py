@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from svrhmc.core.arrays import Array, Indices
-from svrhmc.core.devices import require_room, sharding
+from svrhmc.core.devices import require_device_memory, sharding
 from svrhmc.core.errors import DivergenceError, requirement
 from svrhmc.core.jax import Tree
 from svrhmc.core.randomness import Stream
@@ -140,7 +140,7 @@ class GridKernel(JaxKernel):
         chains = len(self._layout.numbers) / (len(devices) if devices and spread.chains else 1)
         table = 8.0 * chains * self.setup.sampler.recipe.n * (1 if target.scalar_parts else target.row_size)
         remedy = "run fewer chains, or take another gradient, such as SVRG"
-        require_room("the table of gradients", table, remedy, devices)
+        require_device_memory("the table of gradients", table, remedy, devices)
 
     def compile(self, state: State) -> None:
         """Programs with and without a renewal of the memory, where the recipe has both."""

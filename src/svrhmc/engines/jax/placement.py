@@ -30,7 +30,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from svrhmc.core.arrays import Indices
-from svrhmc.core.devices import chosen, mesh_of, require_room, room_each, sharding
+from svrhmc.core.devices import device_mesh, free_bytes_each, require_device_memory, select_devices, sharding
 from svrhmc.core.jax import Tree
 from svrhmc.engines.jax.maps import Arrays
 from svrhmc.engines.jax.operations import FunctionOperations, Operations, QuadraticOperations, Source
@@ -83,8 +83,8 @@ def placed(form: Form, devices: object = None, chains: int = 0) -> Placed:
     devices: as `Sampler.run` takes them; those of a model are its own.
     chains: how many make steps with batches, 0 where every step passes over all rows.
     """
-    selected = chosen(devices)
-    mesh = getattr(form, "mesh", None if selected is None else mesh_of(selected))
+    selected = select_devices(devices)
+    mesh = getattr(form, "mesh", None if selected is None else device_mesh(selected))
     key = mesh, mesh is not None and chains >= mesh.size
     placed = _PLACED.setdefault(form, {})
     if key not in placed:
@@ -96,13 +96,13 @@ def _placed(source: Source, mesh: Mesh | None, batches: bool) -> Placed:
     operations, shared, data = source
     new = [leaf for leaf in jax.tree.leaves(data) if not isinstance(leaf, jax.Array)]
     if mesh is None:
-        require_room("the arrays of the target", _bytes(shared) + _bytes(new), _REMEDY)
+        require_device_memory("the arrays of the target", _bytes(shared) + _bytes(new), _REMEDY)
         return Placed(Spread(), operations, jax.tree.map(jnp.asarray, {**shared, "data": data}))
     devices, copies = list(mesh.devices.flat), _bytes(shared) + _bytes(data)
     worth = batches and (mesh.size > 1 or bool(new))  # else the one device has all rows of a model already
-    spread = Spread(mesh, operations.place is None or (worth and copies <= _USED * room_each(devices)))
+    spread = Spread(mesh, operations.place is None or (worth and copies <= _USED * free_bytes_each(devices)))
     needed = copies if spread.chains else _bytes(shared) + _bytes(new) / mesh.size
-    require_room("the arrays of the target", needed, _REMEDY, devices)
+    require_device_memory("the arrays of the target", needed, _REMEDY, devices)
     operations, data = (operations.copied if spread.chains else operations.cut)(mesh, data)
     return Placed(spread, operations, {**spread.everywhere(shared), "data": data})
 

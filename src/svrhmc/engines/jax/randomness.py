@@ -12,11 +12,11 @@ from typing import cast
 import jax
 import jax.numpy as jnp
 
-from svrhmc.core.randomness import MAX_SLOTS, Purpose, divide, threefry2x32
+from svrhmc.core.randomness import MAX_SLOTS, Purpose, scale_words, threefry2x32
 from svrhmc.kernels import coefficients as table
 
 _threefry = cast(Callable[..., tuple[jax.Array, jax.Array]], threefry2x32)
-_divide = cast(Callable[..., tuple[jax.Array, jax.Array]], divide)
+_divide = cast(Callable[..., tuple[jax.Array, jax.Array]], scale_words)
 _SPLIT = 6.25  # of w: beyond are the tails
 
 
