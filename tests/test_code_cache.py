@@ -15,13 +15,13 @@ from svrhmc.shell import warming
 USE = """
 import numpy as np
 from svrhmc.core import code_cache
-from svrhmc.core.progress import compiling
+from svrhmc.core.progress import compilation_stage
 from svrhmc.kernels import float64
 from svrhmc.kernels.rows import dense_rows
-with compiling(None):
+with compilation_stage(None):
     out = np.empty((1, 2))
     float64.predict(dense_rows(np.ones((2, 2))), np.ones(2), 0, 2, out)
-with compiling(None):
+with compilation_stage(None):
     pass
 print(code_cache.cache_folder(), float64.predict.stats.cache_path, int(out.sum()))
 """

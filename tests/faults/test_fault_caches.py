@@ -19,11 +19,11 @@ from killed_files import compiled, compiling  # noqa: E402
 KEY, DATA = ("types", "processor"), {"code": b"\x00" * 1000}
 KEEPS = """
 import numpy as np
-from svrhmc.core.progress import compiling
+from svrhmc.core.progress import compilation_stage
 from svrhmc.kernels import float64
 from svrhmc.kernels.rows import dense_rows
 for _ in range(2):
-    with compiling(None):
+    with compilation_stage(None):
         out = np.empty((1, 2))
         float64.predict(dense_rows(np.ones((2, 2))), np.ones(2), 0, 2, out)
 print(out.sum())

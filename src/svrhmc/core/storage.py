@@ -72,8 +72,8 @@ class Record:
         """The setting of a name, as `check(name, value, *bounds)` gives it back; a `StorageError` where it is not
         there or the check raises an error.
 
-        >>> from svrhmc.core.errors import whole
-        >>> Record({"step": 7}).value("step", whole, 0, 10)
+        >>> from svrhmc.core.errors import whole_number
+        >>> Record({"step": 7}).value("step", whole_number, 0, 10)
         7
         """
         try:
