@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices, Values
-from svrhmc.core.errors import real_array, requirement, whole
+from svrhmc.core.errors import real_array, requirement, whole_number
 from svrhmc.core.serialise import part
-from svrhmc.core.summaries import level_ends
+from svrhmc.core.summaries import interval_ends
 from svrhmc.density.base import FiniteSum
 from svrhmc.density.generalised import GeneralisedLinear
 from svrhmc.density.mixed import MixedModel
@@ -197,7 +197,7 @@ class PosteriorData(SamplingResult):
 
     def interval(self, level: float = 0.9) -> Array:
         """The middle interval of each coordinate that has the probability `level`: (dim, 2)."""
-        return self.quantile(level_ends(level)).T
+        return self.quantile(interval_ends(level)).T
 
     @property
     def form(self) -> RowsForm | None:
@@ -240,7 +240,7 @@ def no_rows(purpose: str) -> ValueError:
 def draw_count(posterior: PosteriorData, draws: int | None, least: int = 1) -> int:
     """How many draws a user wants: all of them for None, and at least `least`."""
     chains, count, _ = posterior.trace.draws.shape
-    return chains * count if draws is None else whole("draws", draws, least)
+    return chains * count if draws is None else whole_number("draws", draws, least)
 
 
 def effect_interval(effects: GroupEffects | None) -> int:

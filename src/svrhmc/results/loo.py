@@ -30,8 +30,8 @@ import numpy as np
 
 from svrhmc.core import serialise
 from svrhmc.core.arrays import Array, Indices
-from svrhmc.core.deadline import looked
-from svrhmc.core.errors import DataError, StorageError, missing, requirement
+from svrhmc.core.deadline import checking_budget
+from svrhmc.core.errors import DataError, StorageError, missing_package, requirement
 from svrhmc.core.progress import stage
 from svrhmc.core.summaries import Summary
 from svrhmc.density.base import FiniteSum

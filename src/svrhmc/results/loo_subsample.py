@@ -141,7 +141,7 @@ class SubsampledLoo:
 def loo_subsample_of(posterior: PosteriorData, rows: int, draws: int | None, seed: int) -> SubsampledLoo:
     """That of a `Posterior`, from so many of its rows."""
     most = draw_count(posterior, draws, 20)
-    size, seed = whole("rows", rows, 10), whole("seed", seed, 0)
+    size, seed = whole_number("rows", rows, 10), whole_number("seed", seed, 0)
     require_at_hand(posterior)
     if posterior.form is None:
         why = "loo() takes all rows of a model of one's own"

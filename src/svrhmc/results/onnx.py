@@ -26,7 +26,7 @@ import numpy as np
 
 from svrhmc.core.errors import DataError, missing_package
 from svrhmc.core.storage import write_bytes
-from svrhmc.core.summaries import level_ends
+from svrhmc.core.summaries import interval_ends
 from svrhmc.results.base import PosteriorData
 from svrhmc.results.export import PREDICTED, Document, single_document
 from svrhmc.tables.portable import Portable

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.figures import COLOURS, STYLE, matplotlib, written
-from svrhmc.core.summaries import level_ends
+from svrhmc.core.figures import COLOURS, STYLE, import_matplotlib, write_figure
+from svrhmc.core.summaries import interval_ends
 from svrhmc.results.base import PosteriorData
 
 if TYPE_CHECKING:

@@ -282,7 +282,7 @@ class Posterior(PosteriorData):
         if self._target is None or self._target.observed_count is None:
             raise requirement("the posterior", "of a NumPyro model", "another", "predict(X) predicts of a regression")
         x = thin_draws(self.trace.draws, draw_count(self, draws))
-        return self._target.drawn_observations(x, whole("seed", seed, 0, (1 << 63) - 1))
+        return self._target.drawn_observations(x, whole_number("seed", seed, 0, (1 << 63) - 1))
 
     def draws_frame(self) -> pandas.DataFrame:
         """The draws as a pandas data frame, with the columns chain and draw and one for each coefficient."""

@@ -28,8 +28,8 @@ from functools import cached_property
 import numpy as np
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.errors import requirement, whole
-from svrhmc.core.summaries import Summary, end_names, level_ends
+from svrhmc.core.errors import requirement, whole_number
+from svrhmc.core.summaries import Summary, interval_end_names, interval_ends
 from svrhmc.results.base import PosteriorData
 from svrhmc.rows.forms import RowsForm
 

@@ -17,8 +17,8 @@ from __future__ import annotations
 import numpy as np
 
 from svrhmc.core.arrays import ratio
-from svrhmc.core.errors import requirement, whole
-from svrhmc.core.summaries import level_ends
+from svrhmc.core.errors import requirement, whole_number
+from svrhmc.core.summaries import interval_ends
 from svrhmc.results.base import PosteriorData, even_rows
 from svrhmc.results.groups import Quantities
 from svrhmc.results.predict import Predictions

@@ -12,7 +12,7 @@ import numpy as np
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import requirement
-from svrhmc.core.summaries import Summary, end_names, level_ends
+from svrhmc.core.summaries import Summary, interval_end_names, interval_ends
 from svrhmc.results.base import PosteriorData
 from svrhmc.sampling.inclusion import Shrinkage
 

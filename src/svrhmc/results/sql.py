@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 from svrhmc.core.errors import DataError, one_of
-from svrhmc.core.summaries import level_ends
+from svrhmc.core.summaries import interval_ends
 from svrhmc.results.base import PosteriorData
 from svrhmc.results.export import Document, single_document
 from svrhmc.tables.portable import Portable

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from svrhmc.core.arrays import Array, Indices
-from svrhmc.core.errors import missing
+from svrhmc.core.errors import missing_package
 from svrhmc.core.summaries import Summary
 from svrhmc.results.base import PosteriorData, draw_count
 from svrhmc.results.loo import PointwiseDensity, require_at_hand
