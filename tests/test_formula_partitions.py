@@ -14,7 +14,7 @@ from svrhmc import data
 from svrhmc.core.errors import DataError
 from svrhmc.tables import designed, transforms
 from svrhmc.tables.columns import columns_of
-from svrhmc.tables.partitions import opened_by
+from svrhmc.tables.partitions import open_by_formula
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -100,7 +100,7 @@ def csv(folder, made=TABLE):
 
 def rows_of(formula, partitions, drop=False, own=None):
     """Every row that a target would see, with the names of the columns."""
-    rows, design = opened_by(formula, partitions, (), drop, own).rows(
+    rows, design = open_by_formula(formula, partitions, (), drop, own).rows(
         None, dict.fromkeys(("offset", "exposure", "weights"))
     )
     reader = rows.reader
@@ -325,7 +325,7 @@ def test_a_table_without_a_target_is_for_formulas(folder):
 
 
 def test_more_different_values_than_are_kept_need_their_knots(folder, monkeypatch):
-    monkeypatch.setattr(transforms, "MOST_DIFFERENT", 100)
+    monkeypatch.setattr(transforms, "MOST_DISTINCT", 100)
     with pytest.raises(DataError, match=r"more than 100 different values .* give a spline its knots"):
         svrhmc.fit("y ~ bs(x, df=5)", data.from_parquet(folder))
 
@@ -337,7 +337,7 @@ def test_statistics_do_not_depend_on_how_rows_are_cut():
     total = parts[0] + parts[1] + parts[2] + parts[3] + parts[4]
     assert total.mean == pytest.approx(x.mean(), rel=1e-15)
     assert total.squares == pytest.approx(whole.squares, rel=1e-12)
-    values, counts = (transforms.different(x[:100]) + transforms.different(x[100:])).sorted()
+    values, counts = (transforms.count_distinct(x[:100]) + transforms.count_distinct(x[100:])).sorted()
     levels = np.linspace(0, 1, 23)
     assert transforms.quantiles(values, counts, levels) == pytest.approx(np.quantile(x, levels), rel=1e-15)
     assert transforms.quantiles(values, np.ones_like(counts), levels) != pytest.approx(np.quantile(x, levels), rel=1e-9)

@@ -17,7 +17,7 @@ from svrhmc.shell import app as cli
 from svrhmc.tables import Design, designed
 from svrhmc.tables.expressions import parse_expression
 from svrhmc.tables.formula import parse_formula
-from svrhmc.tables.terms import Encoded, to_text
+from svrhmc.tables.terms import Encoded, terms_to_json
 
 _RNG = np.random.default_rng(0)
 N = 80
@@ -144,7 +144,7 @@ def test_a_file_with_other_than_plain_terms_is_refused(
     assert isinstance(term, Encoded)
     with monkeypatch.context() as patch:
         patch.setattr(Design, "require_sound", lambda self: None)
-        terms = to_text((replace(term, **change),))  # type: ignore[arg-type]
+        terms = terms_to_json((replace(term, **change),))  # type: ignore[arg-type]
         replace(fitted, design=replace(fitted.design, terms=terms)).save(tmp_path / "model.posterior")
     with pytest.raises(PosteriorFileError, match="terms must be those of a design"):
         svrhmc.Posterior.load(tmp_path / "model.posterior")
@@ -160,7 +160,7 @@ def test_a_state_that_was_lost_is_not_learned_anew_from_new_rows(fitted: svrhmc.
     assert fitted.design is not None
     (term,) = fitted.design.made_of
     assert isinstance(term, Encoded)
-    other = Design("", "y", to_text((replace(term, state="{}"),)), True)
+    other = Design("", "y", terms_to_json((replace(term, state="{}"),)), True)
     with pytest.raises(DataError, match=r"does not hold what 'scale\(x\)' learned"):
         other.rows({name: values[:3] for name, values in TABLE.items()})
 

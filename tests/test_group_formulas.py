@@ -269,7 +269,7 @@ def test_levels_of_combinations_are_one_for_each_and_found_again(data, factors, 
     every = list(product(*(sorted(set(values)) for values in columns.values())))
     new = dict(zip(columns, map(list, zip(*every, strict=True)), strict=True))
     number = {combination: level for level, combination in of_level.items()}
-    assert design.index(columns_of(new, new)).tolist() == [number.get(row, -1) for row in every]
+    assert design.level_indices(columns_of(new, new)).tolist() == [number.get(row, -1) for row in every]
 
 
 @settings(max_examples=30, deadline=None)

@@ -14,7 +14,7 @@ from svrhmc.core.errors import DataError
 from svrhmc.priors.groups import Group, Smooth
 from svrhmc.tables.design import Design, designed
 from svrhmc.tables.formula import parse_formula
-from svrhmc.tables.smooths import from_numbers
+from svrhmc.tables.smooths import smooths_from_array
 from svrhmc.tables.splines import Spline
 from svrhmc.targets.priors import HalfNormal, Normal
 
@@ -44,7 +44,7 @@ XS = {
 @pytest.mark.parametrize("x", XS.values(), ids=XS)
 @pytest.mark.parametrize("k", [4, 5, 10])
 def test_the_basis(x, k):
-    spline = Spline.of(x, k)
+    spline = Spline.fit(x, k)
     B, u = spline.basis(x), (x - spline.low) / spline.width
     assert B.shape == (len(x), k - 2)
     np.testing.assert_allclose(B.mean(axis=0), 0, atol=1e-10)
@@ -55,14 +55,14 @@ def test_the_basis(x, k):
     # the span of B-splines on the same knots is that of 1, u and B, and a line is reproduced
     knots = np.concatenate([[0.0] * 3, spline.knots, [1.0] * 3])
     fine = np.linspace(0, 1, 50)
-    ours = np.column_stack([np.ones(50), fine, spline.at(fine)])
+    ours = np.column_stack([np.ones(50), fine, spline.evaluate(fine)])
     theirs = BSpline.design_matrix(np.minimum(fine, 1 - 1e-14), knots, 3).toarray()
     np.testing.assert_allclose(theirs @ np.linalg.lstsq(theirs, ours)[0], ours, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["even", "skewed", "years"])
 def test_the_penalty_is_the_integral_of_the_squared_second_derivative(name):
-    spline = Spline.of(XS[name], 8)
+    spline = Spline.fit(XS[name], 8)
     nodes, weights = np.polynomial.legendre.leggauss(4)
 
     def penalty(factor):
@@ -70,7 +70,7 @@ def test_the_penalty_is_the_integral_of_the_squared_second_derivative(name):
         for a, b in zip(spline.knots[:-1], spline.knots[1:], strict=True):
             step, middle = h * (b - a), (a + b) / 2
             at = middle + nodes * (b - a) / 2
-            second = (spline.at(at + step) - 2 * spline.at(at) + spline.at(at - step)) / step**2
+            second = (spline.evaluate(at + step) - 2 * spline.evaluate(at) + spline.evaluate(at - step)) / step**2
             total = total + (second * (weights * (b - a) / 2)[:, None]).T @ second
         return factor * total / spline.roughness
 
@@ -86,24 +86,24 @@ def test_the_penalty_is_the_integral_of_the_squared_second_derivative(name):
 
 
 def test_curves_have_two_derivatives_and_go_on_as_lines():
-    spline = Spline.of(XS["even"], 9)
+    spline = Spline.fit(XS["even"], 9)
     inner = spline.knots[1:-1]
     for side in (-1e-9, 1e-9):
-        np.testing.assert_allclose(spline.at(inner + side), spline.at(inner), atol=1e-7)
-    low, high = spline.at(np.array([-1.0, -0.5, 0.0])), spline.at(np.array([1.0, 1.5, 2.0]))
+        np.testing.assert_allclose(spline.evaluate(inner + side), spline.evaluate(inner), atol=1e-7)
+    low, high = spline.evaluate(np.array([-1.0, -0.5, 0.0])), spline.evaluate(np.array([1.0, 1.5, 2.0]))
     for three in (low, high):
         np.testing.assert_allclose(three[0] - 2 * three[1] + three[2], 0, atol=1e-10)
     h = 1e-6
-    ends = spline.at(np.array([-h, 0.0, h, 1 - h, 1.0, 1 + h]))
+    ends = spline.evaluate(np.array([-h, 0.0, h, 1 - h, 1.0, 1 + h]))
     np.testing.assert_allclose(ends[1] - ends[0], ends[2] - ends[1], atol=1e-9)
     np.testing.assert_allclose(ends[4] - ends[3], ends[5] - ends[4], atol=1e-9)
 
 
 def test_units_do_not_matter():
     x = XS["skewed"]
-    B = Spline.of(x, 10).basis(x)
+    B = Spline.fit(x, 10).basis(x)
     for other in (1000 * x, 2000 + x, 1e-12 * x, 1e6 * (x - 3)):
-        np.testing.assert_allclose(Spline.of(other, 10).basis(other), B, atol=1e-8)
+        np.testing.assert_allclose(Spline.fit(other, 10).basis(other), B, atol=1e-8)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_levels_have_their_own_rows():
     first, line = made.groups[0].basis, made.X[:, 1]
     assert not first[~inside].any()
     assert not line[~inside].any()
-    own = Spline.of(data["x"][inside], 10).basis(data["x"][inside])
+    own = Spline.fit(data["x"][inside], 10).basis(data["x"][inside])
     np.testing.assert_allclose(first[inside], own, atol=1e-12)
     np.testing.assert_allclose([first.sum(axis=0).max(), line.sum()], 0, atol=1e-9)
     by_number = designed("y ~ z + s(x, by=z)", data).groups[0].basis
@@ -243,7 +243,7 @@ def test_files(tmp_path):
         packed = json.dumps([wrong]).encode()
         packed += b" " * (-len(packed) % 8)
         with pytest.raises(ValueError, match="smooth_terms must be those of a design"):
-            from_numbers(np.frombuffer(packed, "<i8"))
+            smooths_from_array(np.frombuffer(packed, "<i8"))
 
 
 # Posteriors
@@ -310,7 +310,7 @@ def test_a_gaussian_posterior_is_that_of_quadrature(name):
     assert posterior.certificate.verdict == "exact"
     size, centred = y.std(ddof=0), x - x.mean()
     grid = np.linspace(x.min(), x.max(), 25)
-    B = Spline.of(x, 10)
+    B = Spline.fit(x, 10)
     at = np.column_stack([np.ones(25), grid - x.mean(), B.basis(grid)])
     X = np.column_stack([np.ones(90), centred])
     scale = float(posterior.prior.said.split("HalfNormal(")[1].split(")")[0])
@@ -341,7 +341,7 @@ def test_a_logit_posterior_is_that_of_quadrature():
     n, x = 400, rng.uniform(0, 8, 400)
     y = (rng.random(n) < 1 / (1 + np.exp(-1.5 * np.sin(x)))).astype(float)
     posterior = svrhmc.fit("y ~ s(x, k=6)", {"y": y, "x": x}, family="bernoulli", draws=8000, seed=2)
-    B = Spline.of(x, 6)
+    B = Spline.fit(x, 6)
     grid = np.linspace(x.min(), x.max(), 15)
     A = np.column_stack([np.ones(n), x - x.mean(), B.basis(x)])
     at = np.column_stack([np.ones(15), grid - x.mean(), B.basis(grid)])
@@ -463,7 +463,7 @@ def test_priors_of_smooths_by_name():
 
 def test_arrays_take_their_functions():
     data = table()
-    B = Spline.of(data["x"], 8)
+    B = Spline.fit(data["x"], 8)
     smooth = Smooth(B.basis(data["x"]), "f(x)")
     posterior = svrhmc.fitting.regress(data["x"][:, None], data["y"], groups=[smooth], draws=200)
     new = np.array([2.0, 4.0])

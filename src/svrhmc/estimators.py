@@ -81,9 +81,9 @@ from svrhmc.results.predict import NEW_GROUPS, Grouping, Predictions, prediction
 from svrhmc.sampling.run import require_draws
 from svrhmc.tables.arrays import ArrayDesign
 from svrhmc.tables.columns import Columns, columns_of
-from svrhmc.tables.design import log_exposure, missing_counts
+from svrhmc.tables.design import log_exposure, missing_in_words
 from svrhmc.tables.formula import Factor, GroupTerm, Term, quote_name
-from svrhmc.tables.groups import GroupDesign, group_designs, to_numbers
+from svrhmc.tables.groups import GroupDesign, group_designs, groups_to_array
 
 try:
     from joblib import effective_n_jobs
@@ -377,7 +377,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         arrays = ArrayDesign(
             self._response,
             () if classes is None else tuple(map(str, classes)),
-            to_numbers(self.group_designs_) if groups else None,
+            groups_to_array(self.group_designs_) if groups else None,
             matrix=not groups and not hasattr(self, "feature_names_in_"),
         )
         self.posterior_: Posterior = replace(posterior, arrays=arrays, fitted_rows=count or X.shape[0])
@@ -433,16 +433,16 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
             rows, y = check_X_y(rows, y, y_numeric=numeric, ensure_min_features=0, **_ROWS)
             y = np.asarray(y, np.float64) if numeric else y
         self.group_designs_ = [_intercepts(name, columns, self.groups) for name in columns.by_name]
-        return GroupedRows(rows, np.column_stack([group.index(columns) for group in self.group_designs_])), y
+        return GroupedRows(rows, np.column_stack([group.level_indices(columns) for group in self.group_designs_])), y
 
     def _levels(self, group: GroupDesign, columns: Columns) -> Indices:
         """The levels of new rows."""
-        index = group.index(columns)
+        index = group.level_indices(columns)
         unseen = np.flatnonzero(index < 0)
         if len(unseen) and self.new_groups == "refuse":
-            raise unseen_levels(group.name, group.names_at(columns, unseen))
+            raise unseen_levels(group.name, group.level_names_at(columns, unseen))
         if len(unseen):
-            names = np.unique(group.names_at(columns, unseen), return_inverse=True)[1]
+            names = np.unique(group.level_names_at(columns, unseen), return_inverse=True)[1]
             index[unseen] = len(group.level_names) + names
         return index
 
@@ -493,7 +493,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         columns = columns_of(by_name, by_name, "X")
         if gaps := columns.gaps():
             raise DataError(
-                f"X must have no missing values in {missing_counts(gaps)}: leave these rows out, or fill them."
+                f"X must have no missing values in {missing_in_words(gaps)}: leave these rows out, or fill them."
             )
         return rows if others else np.empty((columns.n, 0)), columns
 

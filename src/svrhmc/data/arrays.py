@@ -16,7 +16,7 @@ from svrhmc.core.npz import mapped_npy, read_npz
 from svrhmc.rows.csr import CsrMatrix
 from svrhmc.rows.reading import BLOCK_ENTRIES, Block, Reader
 from svrhmc.rows.workers import ClientLike, InPartitions, Threads, Workers, workers_of
-from svrhmc.tables.sources import files_of, stamps_of
+from svrhmc.tables.sources import file_stamps, list_files
 
 Source = Any  # an array, or the path of an .npy file
 _ROWS = 1 << 20  # of a partition
@@ -69,7 +69,7 @@ def from_sparse(
     y: the labels of all rows in that order: an array, or the path of an .npy file.
     client: as for `from_parquet`.
     """
-    workers, files, labels = workers_of(client), files_of(path, (".npz",)), source_of(y)
+    workers, files, labels = workers_of(client), list_files(path, (".npz",)), source_of(y)
     _require_paths(workers, [labels])
     shapes, kinds = zip(*((block.shape, block.dtype) for block in map(loaded_csr, files)), strict=True)
     for file, shape in zip(files, shapes, strict=True):
@@ -148,7 +148,7 @@ class SparseReader(Reader):
 
     def identity(self) -> list[str]:
         """Paths, sizes and times."""
-        return [*stamps_of(self.files), _identity(self.y)]
+        return [*file_stamps(self.files), _identity(self.y)]
 
     def read(self, number: int) -> Iterator[Block]:
         """Block by block of a file, which is loaded wholly."""
@@ -210,7 +210,7 @@ def source_of(value: Source) -> Source:
 
 
 def _identity(source: Source) -> str:
-    return stamps_of([source])[0] if isinstance(source, str) else digest(source)
+    return file_stamps([source])[0] if isinstance(source, str) else digest(source)
 
 
 def names_for(names: Sequence[str] | None, columns: int) -> tuple[str, ...]:

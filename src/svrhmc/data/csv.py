@@ -22,8 +22,8 @@ from svrhmc.rows.workers import ClientLike, pass_over, workers_of
 from svrhmc.tables.columns import Level, Series
 from svrhmc.tables.csv import arrow_table, pyarrow_or_none
 from svrhmc.tables.learning import MOST_LEVELS, levels_of_all
-from svrhmc.tables.partitions import TableInPartitions, chosen_columns, opened
-from svrhmc.tables.sources import LONGEST, Batch, Source, files_of, require_short, stamps_of
+from svrhmc.tables.partitions import TableInPartitions, chosen_columns, open_partitions
+from svrhmc.tables.sources import LONGEST, Batch, Source, file_stamps, list_files, require_short
 
 _NUMBER = r"^\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*$"
 _TYPES = {"int64": "int64", "float64": "double", "text": "string"}
@@ -56,7 +56,7 @@ def from_csv(
     >>> from_csv(file, target="y")
     Partitions(4 rows, 1 columns, 1 partitions)
     """
-    workers, files = workers_of(client), files_of(path, (".csv",))
+    workers, files = workers_of(client), list_files(path, (".csv",))
     if len(str(delimiter)) != 1:
         raise requirement("delimiter", "one character", repr(delimiter))
     ranges, header = ranges_of(files, whole_number("partition_bytes", partition_bytes, 1), delimiter)
@@ -69,8 +69,8 @@ def from_csv(
         raise DataError(f"{path} has no rows.")
     tasks = [(k, names, target is not None) for k in range(len(ranges))]
     surveys = list(pass_over(workers, source, surveyed_csv, tasks, "columns"))
-    source = source.known_by(surveys, names, stamps_of(files), target is not None)
-    return opened(source, workers, target, features, offset, weights, intercept, str(path))
+    source = source.known_by(surveys, names, file_stamps(files), target is not None)
+    return open_partitions(source, workers, target, features, offset, weights, intercept, str(path))
 
 
 class Range(NamedTuple):
@@ -96,7 +96,7 @@ class CsvSource(Source):
         stamps: Sequence[str] = (),
     ) -> None:
         """sizes, firsts: the rows of each range, and the number of the first of them in its file. stamps: of the
-        files (`stamps_of`).
+        files (`file_stamps`).
         """
         self.ranges, self.header, self.delimiter, self.kinds = ranges, header, delimiter, kinds
         self.sizes, self.firsts = np.array(sizes, np.int64), np.array(firsts, np.int64)

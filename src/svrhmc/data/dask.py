@@ -16,7 +16,7 @@ from svrhmc.rows.reading import Block, Reader
 from svrhmc.rows.workers import ClientLike, InPartitions, Workers, pass_over, workers_of
 from svrhmc.tables.columns import Level, Series
 from svrhmc.tables.learning import MOST_LEVELS, levels_of_all
-from svrhmc.tables.partitions import opened
+from svrhmc.tables.partitions import open_partitions
 from svrhmc.tables.sources import Batch, Source, column_of, kind_of
 
 Lazy = Any  # an array or data frame of Dask, a task of its graph or a key of one: Dask has no types
@@ -52,7 +52,7 @@ def from_dask(
     if hasattr(data, "columns"):
         names = None if target is None or features is None else [target, *features, offset, weights]
         source = _frame(data, workers, names)
-        return opened(source, workers, target, features, offset, weights, intercept, "the data frame")
+        return open_partitions(source, workers, target, features, offset, weights, intercept, "the data frame")
     if intercept:
         raise requirement("intercept", "False for an array", intercept, "give it a column of ones")
     return _chunks(data, (target, offset, weights), features, workers)

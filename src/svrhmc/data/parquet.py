@@ -11,8 +11,8 @@ import numpy as np
 from svrhmc.core.errors import DataError, missing_package
 from svrhmc.rows.workers import ClientLike, workers_of
 from svrhmc.tables.columns import Series
-from svrhmc.tables.partitions import TableInPartitions, opened
-from svrhmc.tables.sources import Batch, Source, files_of, stamps_of
+from svrhmc.tables.partitions import TableInPartitions, open_partitions
+from svrhmc.tables.sources import Batch, Source, file_stamps, list_files
 
 _HELD = 1 << 23  # entries of a row group, up to which it is read at once
 Group = tuple[str, int, int]  # path, number in the file, rows
@@ -50,10 +50,10 @@ def from_parquet(
     >>> targets.logistic(from_parquet(file, target="y")).mode().round(3)
     array([0.731])
     """
-    workers, files = workers_of(client), files_of(path, (".parquet", ".pq"))
+    workers, files = workers_of(client), list_files(path, (".parquet", ".pq"))
     kinds, ordered, groups = _kinds(files)
-    source = ParquetSource(groups, kinds, ordered, stamps_of(files))
-    return opened(source, workers, target, features, offset, weights, intercept, str(path))
+    source = ParquetSource(groups, kinds, ordered, file_stamps(files))
+    return open_partitions(source, workers, target, features, offset, weights, intercept, str(path))
 
 
 class ParquetSource(Source):
@@ -62,7 +62,7 @@ class ParquetSource(Source):
     def __init__(
         self, groups: list[Group], kinds: Mapping[str, str], ordered: Collection[str], stamps: Sequence[str] = ()
     ) -> None:
-        """stamps: of the files (`stamps_of`)."""
+        """stamps: of the files (`file_stamps`)."""
         self.groups, self.kinds, self.ordered, self.stamps = groups, kinds, ordered, stamps
         self.sizes = np.array([rows for _, _, rows in groups], np.int64)
 

@@ -60,9 +60,9 @@ from svrhmc.sampling.run import find_answer, require_draws
 from svrhmc.tables.columns import CATEGORY, Columns, column_names
 from svrhmc.tables.design import Design, Designed, designed, log_exposure, parse_parameter_formulas, required_columns
 from svrhmc.tables.formula import Formulas, parse_formula, parse_formulas, quote_name
-from svrhmc.tables.imputed import stacked
-from svrhmc.tables.learning import rows_at
-from svrhmc.tables.partitions import Opened, TableInPartitions, opened_by
+from svrhmc.tables.imputed import stack_tables
+from svrhmc.tables.learning import read_rows
+from svrhmc.tables.partitions import OpenedTable, TableInPartitions, open_by_formula
 
 
 class Regression(NamedTuple):
@@ -192,7 +192,7 @@ def prepare(
         available = column_names(table[0] if table else {})
         made = parse_formula(formulas.main, available)
         others = parse_parameter_formulas(formulas.further, made, available).values()
-        table = stacked(table, [*required_columns(made, others), *columns], made.response.open_columns)
+        table = stack_tables(table, [*required_columns(made, others), *columns], made.response.open_columns)
         special |= {word: _repeated(value, tables) for word, value in special.items()}
     carried = Carried(prior) if isinstance(prior, Posterior) else None
     learned = None if carried is None else carried.design_for(formulas.main)
@@ -347,7 +347,7 @@ def _fit_partitions(
         raise requirement("trials", "None where the table is in partitions", repr(special["trials"]), why)
     with stage("making columns of the table", settings.get("progress")):
         extra = [name for name in special.values() if name is not None]
-        opened = opened_by(formula, table, extra, drop, transforms)
+        opened = open_by_formula(formula, table, extra, drop, transforms)
         label = opened.parsed_formula.response
         response = response_of(label.text, opened.y, family, opened.columns.n, opened.ends, label.survival)
         columns = {word: special[word] for word in ("offset", "exposure", "weights")}
@@ -360,10 +360,10 @@ def _fit_partitions(
     return _fitted(Prepared(rows, None, design, response, model, table_rows), settings)
 
 
-def _some_rows(opened: Opened, design: Design, special: Mapping[str, str | None]) -> FittedRows:
+def _some_rows(opened: OpenedTable, design: Design, special: Mapping[str, str | None]) -> FittedRows:
     """Some rows of all partitions, for average effects."""
     places, heads = even_rows(opened.columns.n, ROWS_KEPT, 0), opened.columns
-    columns = rows_at(opened.table, opened.sizes, list(heads.by_name), places)
+    columns = read_rows(opened.table, opened.sizes, list(heads.by_name), places)
     numbers = {word: None if name is None else columns[name].values for word, name in special.items()}
     some = {name: replace(columns[name], levels=heads[name].levels) for name in design.variables}
     offset = _with_exposure(numbers["offset"], numbers["exposure"])

@@ -55,8 +55,8 @@ from svrhmc.results.predict import Predictions, SmoothRows, TermRows, term_effec
 from svrhmc.results.probability import moved
 from svrhmc.rows.forms import RowsForm
 from svrhmc.tables.columns import TRUTH, Level, column_names, columns_of
-from svrhmc.tables.design import Design, missing_counts
-from svrhmc.tables.terms import shown
+from svrhmc.tables.design import Design, missing_in_words
+from svrhmc.tables.terms import level_name
 
 if TYPE_CHECKING:
     import pandas
@@ -238,7 +238,7 @@ def fitted_rows(posterior: PosteriorData, table: object) -> FittedRows:
         design = design_of(posterior)
         columns = columns_of(table, design.variables)
         if gaps := columns.gaps():
-            raise DataError(f"the table must have no missing values in {missing_counts(gaps)}: leave these rows out.")
+            raise DataError(f"the table must have no missing values in {missing_in_words(gaps)}: leave these rows out.")
         counts = design.trials_of(table) if design.trials in column_names(table) else None
         return FittedRows(columns, design.offsets(table), counts, columns.n)
     if posterior._table_rows is None:
@@ -292,7 +292,7 @@ def _by_design(
         if levels is None:
             compared, change = [SLOPE], _slope(posterior, rows, name, x, w)
         else:
-            compared = [f"{shown(level)} - {shown(levels[0])}" for level in levels[1:]]
+            compared = [f"{level_name(level)} - {level_name(levels[0])}" for level in levels[1:]]
             averages = _at_levels(posterior, rows, name, levels, x, w)
             change = averages[:, 1:] - averages[:, :1]
         groups = _groups(change.shape[2], design.classes)
@@ -311,7 +311,10 @@ def predictions_with(
     groups = zip(design.groups, x.effects[:count], strict=True)
     smooths = zip(design.bases_of(columns), x.effects[count:], strict=True)
     return Predictions(form, x.inner, 0, None, (
-        *(TermRows(group.index(rows.columns), group.numbers(columns), effects) for group, effects in groups),
+        *(
+            TermRows(group.level_indices(rows.columns), group.varying_columns(columns), effects)
+            for group, effects in groups
+        ),
         *(SmoothRows(basis, effects) for basis, effects in smooths),
     ))  # fmt: skip
 

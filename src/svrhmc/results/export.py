@@ -114,7 +114,7 @@ def document_of(posterior: PosteriorData) -> Document:
             varying = [1.0] * group.intercept + [one for term in group.terms for one in term.portable()]
             varying = varying if group.column < 0 else [varying[group.column]]
             spread = covariance_factors(posterior, k, 1000)
-            own = places[k].reshape(group.count, len(varying))
+            own = places[k].reshape(group.level_count, len(varying))
             groups.append(
                 {
                     "name": group.name, "columns": list(group.factors), "varying": varying,
@@ -213,7 +213,7 @@ def _functions(smooth: SmoothDesign) -> list[Portable]:
     )  # (pieces, functions, powers), in s = (u − knot)/h
     below = np.stack([spline.values[0], h[0] * spline.slopes[0]], axis=-1)
     above = np.stack([spline.values[-1] - h[-1] * spline.slopes[-1], h[-1] * spline.slopes[-1]], axis=-1)
-    x, times = line.portable_x(), line.portable_factor()
+    x, times = line.portable_argument(), line.portable_multipliers()
     return [product([*times, pieces(x, knots, cubic[:, j], below[j], above[j])]) for j in range(spline.values.shape[1])]
 
 

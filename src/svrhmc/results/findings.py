@@ -20,7 +20,7 @@ from svrhmc.results.base import PosteriorData
 from svrhmc.results.effects import SLOPE, Effects, averages_along, fitted_rows
 from svrhmc.results.summary import Coefficient, short
 from svrhmc.tables.design import Design
-from svrhmc.tables.terms import levels_without_column, shown
+from svrhmc.tables.terms import level_name, levels_without_column
 
 _SHOWN = 6  # findings in sentences
 _UNREADABLE = 0.01  # coefficients below are said for a standard deviation of their column
@@ -164,7 +164,7 @@ def _true(column: str) -> str:
 
 
 def _baseline(design: Design, column: str) -> str:
-    return shown(levels_without_column(column, design.choices[column], design.names)[0])
+    return level_name(levels_without_column(column, design.choices[column], design.names)[0])
 
 
 def _standard_steps(posterior: PosteriorData) -> dict[str, float]:

@@ -44,7 +44,7 @@ from svrhmc.results.predict import Predictions, covariance_factors, predictions_
 from svrhmc.results.probability import moved, quantiles
 from svrhmc.sampling.effects import GroupEffects
 from svrhmc.tables.columns import Level
-from svrhmc.tables.terms import shown
+from svrhmc.tables.terms import level_name
 
 if TYPE_CHECKING:
     import pandas
@@ -436,7 +436,7 @@ def _terms_of(kept: GroupEffects, name: str) -> list[int]:
 
 
 def _level(name: str, given: Compared, known: Sequence[str]) -> str:
-    text = _CELL.join(map(shown, given)) if isinstance(given, tuple | list) else shown(given)
+    text = _CELL.join(map(level_name, given)) if isinstance(given, tuple | list) else level_name(given)
     if text not in known:
         some = ", ".join(map(repr, known[:8])) + (", …" if len(known) > 8 else "")
         raise requirement("levels", f"levels of {name!r} ({some})", repr(given), did_you_mean(text, known))
@@ -448,7 +448,7 @@ def _of_category(
 ) -> tuple[tuple[str, ...], Array, list[str], str]:
     """The names of the levels, the predictor at each (draws, levels, classes) but for a constant, and classes."""
     design, units, loss = design_of(posterior), posterior.units, posterior.model.loss
-    known = tuple(map(shown, levels))
+    known = tuple(map(level_name, levels))
     classes = [f"{label}: " for label in design.classes[1:]] if loss.blocks > 1 else [""]
     if design.separate(name):
         flat = moved(posterior.trace._flat(), *posterior.stretched)
@@ -481,7 +481,7 @@ def _of_cells(
         f"Differences of the linear predictor between cells, averaged over the other columns and the groups as "
         f"{rows:,} rows have them; of a cell without rows they are what the model says of it."
     )
-    return tuple(_CELL.join(map(shown, cell)) for cell in cells), values, classes, said
+    return tuple(_CELL.join(map(level_name, cell)) for cell in cells), values, classes, said
 
 
 def _at_cells(

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from svrhmc.core.arrays import Indices
 from svrhmc.core.serialise import part
-from svrhmc.tables.groups import GroupDesign, from_numbers
+from svrhmc.tables.groups import GroupDesign, groups_from_array
 
 
 @part
@@ -24,9 +24,9 @@ class ArrayDesign:
 
     def require_sound(self) -> None:
         """Refuse terms that are none."""
-        from_numbers(self.group_terms)
+        groups_from_array(self.group_terms)
 
     @cached_property
     def groups(self) -> tuple[GroupDesign, ...]:
         """The columns of groups."""
-        return tuple(from_numbers(self.group_terms))
+        return tuple(groups_from_array(self.group_terms))

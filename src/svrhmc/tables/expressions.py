@@ -37,7 +37,7 @@ import numpy as np
 from svrhmc.core.cells import thousands_advice
 from svrhmc.core.errors import DataError, did_you_mean, missing_package, requirement
 from svrhmc.tables.columns import Level
-from svrhmc.tables.surv import RESPONSES, SURV, TRUNC, labels
+from svrhmc.tables.surv import RESPONSES, SURV, TRUNC, response_labels
 
 Value = Any  # what an expression gives: a number, a column, or what a transform of formulaic or of the user makes
 State = dict[str, Any]  # what transforms have learned from all rows, by their text
@@ -533,7 +533,7 @@ class _Computation:
         if name in RESPONSES:
             if node is not self.expression.tree and not self.expression.truncates(node):
                 raise self.expression.error(f"{name}(…) is the whole response, and part of no expression")
-            return labels(name, self.rows, node is self.expression.tree, *arguments, **keywords)
+            return response_labels(name, self.rows, node is self.expression.tree, *arguments, **keywords)
         if name in _CONTRASTS:
             return _contrast(name, *arguments, **keywords)
         if name.removeprefix("np.") in _NUMPY_FUNCTIONS:

@@ -15,13 +15,13 @@ import numpy as np
 from svrhmc.core.errors import DataError, requirement
 from svrhmc.tables.columns import Column, Columns, columns_of
 
-_NAMED = 4  # columns that an error names
+_MOST_NAMED = 4  # columns that an error names
 
 
-def stacked(tables: Sequence[object], names: Collection[str], open_columns: Collection[str] = ()) -> Columns:
+def stack_tables(tables: Sequence[object], names: Collection[str], open_columns: Collection[str] = ()) -> Columns:
     """These columns of all tables, which have as many rows each and miss nothing; open_columns: as of `columns_of`.
 
-    >>> stacked([{"age": [31.0, 48.0]}, {"age": [31.0, 52.0]}], ["age"])["age"].values
+    >>> stack_tables([{"age": [31.0, 48.0]}, {"age": [31.0, 52.0]}], ["age"])["age"].values
     array([31., 48., 31., 52.])
     """
     if len(tables) < 2:
@@ -32,15 +32,17 @@ def stacked(tables: Sequence[object], names: Collection[str], open_columns: Coll
             why = "they are imputations of one table, row by row"
             raise requirement(f"table {k} of {len(tables)}", f"as many rows as the first, {parts[0].n:,}", part.n, why)
         if gaps := part.gaps():
-            some = ", ".join(f"{name!r} ({count:,} rows)" for name, count in list(gaps.items())[:_NAMED])
+            some = ", ".join(f"{name!r} ({count:,} rows)" for name, count in list(gaps.items())[:_MOST_NAMED])
             raise DataError(
                 f"table {k} of {len(tables)} misses values: {some}. An imputed table has none: impute these columns "
                 "as well, or leave them out of the formula."
             )
-    return Columns({name: _column(name, [part[name] for part in parts]) for name in names}, sum(p.n for p in parts))
+    return Columns(
+        {name: _stack_column(name, [part[name] for part in parts]) for name in names}, sum(p.n for p in parts)
+    )
 
 
-def _column(name: str, parts: Sequence[Column]) -> Column:
+def _stack_column(name: str, parts: Sequence[Column]) -> Column:
     """One column of all tables."""
     kinds = dict.fromkeys(part.kind for part in parts)
     if len(kinds) > 1:

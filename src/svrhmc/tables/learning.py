@@ -16,12 +16,12 @@ import numpy.typing as npt
 from svrhmc.core.errors import DataError
 from svrhmc.rows.workers import Workers, pass_over
 from svrhmc.tables.columns import NUMBER, CodedTexts, Column, Columns, Level
-from svrhmc.tables.design import response_of
+from svrhmc.tables.design import response_column
 from svrhmc.tables.expressions import State, Value, parse_expression
 from svrhmc.tables.formula import Factor
 from svrhmc.tables.sources import Source
-from svrhmc.tables.terms import Transforms, new_rows, plainly, remembered
-from svrhmc.tables.transforms import Learner, Statistic, learner
+from svrhmc.tables.terms import Transforms, formulaic_errors, rows_with_levels, state_to_json
+from svrhmc.tables.transforms import Learner, Statistic, make_learner
 
 MOST_LEVELS = 1000
 _ROWS = 1 << 18  # of a batch that is looked at for its values
@@ -29,38 +29,38 @@ Part = TypeVar("Part")
 Levels = Mapping[str, tuple[Level, ...]]
 
 
-class Table(NamedTuple):
+class PartitionedTable(NamedTuple):
     """A table in partitions, who reads it, and the columns whose missing values leave a row out (none: refused)."""
 
     source: Source
     workers: Workers
     drop: tuple[str, ...]
 
-    def parts(self, work: Callable[..., Part], arguments: tuple[object, ...], purpose: str) -> list[Part]:
+    def over_partitions(self, work: Callable[..., Part], arguments: tuple[object, ...], purpose: str) -> list[Part]:
         """work(source, number, *arguments, drop) of every partition."""
         rest: tuple[object, ...] = (*arguments, self.drop)
         tasks: list[tuple[int, *tuple[object, ...]]] = [(k, *rest) for k in range(len(self.source.sizes))]
         return list(pass_over(self.workers, self.source, work, tasks, purpose))
 
 
-def whole_rows(columns: Columns) -> Columns:
+def complete_rows(columns: Columns) -> Columns:
     """The rows that miss nothing."""
     rows = columns.whole()
-    return columns if rows.all() else chosen_rows(columns, np.flatnonzero(rows))
+    return columns if rows.all() else select_rows(columns, np.flatnonzero(rows))
 
 
-def chosen_rows(columns: Columns, places: npt.NDArray[np.int64]) -> Columns:
+def select_rows(columns: Columns, places: npt.NDArray[np.int64]) -> Columns:
     """Some rows, by their numbers."""
     some = {name: Column(c.kind, c.values[places], None, (), c.ordered) for name, c in columns.by_name.items()}
     return Columns(some, len(places))
 
 
-def used(
+def used_blocks(
     source: Source, number: int, names: Sequence[str], drop: tuple[str, ...]
 ) -> Iterator[tuple[Columns, dict[str, int]]]:
     """Blocks of the rows that are used, with how many values are missing by column."""
     for _, columns in source.columns(number, list(dict.fromkeys([*names, *drop])), _ROWS, bool(drop)):
-        yield (whole_rows(columns), columns.gaps()) if drop else (columns, {})
+        yield (complete_rows(columns), columns.gaps()) if drop else (columns, {})
 
 
 class Survey(NamedTuple):
@@ -75,7 +75,7 @@ class Survey(NamedTuple):
     ends: dict[str, tuple[float, float, bool]]
 
     @staticmethod
-    def nothing(names: Sequence[str]) -> Survey:
+    def empty(names: Sequence[str]) -> Survey:
         """What is known of no rows at all."""
         return Survey(0, {}, {name: set() for name in names}, {}, {})
 
@@ -88,7 +88,7 @@ class Survey(NamedTuple):
             if column.kind == NUMBER and columns.n:
                 x = np.asarray(column.values, np.float64)
                 ends[name] = float(x.min()), float(x.max()), bool((x == np.floor(x)).all())
-        values = {name: set(_different(column)) for name, column in some.items()}
+        values = {name: set(_distinct_values(column)) for name, column in some.items()}
         orders = {name: tuple(column.values.different) for name, column in some.items() if column.ordered}
         return Survey(columns.n, gaps, values, orders, ends)
 
@@ -96,7 +96,7 @@ class Survey(NamedTuple):
         gaps = {name: self.gaps.get(name, 0) + other.gaps.get(name, 0) for name in {**self.gaps, **other.gaps}}
         values = {name: _union(self.values[name], other.values.get(name)) for name in self.values}
         names = {**self.orders, **other.orders}
-        orders = {name: _order(name, self.orders.get(name, ()), other.orders.get(name, ())) for name in names}
+        orders = {name: _common_order(name, self.orders.get(name, ()), other.orders.get(name, ())) for name in names}
         ends = dict(self.ends)
         for name, (low, high, whole) in other.ends.items():
             here = ends.get(name, (low, high, whole))
@@ -104,26 +104,26 @@ class Survey(NamedTuple):
         return Survey(self.rows + other.rows, gaps, values, orders, ends)
 
 
-def surveyed(source: Source, number: int, names: list[str], drop: tuple[str, ...]) -> Survey:
+def survey_partition(source: Source, number: int, names: list[str], drop: tuple[str, ...]) -> Survey:
     """What the rows of one partition tell."""
-    total = Survey.nothing(names)
-    for columns, gaps in used(source, number, names, drop):
+    total = Survey.empty(names)
+    for columns, gaps in used_blocks(source, number, names, drop):
         total = total + Survey.of(columns, gaps, [name for name in names if total.values[name] is not None])
     return total
 
 
-def surveyed_response(
+def survey_response(
     source: Source, number: int, text: str, transforms: Transforms, state: State, drop: tuple[str, ...]
 ) -> Survey:
     """Of a response that is computed, in one partition."""
-    total, factor = Survey.nothing([text]), Factor(text, parse_expression(text))
-    for columns, gaps in used(source, number, factor.variables, drop):
-        y = Columns({text: response_of(factor, columns, transforms, state)}, columns.n)
+    total, factor = Survey.empty([text]), Factor(text, parse_expression(text))
+    for columns, gaps in used_blocks(source, number, factor.variables, drop):
+        y = Columns({text: response_column(factor, columns, transforms, state)}, columns.n)
         total = total + Survey.of(y, gaps, [text])
     return total
 
 
-def _different(column: Column) -> list[Value]:
+def _distinct_values(column: Column) -> list[Value]:
     if isinstance(column.values, CodedTexts):
         return column.values.present_texts()
     values = np.asarray(column.values)
@@ -143,7 +143,7 @@ def levels_of_all(parts: Iterable[Iterable[Level] | None]) -> list[Level] | None
     return None if levels is None else sorted(levels)  # type: ignore[type-var]
 
 
-def _order(name: str, a: tuple[Level, ...], b: tuple[Level, ...]) -> tuple[Level, ...]:
+def _common_order(name: str, a: tuple[Level, ...], b: tuple[Level, ...]) -> tuple[Level, ...]:
     """One order of the levels of an ordered category, where partitions agree on it."""
     short, long = sorted((a, b), key=len)
     if tuple(level for level in long if level in set(short)) != short:
@@ -151,16 +151,16 @@ def _order(name: str, a: tuple[Level, ...], b: tuple[Level, ...]) -> tuple[Level
     return long
 
 
-def first_rows(table: Table, names: Sequence[str], most: int = 1000) -> Columns:
+def first_rows(table: PartitionedTable, names: Sequence[str], most: int = 1000) -> Columns:
     """Some rows that are used, of the first partition that has any."""
     for number in np.flatnonzero(table.source.sizes):
-        for columns, _ in used(table.source, int(number), names, table.drop):
+        for columns, _ in used_blocks(table.source, int(number), names, table.drop):
             if columns.n:
-                return chosen_rows(columns, np.arange(min(columns.n, most)))
+                return select_rows(columns, np.arange(min(columns.n, most)))
     raise DataError("the table has no rows.")
 
 
-def learned(table: Table, factors: Sequence[Factor], transforms: Transforms, levels: Levels) -> State:
+def learn_states(table: PartitionedTable, factors: Sequence[Factor], transforms: Transforms, levels: Levels) -> State:
     """What the transformations of some factors remember. A pass serves all that can be learned at a time; what stands
     within another is learned before it.
     """
@@ -176,29 +176,31 @@ def learned(table: Table, factors: Sequence[Factor], transforms: Transforms, lev
             active[key] = text, place, steps, steps.send(total)
         except StopIteration as stop:
             active.pop(key, None)
-            state[key] = json.loads(remembered(stop.value, key))
+            state[key] = json.loads(state_to_json(stop.value, key))
 
-    with plainly(" + ".join(whole)):
+    with formulaic_errors(" + ".join(whole)):
         while waiting or active:
             for key, (one, node) in list(waiting.items()):
                 inner = {
                     one.call_key(call) for call in ast.walk(node) if isinstance(call, ast.Call) and call is not node
                 }
                 if not inner & (waiting.keys() | active.keys()):
-                    call = one.call(node, new_rows(first, transforms, state, own))
+                    call = one.call(node, rows_with_levels(first, transforms, state, own))
                     del waiting[key]
                     if call.learns:
-                        advance(key, one.text, one.learning_calls.index(node), learner(call), None)
+                        advance(key, one.text, one.learning_calls.index(node), make_learner(call), None)
             if active:
                 calls = [(text, place, statistic) for text, place, _, statistic in active.values()]
-                parts = table.parts(summed, (calls, transforms, state, own), "what transformations learn")
-                totals = reduce(_added, [part for part in parts if part is not None])
+                parts = table.over_partitions(
+                    sum_statistics, (calls, transforms, state, own), "what transformations learn"
+                )
+                totals = reduce(_add_statistics, [part for part in parts if part is not None])
                 for (key, (text, place, steps, _)), total in zip(list(active.items()), totals, strict=True):
                     advance(key, text, place, steps, total)
     return state
 
 
-def summed(
+def sum_statistics(
     source: Source,
     number: int,
     calls: list[tuple[str, int, Statistic]],
@@ -210,17 +212,17 @@ def summed(
     """Statistics of what some calls of expressions are made with, over one partition; None where it has no rows."""
     wholes = [(parse_expression(text), place, statistic) for text, place, statistic in calls]
     total = None
-    for columns, _ in used(source, number, list(levels), drop):
+    for columns, _ in used_blocks(source, number, list(levels), drop):
         if columns.n:
-            rows, part = new_rows(columns, transforms, state, levels), []
+            rows, part = rows_with_levels(columns, transforms, state, levels), []
             for whole, place, statistic in wholes:
                 call = whole.call(whole.learning_calls[place], rows)
                 part.append(statistic((call.arguments or list(call.keywords.values()))[0]))
-            total = part if total is None else _added(total, part)
+            total = part if total is None else _add_statistics(total, part)
     return total
 
 
-def _added(a: list[Value], b: list[Value]) -> list[Value]:
+def _add_statistics(a: list[Value], b: list[Value]) -> list[Value]:
     return list(map(add, a, b))
 
 
@@ -231,12 +233,12 @@ def require_rowwise(
     some rows, and of each half of them.
     """
     rows = np.arange(columns.n)
-    parts = [chosen_rows(columns, some) for some in (rows, *np.array_split(rows, 2))] if columns.n > 1 else []
-    halves = [new_rows(part, transforms, state, levels) for part in parts]
+    parts = [select_rows(columns, some) for some in (rows, *np.array_split(rows, 2))] if columns.n > 1 else []
+    halves = [rows_with_levels(part, transforms, state, levels) for part in parts]
     for factor in factors if parts else ():
         if factor.expression is not None:
-            with plainly(factor.text):
-                values = [_arrays(factor.expression.compute(some)) for some in halves]
+            with formulaic_errors(factor.text):
+                values = [_numeric_columns(factor.expression.compute(some)) for some in halves]
             for whole, *separate in zip(*values, strict=True):
                 if not np.allclose(whole, np.concatenate(separate), 1e-9, 1e-12, equal_nan=True):
                     raise DataError(
@@ -245,14 +247,16 @@ def require_rowwise(
                     )
 
 
-def _arrays(values: Value) -> list[npt.NDArray[np.float64]]:
+def _numeric_columns(values: Value) -> list[npt.NDArray[np.float64]]:
     """The columns of numbers that a factor has."""
     inner = getattr(values, "__wrapped__", values)
     arrays = [np.asarray(column) for column in (inner.values() if isinstance(inner, dict) else [inner])]
     return [np.asarray(array, np.float64) for array in arrays if array.ndim and array.dtype.kind in "iufb"]
 
 
-def rows_at(table: Table, sizes: npt.NDArray[np.int64], names: Sequence[str], places: npt.NDArray[np.int64]) -> Columns:
+def read_rows(
+    table: PartitionedTable, sizes: npt.NDArray[np.int64], names: Sequence[str], places: npt.NDArray[np.int64]
+) -> Columns:
     """Some of the rows that are used, by their numbers among all of them, which are in order. sizes: how many are used
     of each partition.
     """
@@ -262,22 +266,22 @@ def rows_at(table: Table, sizes: npt.NDArray[np.int64], names: Sequence[str], pl
         for k, (low, high) in enumerate(pairwise(np.searchsorted(places, ends)))
         if high > low
     ]
-    return _joined(list(pass_over(table.workers, table.source, taken, tasks, "rows for average effects")))
+    return _concatenate(list(pass_over(table.workers, table.source, take_rows, tasks, "rows for average effects")))
 
 
-def taken(
+def take_rows(
     source: Source, number: int, names: list[str], places: npt.NDArray[np.int64], drop: tuple[str, ...]
 ) -> Columns:
     """Some rows of one partition."""
     first, parts = 0, []
-    for columns, _ in used(source, number, names, drop):
+    for columns, _ in used_blocks(source, number, names, drop):
         low, high = np.searchsorted(places, [first, first + columns.n])
-        parts.append(chosen_rows(columns, places[low:high] - first))
+        parts.append(select_rows(columns, places[low:high] - first))
         first += columns.n
-    return _joined(parts)
+    return _concatenate(parts)
 
 
-def _joined(parts: list[Columns]) -> Columns:
+def _concatenate(parts: list[Columns]) -> Columns:
     """Blocks one after another; numbers as float64."""
     joined = {}
     for name, column in parts[0].by_name.items():

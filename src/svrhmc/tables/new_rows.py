@@ -26,7 +26,7 @@ from svrhmc.core.errors import DataError, one_of, requirement
 from svrhmc.rows.csr import Matrix
 from svrhmc.tables.columns import Columns, columns_of
 from svrhmc.tables.columns import column_names as table_names
-from svrhmc.tables.design import Design, missing_values_at
+from svrhmc.tables.design import Design, missing_in_new_rows_error
 from svrhmc.tables.terms import UnknownLevelError
 
 MISSING = ("refuse", "drop", "nan")
@@ -82,7 +82,7 @@ class NewRows:
         names += [name for name in (design.offset, design.exposure, design.trials) if name and name in there]
         columns = columns_of(table, dict.fromkeys(names))
         if handling.missing == "refuse" and (gaps := columns.gaps()):
-            raise missing_values_at(gaps)
+            raise missing_in_new_rows_error(gaps)
         kept = columns.whole()
         reported = kept.copy() if handling.missing == "drop" else np.ones(columns.n, bool)
         if handling.new_levels == "nan":
@@ -117,27 +117,27 @@ class NewRows:
         return columns, csr_matrix(entries, shape=(self.columns.n, len(place)))
 
     @contextmanager
-    def _numbered(self) -> Iterator[None]:
+    def _errors_by_table_row(self) -> Iterator[None]:
         """Errors name a row by its number in the table, with the rows that were left out before it."""
         try:
             yield
         except UnknownLevelError as error:
             raise error.at(int(np.flatnonzero(self.kept)[error.row])) from None
 
-    def _averaged(self, numbers: Any) -> Any:
+    def _average(self, numbers: Any) -> Any:
         matrix = self._expanded[1]
         return numbers if matrix is None else matrix @ numbers
 
     def rows(self) -> Matrix:
         """The rows of the design."""
-        with self._numbered():
-            averaged: Matrix = self._averaged(self.design.matrix(self._expanded[0]))
+        with self._errors_by_table_row():
+            averaged: Matrix = self._average(self.design.matrix(self._expanded[0]))
             return averaged
 
     def bases(self) -> list[Array]:
         """For each smooth, its functions at the rows."""
-        with self._numbered():
-            return [self._averaged(basis) for basis in self.design.bases_of(self._expanded[0])]
+        with self._errors_by_table_row():
+            return [self._average(basis) for basis in self.design.bases_of(self._expanded[0])]
 
     def levels(self) -> tuple[list[Indices], list[Array], list[list[str]]]:
         """For each term of groups: levels by number, −1 for those that were not fitted, the columns that vary by level,
@@ -145,9 +145,9 @@ class NewRows:
         """
         indices, columns, names = [], [], []
         for group in self.design.groups:
-            index = group.index(self.columns)
+            index = group.level_indices(self.columns)
             indices.append(index)
-            with self._numbered():
-                columns.append(self._averaged(group.numbers(self._expanded[0])))
-            names.append(group.names_at(self.columns, np.flatnonzero(index < 0)))
+            with self._errors_by_table_row():
+                columns.append(self._average(group.varying_columns(self._expanded[0])))
+            names.append(group.level_names_at(self.columns, np.flatnonzero(index < 0)))
         return indices, columns, names

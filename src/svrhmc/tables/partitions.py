@@ -24,37 +24,37 @@ from svrhmc.tables import formula as grammar
 from svrhmc.tables.columns import CATEGORY, NUMBER, TRUTH, Column, Columns, Level, require_usable, unknown_column_error
 from svrhmc.tables.design import (
     Design,
-    coded_columns,
+    category_columns,
     design_of,
     log_exposure,
-    no_whole_row,
+    no_complete_row_error,
     required_columns,
-    response_of,
+    response_column,
 )
 from svrhmc.tables.expressions import State, Value, parse_expression, require_transforms
 from svrhmc.tables.formula import Factor, ParsedFormula, formula_error, parse_formula
 from svrhmc.tables.learning import (
     MOST_LEVELS,
+    PartitionedTable,
     Survey,
-    Table,
+    complete_rows,
     first_rows,
-    learned,
+    learn_states,
     require_rowwise,
-    surveyed,
-    surveyed_response,
-    whole_rows,
+    survey_partition,
+    survey_response,
 )
-from svrhmc.tables.sources import Source, missing_value
+from svrhmc.tables.sources import Source, missing_value_error
 from svrhmc.tables.terms import (
     Category,
     Number,
     Term,
     Transforms,
     UnknownLevelError,
-    encoded,
-    new_rows,
-    remembered,
-    to_text,
+    encode_terms,
+    rows_with_levels,
+    state_to_json,
+    terms_to_json,
 )
 
 _SMALL = {"bool", "int8", "uint8", "int16", "uint16", "float16", "float32"}  # types that float32 holds exactly
@@ -110,7 +110,7 @@ class Layout:
             ) from None
         y = self.labels(first, columns, where)
         offset, exposure, weights = (
-            None if name is None else _numbers(columns[name], name, first, where)
+            None if name is None else _numeric_values(columns[name], name, first, where)
             for name in (self.offset, self.exposure, self.weights)
         )
         if exposure is not None:
@@ -123,14 +123,14 @@ class Layout:
     def labels(self, first: int, columns: Columns, where: str) -> Values:
         """Numbers, or texts of one type; where classes are known, their numbers."""
         state = None if self.state is None else json.loads(self.state)
-        column = response_of(self.factor, columns, self.transforms, state)
+        column = response_column(self.factor, columns, self.transforms, state)
         if np.ndim(column.values) == 2:
             raise DataError(
                 f"the response {self.response!r} has several bounds in each row, which rows in partitions do not have: "
                 "read the table into memory, or take Surv(time, event)."
             )
         if column.kind == NUMBER and column.values.dtype.kind == "f" and not (fine := np.isfinite(column.values)).all():
-            raise missing_value(where, first + int(np.argmin(fine)), self.response)
+            raise missing_value_error(where, first + int(np.argmin(fine)), self.response)
         if not self.levels and column.kind != CATEGORY:
             return np.asarray(column.values, None if self.levels is None else np.float64)
         if not self.levels:
@@ -182,12 +182,12 @@ class TableReader(Reader):
         for place, columns in self.source.columns(number, names, rows, self.layout.drop):
             if not self.layout.drop:
                 yield place, columns
-            elif (some := whole_rows(columns)).n:
+            elif (some := complete_rows(columns)).n:
                 yield first, some
                 first += some.n
 
 
-def _numbers(column: Column, name: str, first: int, where: str) -> npt.NDArray[np.float64]:
+def _numeric_values(column: Column, name: str, first: int, where: str) -> npt.NDArray[np.float64]:
     if column.kind == CATEGORY:
         raise DataError(f"{where}, rows from {first} on: the column {name!r} has no numbers but texts.")
     return np.asarray(column.values, np.float64)
@@ -219,7 +219,7 @@ class TableInPartitions(InPartitions):
         )
 
 
-def opened(
+def open_partitions(
     source: Source,
     workers: Workers,
     target: str | None,
@@ -284,7 +284,9 @@ def levels_of(source: Source, workers: Workers, names: Sequence[str]) -> dict[st
     """The levels of columns of texts, sorted."""
     levels = {name: source.levels[name] for name in names if name in source.levels}
     if missing := [name for name in names if name not in levels]:
-        survey = reduce(add, Table(source, workers, ()).parts(surveyed, (missing,), "levels"))
+        survey = reduce(
+            add, PartitionedTable(source, workers, ()).over_partitions(survey_partition, (missing,), "levels")
+        )
         levels |= {name: survey.values[name] for name in missing}
     for name, texts in levels.items():
         if texts is None:
@@ -299,7 +301,7 @@ def plain_design(source: Source, target: str, names: Sequence[str], levels: Mapp
     terms: tuple[Term, ...] = tuple(
         Category(name, levels[name]) if source.kinds[name] == "text" else Number(name) for name in names
     )
-    return Design("", target, to_text(terms), False)
+    return Design("", target, terms_to_json(terms), False)
 
 
 def plain_dtype(source: Source, names: Sequence[str]) -> str:
@@ -309,7 +311,7 @@ def plain_dtype(source: Source, names: Sequence[str]) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Opened:
+class OpenedTable:
     """What a formula asks of a table in partitions, and what one pass found.
 
     columns: of each column its kind and levels, and no rows. y, ends: what is known of the response; state: what it
@@ -318,7 +320,7 @@ class Opened:
 
     formula: str
     parsed_formula: ParsedFormula
-    table: Table
+    table: PartitionedTable
     columns: Columns
     y: Column
     ends: tuple[float, float, bool] | None
@@ -343,7 +345,7 @@ class Opened:
             special["offset"],
             special["exposure"],
             special["weights"],
-            state=None if self.state is None else remembered(self.state, response.text),
+            state=None if self.state is None else state_to_json(self.state, response.text),
             levels=levels or (),
             drop=bool(self.table.drop),
             transforms=self.transforms,
@@ -355,16 +357,16 @@ class Opened:
     ) -> tuple[dict[str, Value], list[str]]:
         factors = list(dict.fromkeys(factor for term in terms for factor in term.factors))
         levels = {name: column.levels for name, column in columns.by_name.items()}
-        state = learned(self.table, factors, self.transforms, levels)
+        state = learn_states(self.table, factors, self.transforms, levels)
         first = first_rows(self.table, list(levels))
         require_rowwise(factors, first, self.transforms, state, levels)
-        rows = new_rows(first, self.transforms, state, levels)
-        return state, encoded(terms, intercept, rows, self.columns.n)[1]
+        rows = rows_with_levels(first, self.transforms, state, levels)
+        return state, encode_terms(terms, intercept, rows, self.columns.n)[1]
 
 
-def opened_by(
+def open_by_formula(
     formula: str, data: TableInPartitions, extra: Sequence[str], drop: bool, transforms: Transforms | None
-) -> Opened:
+) -> OpenedTable:
     """Read a formula, and find the levels that it needs."""
     given, source = require_transforms(transforms), data.source
     data.workers.require_known(given)
@@ -390,16 +392,16 @@ def opened_by(
                 f"column {name!r} holds neither numbers nor truth values nor texts everywhere: make a number or a "
                 "category of it first, such as days since the first date."
             )
-    table = Table(source, data.workers, tuple(names) if drop else ())
-    special = {name for name in names if source.kinds[name] == "text"} | coded_columns(parsed_formula)
+    table = PartitionedTable(source, data.workers, tuple(names) if drop else ())
+    special = {name for name in names if source.kinds[name] == "text"} | category_columns(parsed_formula)
     labels = {response.text} if response.expression is None else set()
     surveyed_names = [name for name in names if name in special | labels]
-    parts = table.parts(surveyed, (surveyed_names,), "levels") if surveyed_names or drop else []
-    survey = reduce(add, parts, Survey.nothing(surveyed_names))
+    parts = table.over_partitions(survey_partition, (surveyed_names,), "levels") if surveyed_names or drop else []
+    survey = reduce(add, parts, Survey.empty(surveyed_names))
     sizes = np.array([part.rows for part in parts], np.int64) if drop else source.sizes
     if not sizes.sum():
-        raise no_whole_row(survey.gaps) if survey.gaps else DataError("the table has no rows.")
-    heads = {name: _head(name, source, survey) for name in names}
+        raise no_complete_row_error(survey.gaps) if survey.gaps else DataError("the table has no rows.")
+    heads = {name: _column_without_rows(name, source, survey) for name in names}
     for name in names:
         if name in special - labels and survey.values[name] is None:
             raise DataError(
@@ -410,14 +412,14 @@ def opened_by(
     columns, state, text = Columns(heads, int(sizes.sum())), None, response.text
     if response.expression is not None:
         levels = {name: heads[name].levels for name in response.variables}
-        state = learned(table, [response], given, levels)
+        state = learn_states(table, [response], given, levels)
         require_rowwise([response], first_rows(table, response.variables), given, state, levels)
-        survey = reduce(add, table.parts(surveyed_response, (text, given, state), "the response"))
+        survey = reduce(add, table.over_partitions(survey_response, (text, given, state), "the response"))
     y = heads.get(text, Column(NUMBER, np.zeros(0), None, tuple(sorted(survey.values[text] or ()))))
-    return Opened(formula, parsed_formula, table, columns, y, survey.ends.get(text), sizes, given, state)
+    return OpenedTable(formula, parsed_formula, table, columns, y, survey.ends.get(text), sizes, given, state)
 
 
-def _head(name: str, source: Source, survey: Survey) -> Column:
+def _column_without_rows(name: str, source: Source, survey: Survey) -> Column:
     """Kind and levels of a column, without its rows."""
     kind = {"text": CATEGORY, "bool": TRUTH}.get(source.kinds[name], NUMBER)
     values = survey.values.get(name) or ()

@@ -63,20 +63,20 @@ class Source(ABC):
                     absent = np.isnan(column.values)
                     columns[name] = Column(NUMBER, column.values, absent if absent.any() else None)
                 elif not gaps and column.gaps is not None:
-                    raise missing_value(where, first + int(np.argmax(column.gaps)), name)
+                    raise missing_value_error(where, first + int(np.argmax(column.gaps)), name)
             yield first, Columns(columns, count)
 
 
 def column_of(values: Series, name: str, where: str, ordered: bool = False) -> Column:
     """A column of a batch; numbers keep their type, and texts are numbered."""
     if hasattr(values, "null_count"):
-        return _of_arrow(values, name, where, ordered)
+        return _column_of_arrow(values, name, where, ordered)
     kind = kind_of(values.dtype)
     if kind == "text":
-        return _of_texts(*_factorised(values), name, where, ordered)
+        return _column_of_texts(*_factorise(values), name, where, ordered)
     gaps = np.asarray(values.isna())
     if kind == "other":
-        raise _unusable(name, str(values.dtype), where)
+        raise _kind_error(name, str(values.dtype), where)
     if not gaps.any():
         array = np.asarray(values.to_numpy())
         array = array.astype(bool if kind == "bool" else np.float64) if array.dtype == object else array
@@ -86,7 +86,7 @@ def column_of(values: Series, name: str, where: str, ordered: bool = False) -> C
     return Column(NUMBER, values.to_numpy(np.float64, na_value=np.nan), gaps)
 
 
-def _of_arrow(values: Series, name: str, where: str, ordered: bool) -> Column:
+def _column_of_arrow(values: Series, name: str, where: str, ordered: bool) -> Column:
     from pyarrow import compute, types
 
     kind = values.type
@@ -101,7 +101,7 @@ def _of_arrow(values: Series, name: str, where: str, ordered: bool) -> Column:
         except UnicodeDecodeError:
             raise DataError(f"{where}: the column {name!r} has a text that is not in UTF-8.") from None
         numbers = np.asarray(values.indices.fill_null(-1) if values.null_count else values.indices)
-        return _of_texts(numbers, different, name, where, ordered)
+        return _column_of_texts(numbers, different, name, where, ordered)
     gaps = np.asarray(values.is_null()) if values.null_count else None
     if types.is_boolean(kind):
         values = values if gaps is None else values.fill_null(False)
@@ -110,10 +110,10 @@ def _of_arrow(values: Series, name: str, where: str, ordered: bool) -> Column:
         return Column(NUMBER, np.asarray(values.to_numpy(zero_copy_only=False)), gaps)
     if types.is_null(kind):
         return Column(NUMBER, np.full(len(values), np.nan), gaps)
-    raise _unusable(name, str(kind), where)
+    raise _kind_error(name, str(kind), where)
 
 
-def _factorised(values: Series) -> tuple[Indices, list[Level]]:
+def _factorise(values: Series) -> tuple[Indices, list[Level]]:
     """The number of each text of a pandas series, and the different texts."""
     import pandas
 
@@ -123,10 +123,10 @@ def _factorised(values: Series) -> tuple[Indices, list[Level]]:
     return np.asarray(numbers), list(different)
 
 
-def _of_texts(numbers: Integers, different: list[Level], name: str, where: str, ordered: bool) -> Column:
+def _column_of_texts(numbers: Integers, different: list[Level], name: str, where: str, ordered: bool) -> Column:
     require_short(max((len(text) for text in different if isinstance(text, str)), default=0), name, where)
     if not all(isinstance(text, str) for text in different):
-        raise _unusable(name, "values of several types", where)
+        raise _kind_error(name, "values of several types", where)
     gaps = numbers < 0
     return Column(CATEGORY, CodedTexts(different, numbers), gaps if gaps.any() else None, (), ordered)
 
@@ -140,7 +140,7 @@ def require_short(longest: int, name: str, where: str) -> None:
         )
 
 
-def _unusable(name: str, kind: str, where: str) -> DataError:
+def _kind_error(name: str, kind: str, where: str) -> DataError:
     if any(word in kind for word in ("date", "time", "duration")):
         return date_column_error(name)
     return DataError(f"{where}: the column {name!r} must hold numbers, truth values or texts; got {kind}.")
@@ -158,14 +158,14 @@ def kind_of(dtype: Series) -> str:
     return plain if plain.startswith(("int", "uint", "float", "bool")) else "other"
 
 
-def missing_value(where: str, row: int, name: str) -> DataError:
+def missing_value_error(where: str, row: int, name: str) -> DataError:
     """Which one it is."""
     return DataError(
         f"{where}, row {row}, column {name!r}: a missing value. Fill such values in, or leave these rows out."
     )
 
 
-def files_of(path: str | os.PathLike[str] | list[str | os.PathLike[str]], suffixes: tuple[str, ...]) -> list[str]:
+def list_files(path: str | os.PathLike[str] | list[str | os.PathLike[str]], suffixes: tuple[str, ...]) -> list[str]:
     """Files of a folder, of a pattern such as "part-*.parquet", or of a list, in the order of their names."""
     if isinstance(path, (list, tuple)):
         files = [str(file) for file in path]
@@ -191,6 +191,6 @@ def files_of(path: str | os.PathLike[str] | list[str | os.PathLike[str]], suffix
     return files
 
 
-def stamps_of(files: Sequence[str]) -> list[str]:
+def file_stamps(files: Sequence[str]) -> list[str]:
     """Path, size and time of each file, by which a run that goes on knows that they are the same."""
     return [f"{path}:{(stat := os.stat(path)).st_size}:{stat.st_mtime_ns}" for path in files]

@@ -47,7 +47,7 @@ class Spline:
     roughness: float
 
     @staticmethod
-    def of(x: Array, k: int) -> Spline:
+    def fit(x: Array, k: int) -> Spline:
         """That of rows with at least k ≥ 4 different x."""
         low, width = float(x.min()), float(np.ptp(x))
         u = (x - low) / width
@@ -65,18 +65,18 @@ class Spline:
         mass[inner, inner + 1] = mass[inner + 1, inner] = steps / 6
         whitening = np.linalg.inv(np.linalg.cholesky(mass)).T
         spline = Spline(low, width, knots, values @ whitening, slopes @ whitening, whitening, 1.0)._without_line(u)
-        B = spline.at(u)
+        B = spline.evaluate(u)
         size, turn = np.linalg.eigh(B.T @ B)
         scale = np.sqrt(len(u) / size.sum())
         bends = spline.curvatures @ turn
         signs = np.sign(bends[np.abs(bends).argmax(axis=0), np.arange(m)])  # which an eigenvector leaves open
-        return spline._turned(scale * (turn * signs)[:, ::-1], float(scale**2))._without_line(u)
+        return spline._combined(scale * (turn * signs)[:, ::-1], float(scale**2))._without_line(u)
 
     def basis(self, x: Array) -> Array:
         """(n, q): the functions at x."""
-        return self.at((x - self.low) / self.width)
+        return self.evaluate((x - self.low) / self.width)
 
-    def at(self, u: Array) -> Array:
+    def evaluate(self, u: Array) -> Array:
         """(n, q): the functions at u."""
         inside = np.clip(u, 0.0, 1.0)
         i = np.clip(np.searchsorted(self.knots, inside, "right") - 1, 0, len(self.knots) - 2)
@@ -90,7 +90,7 @@ class Spline:
 
     def _without_line(self, u: Array) -> Spline:
         """Less the projection on 1 and u over these rows."""
-        middle, B = u.mean(), self.at(u)
+        middle, B = u.mean(), self.evaluate(u)
         away = u - middle
         level, slope = B.mean(axis=0), away @ B / (away @ away)
         values = self.values - level - (self.knots[:, None] - middle) * slope
@@ -98,19 +98,19 @@ class Spline:
             self.low, self.width, self.knots, values, self.slopes - slope, self.curvatures, self.roughness
         )  # fmt: skip
 
-    def _turned(self, turn: Array, roughness: float) -> Spline:
+    def _combined(self, turn: Array, roughness: float) -> Spline:
         """Combinations of the functions, by the columns of a matrix."""
         values, slopes, curvatures = (part @ turn for part in (self.values, self.slopes, self.curvatures))
         return Spline(self.low, self.width, self.knots, values, slopes, curvatures, roughness)
 
-    def stored(self) -> list[Any]:
+    def to_numbers(self) -> list[Any]:
         """As plain numbers, for a file."""
         arrays = (self.knots, self.values, self.slopes, self.curvatures)
         return [self.low, self.width, self.roughness, *(array.tolist() for array in arrays)]
 
     @staticmethod
-    def read(stored: list[Any]) -> Spline:
-        """What `stored` gave; anything else is a ValueError or a TypeError."""
+    def from_numbers(stored: list[Any]) -> Spline:
+        """What `to_numbers` gave; anything else is a ValueError or a TypeError."""
         low, width, roughness = map(float, stored[:3])
         knots, values, slopes, curvatures = (np.array(numbers, np.float64) for numbers in stored[3:])
         m = len(knots)

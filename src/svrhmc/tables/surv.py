@@ -33,24 +33,24 @@ _TYPES = {
     "interval": ("time", "time2", "event"),
     "interval2": ("lower", "upper"),
 }
-_SPELLED = {"counting": {"time": "start", "time2": "stop"}, "interval2": {"time": "lower", "time2": "upper"}}  # R's
+_R_SPELLING = {"counting": {"time": "start", "time2": "stop"}, "interval2": {"time": "lower", "time2": "upper"}}  # R's
 
 
-def labels(name: str, rows: int, alone: bool, *arguments: object, **keywords: object) -> Array:
+def response_labels(name: str, rows: int, alone: bool, *arguments: object, **keywords: object) -> Array:
     """The labels of some rows, for one of `RESPONSES`; alone: whether it stands in none of the others."""
     if name == SURV:
-        return _surv(rows, alone, *arguments, **keywords)
-    return _limits(name, rows, *arguments, **keywords)
+        return _surv_labels(rows, alone, *arguments, **keywords)
+    return _limit_labels(name, rows, *arguments, **keywords)
 
 
-def _surv(rows: int, alone: bool, *arguments: object, **keywords: object) -> Array:
+def _surv_labels(rows: int, alone: bool, *arguments: object, **keywords: object) -> Array:
     """Those of `Surv(…)`."""
     kind = keywords.pop("type", "counting" if len(arguments) > 2 or "stop" in keywords else "right")
     if kind not in _TYPES:
         listed = ", ".join(map(repr, _TYPES))
         raise DataError(f"Surv(…, type={kind!r}) cannot be used: {_FORM}, and its types are {listed}.")
     words = _TYPES[kind]
-    spelled = {_SPELLED.get(kind, {}).get(word, word): value for word, value in keywords.items()}
+    spelled = {_R_SPELLING.get(kind, {}).get(word, word): value for word, value in keywords.items()}
     named = {**dict(zip(words, arguments, strict=False)), **spelled}
     most = len(named) == len(arguments) + len(keywords) and named.keys() <= set(words)
     if not most or not set(words) - {"event"} <= named.keys() or (kind == "interval" and "event" not in named):
@@ -58,9 +58,9 @@ def _surv(rows: int, alone: bool, *arguments: object, **keywords: object) -> Arr
         raise DataError(f"Surv cannot be used so: it is {shown}.")
     if kind in ("right", "left") and "event" in named and _is_event(named["time"]) and not _is_event(named["event"]):
         raise DataError("Surv(time, event) takes the time first: these two are the other way round.")
-    numbers = [_numbers(word, named[word], kind == "interval2") for word in words if word != "event"]
+    numbers = [_number_column(word, named[word], kind == "interval2") for word in words if word != "event"]
     codes = (0, 1, 2, 3) if kind == "interval" else (0, 1)
-    event = _event(named.get("event", np.ones(rows)), codes)
+    event = _event_codes(named.get("event", np.ones(rows)), codes)
     try:
         if kind == "right":
             signed = censored(numbers[0], event)
@@ -90,7 +90,7 @@ def _bounds(kind: str, numbers: list[Array], event: Array) -> list[Array]:
     return [np.where(np.isnan(lower) | (lower == -np.inf), 0.0, lower), np.where(np.isnan(upper), np.inf, upper)]
 
 
-def _limits(name: str, rows: int, *arguments: Any, **keywords: Any) -> Array:
+def _limit_labels(name: str, rows: int, *arguments: Any, **keywords: Any) -> Array:
     """Those of `cens(y, lower, upper)` and `trunc(y, lb, ub)`; a limit is a number, or a column of them."""
     words = ("y", "lower", "upper") if name == CENS else ("y", "lb", "ub")
     spelled = {"lower": "lb", "upper": "ub"} if name == TRUNC else {}
@@ -101,12 +101,12 @@ def _limits(name: str, rows: int, *arguments: Any, **keywords: Any) -> Array:
     low, high = (
         np.full(rows, beyond) if named.get(word) is None
         else np.full(rows, float(named[word])) if isinstance(named[word], int | float)
-        else _numbers(word, named[word], False, name)
+        else _number_column(word, named[word], False, name)
         for word, beyond in zip(words[1:], (-np.inf, np.inf), strict=True)
     )  # fmt: skip
     try:
         if name == CENS:
-            y = _numbers("y", y, False, name)
+            y = _number_column("y", y, False, name)
             if (wrong := low >= high).any():
                 row = int(np.argmax(wrong))
                 raise ValueError(f"lower must be below upper; got {low[row]:g} and {high[row]:g} at row {row}.")
@@ -114,13 +114,13 @@ def _limits(name: str, rows: int, *arguments: Any, **keywords: Any) -> Array:
                 np.where(y <= low, -np.inf, np.minimum(y, high)), np.where(y >= high, np.inf, np.maximum(y, low))
             )
         if np.ndim(y) != 2:
-            y = bounded(_numbers("y", y, False, name))
+            y = bounded(_number_column("y", y, False, name))
         return bounded(y[:, 0], y[:, 1], np.maximum(low, y[:, 2]), np.minimum(high, y[:, 3]))
     except ValueError as error:
         raise DataError(f"{name}({', '.join(words)}) cannot be used: {error}") from None
 
 
-def _numbers(word: str, value: object, gaps: bool, name: str = SURV) -> Array:
+def _number_column(word: str, value: object, gaps: bool, name: str = SURV) -> Array:
     """A column of numbers, of which some may be missing."""
     array = np.asarray(value)
     if array.ndim != 1 or array.dtype.kind not in "iuf":
@@ -140,7 +140,7 @@ def _is_event(value: object) -> bool:
     return array.dtype.kind == "b" or set(array[:1000].tolist()) <= {0, 1} or array.dtype.kind in "OU"
 
 
-def _event(event: object, codes: tuple[int, ...]) -> Array:
+def _event_codes(event: object, codes: tuple[int, ...]) -> Array:
     """A column of codes."""
     array = np.asarray(event)
     if array.ndim != 1 or array.dtype.kind not in "biuf":

@@ -38,7 +38,7 @@ from svrhmc.tables.portable import Portable, column, level, portable, product, t
 
 Transforms = Mapping[str, Callable[..., object]]
 _INTERCEPT = "Intercept"  # formulaic's name for a column that the design has by itself
-_MARK = re.compile(r"\x1b\[[0-9;]*m|[⧛⧚]")
+_TERMINAL_CODES = re.compile(r"\x1b\[[0-9;]*m|[⧛⧚]")
 _COPIES = 3  # of a design while it is made
 
 
@@ -58,7 +58,7 @@ class Term(ABC):
         """Of the columns it makes."""
 
     @abstractmethod
-    def numbers(self, columns: Columns) -> Values:
+    def matrix(self, columns: Columns) -> Values:
         """(n, columns)."""
 
     @abstractmethod
@@ -69,7 +69,7 @@ class Term(ABC):
     def portable(self) -> list[Portable]:
         """Its columns as expressions for other languages (`svrhmc.tables.portable`); refused where there are none."""
 
-    def places(self, columns: Columns) -> npt.NDArray[np.int64] | None:
+    def active_columns(self, columns: Columns) -> npt.NDArray[np.int64] | None:
         """For each row the one column that is 1 in it (−1: none); None where a row has numbers."""
         return None
 
@@ -98,7 +98,7 @@ class Term(ABC):
         return tuple((name,) for name in self.names)
 
     @property
-    def variables_of_terms(self) -> tuple[tuple[str, ...], ...]:
+    def variables_by_term(self) -> tuple[tuple[str, ...], ...]:
         """For each term of the formula that it stands for, the columns of the table that this needs."""
         return (self.variables,)
 
@@ -125,7 +125,7 @@ class Number(Term):
         """The column of the table, as it is."""
         return [column(self.variable)]
 
-    def numbers(self, columns: Columns) -> Values:
+    def matrix(self, columns: Columns) -> Values:
         """As they are; a text where numbers were is refused."""
         column = columns[self.variable]
         if column.kind == CATEGORY:
@@ -149,7 +149,7 @@ class Category(Term):
     @property
     def names(self) -> tuple[str, ...]:
         """variable[level]."""
-        return tuple(f"{self.variable}[{shown(level)}]" for level in self._coded)
+        return tuple(f"{self.variable}[{level_name(level)}]" for level in self._coded_levels)
 
     @property
     def choices(self) -> dict[str, tuple[Level, ...]]:
@@ -158,14 +158,14 @@ class Category(Term):
     @property
     def parts(self) -> tuple[tuple[str, str], ...]:
         """The variable, and its levels."""
-        return tuple((self.variable, shown(level)) for level in self._coded)
+        return tuple((self.variable, level_name(level)) for level in self._coded_levels)
 
     @property
     def baseline(self) -> str:
-        return "" if self.full else f"{self.variable}[{shown(self.levels[0])}]"
+        return "" if self.full else f"{self.variable}[{level_name(self.levels[0])}]"
 
     @property
-    def _coded(self) -> tuple[Level, ...]:
+    def _coded_levels(self) -> tuple[Level, ...]:
         return self.levels if self.full else self.levels[1:]
 
     def require_sound(self) -> None:
@@ -176,9 +176,9 @@ class Category(Term):
 
     def portable(self) -> list[Portable]:
         """1 in the rows of a level."""
-        return [level(self.variable, one) for one in self._coded]
+        return [level(self.variable, one) for one in self._coded_levels]
 
-    def places(self, columns: Columns) -> npt.NDArray[np.int64]:
+    def active_columns(self, columns: Columns) -> npt.NDArray[np.int64]:
         """The number of the level; a level that the design does not know is refused."""
         column = columns[self.variable]
         codes = column.codes(self.levels)
@@ -187,10 +187,10 @@ class Category(Term):
             raise UnknownLevelError(self.variable, column.values[row], row, self.levels)
         return codes if self.full else codes - 1
 
-    def numbers(self, columns: Columns) -> Array:
+    def matrix(self, columns: Columns) -> Array:
         """0 and 1."""
-        places = self.places(columns)
-        return np.asarray(places[:, None] == np.arange(len(self._coded)), np.float64)
+        places = self.active_columns(columns)
+        return np.asarray(places[:, None] == np.arange(len(self._coded_levels)), np.float64)
 
 
 class UnknownLevelError(DataError):
@@ -221,7 +221,7 @@ class Encoded(Term):
     levels: tuple[tuple[Any, ...], ...]
     made: tuple[str, ...]
     state: str
-    transforms: ClassVar[Transforms] = {}  # set by `from_text`: no file holds functions
+    transforms: ClassVar[Transforms] = {}  # set by `terms_from_json`: no file holds functions
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -241,41 +241,43 @@ class Encoded(Term):
     @property
     def parts(self) -> tuple[tuple[str, str], ...]:
         """plan[pro]:age belongs to plan:age, with the level pro."""
-        return tuple(_part(name) for name in self.names)
+        return tuple(_split_levels(name) for name in self.names)
 
     @property
     def factors(self) -> tuple[tuple[str, ...], ...]:
         """plan[pro]:age is the product of plan[pro] and age."""
-        return tuple(_pieces(name) for name in self.names)
+        return tuple(_split_product(name) for name in self.names)
 
     @property
-    def variables_of_terms(self) -> tuple[tuple[str, ...], ...]:
+    def variables_by_term(self) -> tuple[tuple[str, ...], ...]:
         """Of each term that formulaic codes."""
-        return tuple(term.variables for term in self._terms[0])
+        return tuple(term.variables for term in self._parsed_terms[0])
 
     @property
     def baseline(self) -> str:
         """Of each category the one level that has no column, where all the others have one."""
         without = {name: levels_without_column(name, levels, self.names) for name, levels in self.choices.items()}
-        return ", ".join(f"{name}[{shown(levels[0])}]" for name, levels in without.items() if len(levels) == 1)
+        return ", ".join(f"{name}[{level_name(levels[0])}]" for name, levels in without.items() if len(levels) == 1)
 
-    def numbers(self, columns: Columns) -> Array:
+    def matrix(self, columns: Columns) -> Array:
         """By formulaic; levels that it does not know are refused."""
         for name, kind, levels in zip(self.needs, self.kinds, self.levels, strict=True):
             if kind == CATEGORY:
-                Category(name, levels).places(columns)
+                Category(name, levels).active_columns(columns)
             elif columns[name].kind == CATEGORY:
                 raise DataError(f"column {name!r} must hold numbers, as in the table that was fitted; got texts.")
-        terms, intercept = self._terms
+        terms, intercept = self._parsed_terms
         fitted = dict(zip(self.needs, self.levels, strict=True))
-        X, names = encoded(terms, intercept, new_rows(columns, self.transforms, json.loads(self.state), fitted))
+        X, names = encode_terms(
+            terms, intercept, rows_with_levels(columns, self.transforms, json.loads(self.state), fitted)
+        )
         if tuple(names) != self.made:
             raise DataError(f"the formula's {self.text[:80]!r} makes other columns of these rows than of those fitted.")
         return X[:, [name != _INTERCEPT for name in names]]
 
     def require_sound(self) -> None:
         """Refuse a text that is no formula, and a state that is more than numbers and texts."""
-        terms, _ = self._terms
+        terms, _ = self._parsed_terms
         unknown = {name for term in terms for name in term.variables} - set(self.needs)
         if unknown:
             raise ValueError(f"a term of columns that it does not name: {sorted(unknown)[0]!r}")
@@ -293,14 +295,14 @@ class Encoded(Term):
         what formulaic makes of them: a column is linear in each factor, so that its coefficients are what it is where
         every factor has one level, or 1 in one of its columns and 0 in the others.
         """
-        terms, intercept = self._terms
+        terms, intercept = self._parsed_terms
         parts: list[tuple[int, Portable]] = []
         for term in terms:
-            parts.extend(self._products(term, terms, intercept))
+            parts.extend(self._portable_columns(term, terms, intercept))
         by_place = dict(parts)
         return [by_place[j] for j, name in enumerate(self.made) if name != _INTERCEPT]
 
-    def _products(
+    def _portable_columns(
         self, term: formula.Term, terms: Sequence[formula.Term], intercept: bool
     ) -> Iterator[tuple[int, Portable]]:
         """The places of the columns of one term, and their expressions."""
@@ -311,7 +313,7 @@ class Encoded(Term):
                 fitted[name] = tuple(state[factor.text]["levels"])
         texts = {name for name, kind in zip(self.needs, self.kinds, strict=True) if kind == CATEGORY}
         coded = {factor: one for factor in term.factors if (one := self._coded_column(factor, texts))}
-        one_row = self._probe({name: fitted[name][:1] for name in fitted if fitted[name]}, 1, state, fitted)
+        one_row = self._rows_at_levels({name: fitted[name][:1] for name in fitted if fitted[name]}, 1, state, fitted)
         numbers = {
             factor: [column(factor.text)] if factor.expression is None else portable(factor.expression, one_row)
             for factor in term.factors
@@ -329,14 +331,14 @@ class Encoded(Term):
             if factor in coded
         }
         rest = {name: (fitted[name][0],) * n for name in fitted if fitted[name] and name not in at}
-        rows = self._probe({**at, **rest}, n, state, fitted)
+        rows = self._rows_at_levels({**at, **rest}, n, state, fitted)
         factors = dict.fromkeys(factor for one in terms for factor in one.factors)
-        with plainly(self.text):
-            values = {factor: _values(factor, rows) for factor in factors}
+        with formulaic_errors(self.text):
+            values = {factor: _factor_values(factor, rows) for factor in factors}
             for i, factor in enumerate(term.factors):
                 if factor not in coded:
-                    values[factor] = _one_at_a_time(values[factor], grid[i], len(choices[i]))
-            matrix = _matrix(terms, intercept, values, n)
+                    values[factor] = _unit_values(values[factor], grid[i], len(choices[i]))
+            matrix = _formulaic_matrix(terms, intercept, values, n)
         X = np.asarray(matrix.__wrapped__, np.float64)
         for place in matrix.model_spec.term_indices[_formulaic_term(term)]:
             yield (
@@ -361,7 +363,7 @@ class Encoded(Term):
             )
         return variables[0]
 
-    def _probe(
+    def _rows_at_levels(
         self, values: Mapping[str, Sequence[Any]], n: int, state: State, fitted: Mapping[str, tuple[Level, ...]]
     ) -> Rows:
         """Rows with these levels, and no numbers."""
@@ -377,10 +379,10 @@ class Encoded(Term):
             )
             for name in self.needs
         }
-        return new_rows(Columns(some, n), self.transforms, state, fitted)
+        return rows_with_levels(Columns(some, n), self.transforms, state, fitted)
 
     @cached_property
-    def _terms(self) -> tuple[tuple[formula.Term, ...], bool]:
+    def _parsed_terms(self) -> tuple[tuple[formula.Term, ...], bool]:
         return formula.parse_terms(self.text)
 
 
@@ -405,7 +407,7 @@ class Line(Term):
     @property
     def variables(self) -> tuple[str, ...]:
         """Those of x, and the one that multiplies it."""
-        return tuple(dict.fromkeys([*self._argument.variables, *([self.by] if self.by else [])]))
+        return tuple(dict.fromkeys([*self._argument_term.variables, *([self.by] if self.by else [])]))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -420,35 +422,35 @@ class Line(Term):
     @property
     def argument_name(self) -> str:
         """What it is a function of: a column, or an expression."""
-        return self._argument.names[0]
+        return self._argument_term.names[0]
 
-    def numbers(self, columns: Columns) -> Array:
+    def matrix(self, columns: Columns) -> Array:
         """(n, 1)."""
-        factor = self.factor(columns)
-        away = self.x(columns) - self.centre
+        factor = self.multiplier(columns)
+        away = self.argument_values(columns) - self.centre
         return np.asarray(away if factor is None else factor * away)[:, None]
 
-    def x(self, columns: Columns) -> Array:
+    def argument_values(self, columns: Columns) -> Array:
         """What it is a function of, by row."""
-        return np.asarray(self._argument.numbers(columns), np.float64)[:, 0]
+        return np.asarray(self._argument_term.matrix(columns), np.float64)[:, 0]
 
-    def factor(self, columns: Columns) -> Array | None:
+    def multiplier(self, columns: Columns) -> Array | None:
         """What it is multiplied by: 1 in the rows of its level and 0 in others, or a number; None where nothing is."""
         if not self.by:
             return None
         if not self.levels:
-            return np.asarray(Number(self.by).numbers(columns), np.float64)[:, 0]
-        return np.asarray(Category(self.by, self.levels, True).places(columns) == self.level, np.float64)
+            return np.asarray(Number(self.by).matrix(columns), np.float64)[:, 0]
+        return np.asarray(Category(self.by, self.levels, True).active_columns(columns) == self.level, np.float64)
 
     def portable(self) -> list[Portable]:
         """x − centre, times its factor."""
-        return [product([*self.portable_factor(), ["-", self.portable_x(), self.centre]])]
+        return [product([*self.portable_multipliers(), ["-", self.portable_argument(), self.centre]])]
 
-    def portable_x(self) -> Portable:
+    def portable_argument(self) -> Portable:
         """The expression that it is a function of."""
-        return self._argument.portable()[0]
+        return self._argument_term.portable()[0]
 
-    def portable_factor(self) -> list[Portable]:
+    def portable_multipliers(self) -> list[Portable]:
         """What it is multiplied by, if anything."""
         if not self.by:
             return []
@@ -456,31 +458,31 @@ class Line(Term):
 
     def require_sound(self) -> None:
         """Refuse an argument of other than one column, and a level that there is not."""
-        if len(self._argument.names) != 1 or type(self.level) is not int or not math.isfinite(self.centre):
+        if len(self._argument_term.names) != 1 or type(self.level) is not int or not math.isfinite(self.centre):
             raise ValueError("a line of no number")
         require_levels(self.levels)
         if not -1 <= self.level < max(len(self.levels), 0) or bool(self.levels) != (self.level >= 0):
             raise ValueError("a line of a level that there is not")
 
     @cached_property
-    def _argument(self) -> Term:
-        (term,) = from_text(self.argument, self.transforms)
+    def _argument_term(self) -> Term:
+        (term,) = terms_from_json(self.argument, self.transforms)
         return term
 
 
 _KINDS: dict[str, type[Any]] = {kind.kind: kind for kind in (Number, Category, Encoded, Line)}
 
 
-def to_text(terms: tuple[Term, ...]) -> str:
+def terms_to_json(terms: tuple[Term, ...]) -> str:
     """Terms as a text in JSON, as a design keeps them."""
     return json.dumps([{"kind": term.kind, **asdict(term)} for term in terms])  # type: ignore[call-overload]
 
 
-def from_text(text: str, transforms: Transforms | None = None) -> tuple[Term, ...]:
-    """What `to_text` wrote; anything else is a ValueError. transforms: functions that its formulas call."""
+def terms_from_json(text: str, transforms: Transforms | None = None) -> tuple[Term, ...]:
+    """What `terms_to_json` wrote; anything else is a ValueError. transforms: functions that its formulas call."""
     try:
         terms = tuple(
-            _KINDS[fields.pop("kind")](**{key: _tuples(value) for key, value in fields.items()})
+            _KINDS[fields.pop("kind")](**{key: _lists_to_tuples(value) for key, value in fields.items()})
             for fields in json.loads(text)
         )
         for term in terms:
@@ -501,18 +503,20 @@ def levels_without_column(category: str, levels: Sequence[Level], names: Sequenc
     ['basic']
     """
     return [
-        level for level in levels if f"{category}[{shown(level)}]" not in names and f"{category}[{level}]" not in names
+        level
+        for level in levels
+        if f"{category}[{level_name(level)}]" not in names and f"{category}[{level}]" not in names
     ]
 
 
-def shown(level: Level) -> str:
+def level_name(level: Level) -> str:
     """A level as names have it."""
     if isinstance(level, float) and level.is_integer():
         return str(int(level))
     return str(level)
 
 
-def require_few(name: str, levels: int, rows: int, what: str = "levels", some: Sequence[Level] = ()) -> None:
+def require_few_levels(name: str, levels: int, rows: int, what: str = "levels", some: Sequence[Level] = ()) -> None:
     """Refuse a category that has fewer than two rows for a level: it names rows, and tells nothing about others.
 
     some: of its levels, which may be numbers that were read as texts.
@@ -528,7 +532,7 @@ def require_few(name: str, levels: int, rows: int, what: str = "levels", some: S
     )
 
 
-def require_memory(columns: int, rows: int, more: float = 0.0) -> None:
+def require_memory_for_design(columns: int, rows: int, more: float = 0.0) -> None:
     """Refuse a dense design, and so many bytes more, for which there is no memory."""
     needed, available = 8.0 * rows * columns * _COPIES + more, free_memory()
     if needed > available:
@@ -549,7 +553,9 @@ def require_finite(names: Sequence[str], some: Reals, begin: int) -> None:
         )
 
 
-def new_rows(columns: Columns, transforms: Transforms, state: State, levels: Mapping[str, tuple[Level, ...]]) -> Rows:
+def rows_with_levels(
+    columns: Columns, transforms: Transforms, state: State, levels: Mapping[str, tuple[Level, ...]]
+) -> Rows:
     """The columns that have levels here ((): numbers), for what was learned of another table."""
     some = {
         name: Column(columns[name].kind, columns[name].values, None, levels[name] or columns[name].levels)
@@ -558,26 +564,28 @@ def new_rows(columns: Columns, transforms: Transforms, state: State, levels: Map
     return Rows(Columns(some, columns.n).series(), columns.n, transforms, state, levels)
 
 
-def encoded(terms: Sequence[formula.Term], intercept: bool, rows: Rows, fitted: int = 0) -> tuple[Array, list[str]]:
+def encode_terms(
+    terms: Sequence[formula.Term], intercept: bool, rows: Rows, fitted: int = 0
+) -> tuple[Array, list[str]]:
     """The columns of some terms, and their names, the intercept among them. fitted: the rows of the table that is
     fitted; 0 for new rows.
     """
     factors = dict.fromkeys(factor for term in terms for factor in term.factors)
     text = " + ".join(term.formula_text for term in terms)
-    with plainly(text):
-        values = {factor: _values(factor, rows) for factor in factors}
-    _require_room(terms, values, rows.n, fitted)
-    with plainly(text):
-        return _coded(terms, intercept, values, rows.n)
+    with formulaic_errors(text):
+        values = {factor: _factor_values(factor, rows) for factor in factors}
+    _require_few_columns(terms, values, rows.n, fitted)
+    with formulaic_errors(text):
+        return _encode(terms, intercept, values, rows.n)
 
 
-def computed(factor: Factor, rows: Rows) -> Array:
+def compute_factor(factor: Factor, rows: Rows) -> Array:
     """The numbers of one factor: (n, columns)."""
-    with plainly(factor.text):
-        return _coded([formula.Term((factor,))], False, {factor: _values(factor, rows)}, rows.n)[0]
+    with formulaic_errors(factor.text):
+        return _encode([formula.Term((factor,))], False, {factor: _factor_values(factor, rows)}, rows.n)[0]
 
 
-def remembered(state: State, text: str) -> str:
+def state_to_json(state: State, text: str) -> str:
     """What transformations learned, as JSON; refused where that is more than numbers and texts."""
     try:
         return json.dumps(
@@ -589,7 +597,7 @@ def remembered(state: State, text: str) -> str:
         ) from None
 
 
-def _values(factor: Factor, rows: Rows) -> Value:
+def _factor_values(factor: Factor, rows: Rows) -> Value:
     if factor.expression is None:
         return rows.columns[factor.text]
     values = factor.expression.compute(rows)
@@ -598,16 +606,16 @@ def _values(factor: Factor, rows: Rows) -> Value:
     return values
 
 
-def _coded(
+def _encode(
     terms: Sequence[formula.Term], intercept: bool, values: dict[Factor, Value], n: int
 ) -> tuple[Array, list[str]]:
     """The columns, and their names."""
-    matrix = _matrix(terms, intercept, values, n)
-    names = [_pretty(str(name)) for name in matrix.model_spec.column_names]
+    matrix = _formulaic_matrix(terms, intercept, values, n)
+    names = [_clean_name(str(name)) for name in matrix.model_spec.column_names]
     return np.asarray(matrix.__wrapped__, np.float64), names
 
 
-def _matrix(terms: Sequence[formula.Term], intercept: bool, values: dict[Factor, Value], n: int) -> Any:
+def _formulaic_matrix(terms: Sequence[formula.Term], intercept: bool, values: dict[Factor, Value], n: int) -> Any:
     """By formulaic, from values that it looks up by the texts of their factors."""
     try:
         import formulaic
@@ -631,7 +639,7 @@ def _formulaic_term(term: formula.Term) -> Any:
     return types.Term([types.Factor(one.text, eval_method="lookup") for one in term.factors])
 
 
-def _one_at_a_time(value: Value, chosen: npt.NDArray[np.int64], width: int) -> Value:
+def _unit_values(value: Value, chosen: npt.NDArray[np.int64], width: int) -> Value:
     """What formulaic would be given of a factor whose columns are 0 but for one in each row, which is 1."""
     inner, metadata = unwrapped(value), getattr(value, "__formulaic_metadata__", None)
     units: Value = np.asarray(chosen[:, None] == np.arange(width), np.float64)
@@ -647,25 +655,27 @@ def _one_at_a_time(value: Value, chosen: npt.NDArray[np.int64], width: int) -> V
     return FactorValues(units, metadata=metadata)
 
 
-def _require_room(terms: Sequence[formula.Term], values: dict[Factor, Value], n: int, fitted: int) -> None:
+def _require_few_columns(terms: Sequence[formula.Term], values: dict[Factor, Value], n: int, fitted: int) -> None:
     """Refuse terms that would have too many columns for the memory, or for the rows fitted, before any is made.
 
     With n rows, kⱼ columns of term j and lᵢ levels of category i that is Σ 8nkⱼ bytes, a few times, and Σ 8lᵢ² for the
     codes of levels.
     """
-    widths = {factor: _width(value) for factor, value in values.items()}
+    widths = {factor: _factor_width(value) for factor, value in values.items()}
     total = 0
     for term in terms:
         coded = math.prod(width for width, category in (widths[factor] for factor in term.factors) if category)
         if fitted and coded > 1:
             what = "levels" if len(term.factors) == 1 else "combinations of levels"
-            require_few(f"the formula's {':'.join(factor.text for factor in term.factors)!r}", coded, fitted, what)
+            require_few_levels(
+                f"the formula's {':'.join(factor.text for factor in term.factors)!r}", coded, fitted, what
+            )
         total += math.prod(widths[factor][0] for factor in term.factors)
     codes = sum(width**2 for width, category in widths.values() if category)
-    require_memory(total, n, 8.0 * codes)
+    require_memory_for_design(total, n, 8.0 * codes)
 
 
-def _width(value: Value) -> tuple[int, bool]:
+def _factor_width(value: Value) -> tuple[int, bool]:
     """How many columns a factor has, and whether these are levels."""
     import pandas
 
@@ -681,7 +691,7 @@ def _width(value: Value) -> tuple[int, bool]:
 
 
 @contextmanager
-def plainly(text: str) -> Iterator[None]:
+def formulaic_errors(text: str) -> Iterator[None]:
     """Formulaic's errors in one line, of our own kind."""
     try:
         with warnings.catch_warnings():
@@ -690,7 +700,7 @@ def plainly(text: str) -> Iterator[None]:
     except DataError:
         raise
     except Exception as error:
-        why = " ".join(_MARK.sub("", str(error)).split())
+        why = " ".join(_TERMINAL_CODES.sub("", str(error)).split())
         raise DataError(f"the formula {text[:120]!r} cannot be used: {why or type(error).__name__}") from error
 
 
@@ -702,12 +712,12 @@ def require_levels(levels: object) -> None:
         raise ValueError("a level that stands twice")
 
 
-def _pretty(name: str) -> str:
+def _clean_name(name: str) -> str:
     """Without the marks that only formulaic needs: C(plan)[T.basic] is plan[basic]."""
     return re.sub(r"C\(([^(),]+)(?:,[^()]*(?:\([^()]*\))?[^()]*)?\)", r"\1", name).replace("[T.", "[")
 
 
-def _part(name: str) -> tuple[str, str]:
+def _split_levels(name: str) -> tuple[str, str]:
     """A name of formulaic's without what stands in square brackets, and that."""
     bare, levels, depth = "", [""], 0
     for sign in name:
@@ -723,7 +733,7 @@ def _part(name: str) -> tuple[str, str]:
     return bare, ", ".join(level[1:-1] for level in levels[1:])
 
 
-def _pieces(name: str) -> tuple[str, ...]:
+def _split_product(name: str) -> tuple[str, ...]:
     """The factors of a product: what stands between colons that no bracket encloses."""
     pieces, depth = [""], 0
     for sign in name:
@@ -735,5 +745,5 @@ def _pieces(name: str) -> tuple[str, ...]:
     return tuple(piece.strip() for piece in pieces)
 
 
-def _tuples(value: Value) -> Value:
-    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
+def _lists_to_tuples(value: Value) -> Value:
+    return tuple(_lists_to_tuples(item) for item in value) if isinstance(value, list) else value

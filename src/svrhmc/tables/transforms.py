@@ -26,16 +26,16 @@ from svrhmc.core.arrays import Array, Values
 from svrhmc.core.errors import DataError
 from svrhmc.tables.expressions import Call, State, Value, unwrapped
 
-MOST_DIFFERENT = 1 << 24  # values of a column that knots are found from
+MOST_DISTINCT = 1 << 24  # values of a column that knots are found from
 _CHUNK = 1 << 16
 Statistic = Callable[[Value], Value]  # of the values of a block; what it gives can be added up
 Learner = Generator[Statistic, Value, State]
 
 
-def learner(call: Call) -> Learner:
+def make_learner(call: Call) -> Learner:
     """Asks for statistics of the first argument of a call, is sent their sums over all rows, and returns its state."""
     if call.name == "C":
-        return _levels(call)
+        return _learn_levels(call)
     if call.name not in _LEARNERS:
         raise DataError(
             f"the formula's {call.name!r} learns from all rows at once, and cannot be used on rows in partitions."
@@ -63,13 +63,13 @@ def moments(values: Value) -> Moments:
     return Moments(len(x), mean, ((x - mean) ** 2).sum(axis=0))
 
 
-class Different:
+class DistinctValues:
     """Different values, sorted, and how often each occurs."""
 
     def __init__(self, values: Values, counts: npt.NDArray[np.int64]) -> None:
         self._parts, self._waiting = [(values, counts)], 0
 
-    def __add__(self, other: Different) -> Different:
+    def __add__(self, other: DistinctValues) -> DistinctValues:
         values, counts = other.sorted()
         self._parts.append((values, counts))
         self._waiting += len(values)
@@ -83,21 +83,21 @@ class Different:
             values, place = np.unique(np.concatenate([part[0] for part in self._parts]), return_inverse=True)
             counts = np.bincount(place, weights=np.concatenate([part[1] for part in self._parts]))
             self._parts, self._waiting = [(values, counts.astype(np.int64))], 0
-        if len(self._parts[0][0]) > MOST_DIFFERENT:
+        if len(self._parts[0][0]) > MOST_DISTINCT:
             raise DataError(
-                f"a transformation of the formula would look at more than {MOST_DIFFERENT:,} different values to find "
+                f"a transformation of the formula would look at more than {MOST_DISTINCT:,} different values to find "
                 "its knots or levels: give a spline its knots and bounds, such as bs(x, knots=[…], lower_bound=…, "
                 "upper_bound=…), and take as a number what is no category."
             )
         return self._parts[0]
 
 
-def different(values: Value) -> Different:
+def count_distinct(values: Value) -> DistinctValues:
     """The different values of a block, with how often each is there."""
     array = np.asarray(values)
     if array.dtype.kind == "f":
         array = array[np.isfinite(array)]
-    return Different(*np.unique(array.astype(str) if array.dtype.kind == "O" else array, return_counts=True))
+    return DistinctValues(*np.unique(array.astype(str) if array.dtype.kind == "O" else array, return_counts=True))
 
 
 def polynomial_sums(values: Value, alpha: dict[int, float], norms: dict[int, float]) -> Array:
@@ -109,8 +109,8 @@ def polynomial_sums(values: Value, alpha: dict[int, float], norms: dict[int, flo
     return np.array([(x * p**2).sum(), (p**2).sum()])
 
 
-def _scale(call: Call) -> Learner:
-    given = _given(call)
+def _learn_scale(call: Call) -> Learner:
+    given = _bound_arguments(call)
     total: Moments = yield moments
     centre, rescaled = given.get("center", True), given.get("rescale", given.get("scale", call.name != "center"))
     ddof = given.get("ddof", 0 if call.name == "standardize" else 1)
@@ -124,8 +124,8 @@ def _scale(call: Call) -> Learner:
     return state
 
 
-def _poly(call: Call) -> Learner:
-    given = _given(call)
+def _learn_polynomials(call: Call) -> Learner:
+    given = _bound_arguments(call)
     alpha: dict[int, float] = {}
     norms: dict[int, float] = {}
     if given.get("raw", False):
@@ -137,11 +137,11 @@ def _poly(call: Call) -> Learner:
     return {"alpha": alpha, "norms2": norms}
 
 
-def _basis_spline(call: Call) -> Learner:
+def _learn_basis_spline(call: Call) -> Learner:
     assert call.function is not None
-    values, counts = (yield different).sorted()
+    values, counts = (yield count_distinct).sorted()
     state: State = {}
-    keywords = {name: value for name, value in _given(call).items() if name != "x"}
+    keywords = {name: value for name, value in _bound_arguments(call).items() if name != "x"}
     df, degree = keywords.get("df"), keywords.get("degree", 3)
     inner = (df or 0) - degree - bool(keywords.get("include_intercept", False))
     if df and keywords.get("knots") is None and inner >= 0:
@@ -157,11 +157,11 @@ def _basis_spline(call: Call) -> Learner:
     return state
 
 
-def _cubic_spline(call: Call) -> Learner:
+def _learn_cubic_spline(call: Call) -> Learner:
     assert call.function is not None
-    values, counts = (yield different).sorted()
+    values, counts = (yield count_distinct).sorted()
     state: State = {}
-    keywords = {name: value for name, value in _given(call).items() if name != "x"}
+    keywords = {name: value for name, value in _bound_arguments(call).items() if name != "x"}
     call.function(values, **keywords, _state=state)
     if keywords.get("constraints") == "center":
         free = {**state, "constraints": None}
@@ -175,11 +175,11 @@ def _cubic_spline(call: Call) -> Learner:
     return state
 
 
-def _levels(call: Call) -> Learner:
+def _learn_levels(call: Call) -> Learner:
     categories = getattr(getattr(call.arguments[0], "cat", None), "categories", None) if call.arguments else None
     if categories is not None:
         return {"levels": categories.tolist()}
-    values, _ = (yield different).sorted()
+    values, _ = (yield count_distinct).sorted()
     return {"levels": values.tolist()}
 
 
@@ -195,14 +195,14 @@ def quantiles(values: Values, counts: npt.NDArray[np.int64], levels: Array) -> A
     return np.asarray(low + (high - low) * (at - np.floor(at)), np.float64)
 
 
-def _given(call: Call) -> dict[str, Value]:
+def _bound_arguments(call: Call) -> dict[str, Value]:
     assert call.function is not None
     return dict(signature(call.function).bind(*call.arguments, **call.keywords).arguments)
 
 
 _LEARNERS: dict[str, Callable[[Call], Learner]] = {
-    **dict.fromkeys(("center", "scale", "standardize"), _scale),
-    "poly": _poly,
-    "bs": _basis_spline,
-    **dict.fromkeys(("cc", "cr", "cs"), _cubic_spline),
+    **dict.fromkeys(("center", "scale", "standardize"), _learn_scale),
+    "poly": _learn_polynomials,
+    "bs": _learn_basis_spline,
+    **dict.fromkeys(("cc", "cr", "cs"), _learn_cubic_spline),
 }
