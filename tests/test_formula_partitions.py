@@ -349,6 +349,6 @@ def test_texts_by_number_are_the_texts():
 
     other = Column("category", CodedTexts(["a", "b", "c"], np.array([1, 0, 1])), None)
     assert column.codes(("a", "b")).tolist() == other.codes(("a", "b")).tolist() == [1, 0, 1]
-    assert other.values.present() == ["a", "b"]
+    assert other.values.present_texts() == ["a", "b"]
     assert other.values[1:].tolist() == ["a", "b"]
     assert other.codes(("a",)).tolist() == [-1, 0, -1]

@@ -579,7 +579,7 @@ def _build_terms(terms: Sequence[grammar.Term], columns: Columns, intercept: boo
         if term is None:
             continue
         if isinstance(term, Category):
-            require_few_levels(f"column {term.variable!r}", len(term.levels), columns.n, some=term.levels)
+            require_few_levels(f"column {term.variable!r}", len(term.levels), columns.n, examples=term.levels)
             if len(term.levels) < 2 and not full:
                 only = term.levels[0]
                 raise DataError(f"column {term.variable!r} has one level only, {only!r}: leave it out of the formula.")

@@ -1,12 +1,14 @@
-"""Terms of a design: what each makes of the columns of a table.
+"""Terms of a design: each makes some columns of the design matrix from the columns of a table.
 
-A number is a column of its own, a truth value one of 0 and 1, and a category one for each level but the first (its
-*baseline*) or, where the design has no intercept, one for every level. All else (transformations, splines,
-interactions) is an `Encoded` term: its factors are computed by `svrhmc.tables.expressions`, and formulaic, which sees
-their values only and evaluates nothing, codes categories and multiplies factors so that columns stay independent.
+A number is a column of its own, and a truth value is a column of 0 and 1. A category has a column for each level but
+the first, its *baseline*; if the design has no intercept, it has one for every level. All else (transformations,
+splines, interactions) is an `Encoded` term: `svrhmc.tables.expressions` computes its factors, and formulaic codes
+categories and multiplies factors so that the columns stay independent. Formulaic sees values only, and evaluates
+nothing.
 
-A term is plain data, so that a design can be kept in a file and applied to new tables: what a transformation learned of
-the table it was made with (the knots of a spline, the centre of `center`, the levels of a category) is kept as JSON.
+A term is plain data, so that a design can be stored in a file and applied to new tables. What a transformation learned
+from the table that was fitted (the knots of a spline, the centre of `center`, the levels of a category) is stored as
+JSON.
 """
 
 from __future__ import annotations
@@ -37,13 +39,13 @@ from svrhmc.tables.formula import Factor
 from svrhmc.tables.portable import Portable, column, level, portable, product, total
 
 Transforms = Mapping[str, Callable[..., object]]
-_INTERCEPT = "Intercept"  # formulaic's name for a column that the design has by itself
+_INTERCEPT = "Intercept"  # formulaic's name for a column that the design adds by itself
 _TERMINAL_CODES = re.compile(r"\x1b\[[0-9;]*m|[⧛⧚]")
-_COPIES = 3  # of a design while it is made
+_COPIES = 3  # of a design matrix that are in memory while it is made
 
 
 class Term(ABC):
-    """Some columns of a design."""
+    """Some columns of a design matrix."""
 
     kind: ClassVar[str]
 
@@ -55,37 +57,37 @@ class Term(ABC):
     @property
     @abstractmethod
     def names(self) -> tuple[str, ...]:
-        """Of the columns it makes."""
+        """The names of the columns that it makes."""
 
     @abstractmethod
     def matrix(self, columns: Columns) -> Values:
-        """(n, columns)."""
+        """(n, columns): its columns at the rows of a table."""
 
     @abstractmethod
     def require_sound(self) -> None:
-        """Raise an error where it cannot be used; asked when it is read from a file."""
+        """Raise an error if it cannot be used. Called when it is read from a file."""
 
     @abstractmethod
     def portable(self) -> list[Portable]:
-        """Its columns as expressions for other languages (`svrhmc.tables.portable`); refused where there are none."""
+        """Its columns as expressions for other languages (`svrhmc.tables.portable`). Refused if there are none."""
 
     def active_columns(self, columns: Columns) -> npt.NDArray[np.int64] | None:
-        """For each row the one column that is 1 in it (−1: none); None where a row has numbers."""
+        """For each row, the index of the only column that is 1 (−1: none is); None for terms that are not 0 and 1."""
         return None
 
     @property
     def baseline(self) -> str:
-        """The level that has no column, where there is one."""
+        """The name of the level that has no column; "" if there is none."""
         return ""
 
     @property
     def choices(self) -> dict[str, tuple[Level, ...]]:
-        """The levels of those of its variables that are categories, the baseline first."""
+        """The levels of each of its variables that is a category, the baseline first."""
         return {}
 
     @property
     def parts(self) -> tuple[tuple[str, str], ...]:
-        """For each of its names the term that it belongs to, and the level or the number within that ("": all of it).
+        """For each of its columns, the name of the term of the formula, and the level within it ("": the term itself).
 
         >>> Category("plan", ("basic", "pro")).parts, Number("age").parts
         ((('plan', 'pro'),), (('age', ''),))
@@ -94,12 +96,12 @@ class Term(ABC):
 
     @property
     def factors(self) -> tuple[tuple[str, ...], ...]:
-        """For each of its names those of the columns whose product it is."""
+        """For each of its columns, the names of the columns whose product it is."""
         return tuple((name,) for name in self.names)
 
     @property
     def variables_by_term(self) -> tuple[tuple[str, ...], ...]:
-        """For each term of the formula that it stands for, the columns of the table that this needs."""
+        """For each term of the formula that it stands for, the columns of the table that the term needs."""
         return (self.variables,)
 
 
@@ -119,14 +121,14 @@ class Number(Term):
         return (self.variable,)
 
     def require_sound(self) -> None:
-        """A name is enough."""
+        """Any name will do."""
 
     def portable(self) -> list[Portable]:
         """The column of the table, as it is."""
         return [column(self.variable)]
 
     def matrix(self, columns: Columns) -> Values:
-        """As they are; a text where numbers were is refused."""
+        """The numbers, unchanged. Texts are refused."""
         column = columns[self.variable]
         if column.kind == CATEGORY:
             raise DataError(f"column {self.variable!r} must hold numbers, as in the table that was fitted; got texts.")
@@ -135,7 +137,7 @@ class Number(Term):
 
 @dataclass(frozen=True)
 class Category(Term):
-    """One column for each level but the first; with `full`, for every level."""
+    """A column of 0 and 1 for each level but the first; with `full`, for every level."""
 
     kind = "category"
     variable: str
@@ -148,7 +150,7 @@ class Category(Term):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """variable[level]."""
+        """Such as plan[pro]."""
         return tuple(f"{self.variable}[{level_name(level)}]" for level in self._coded_levels)
 
     @property
@@ -169,17 +171,17 @@ class Category(Term):
         return self.levels if self.full else self.levels[1:]
 
     def require_sound(self) -> None:
-        """Refuse levels that are none."""
+        """Raise an error if its levels cannot be used."""
         require_levels(self.levels)
         if not self.levels:
             raise ValueError("a category without levels")
 
     def portable(self) -> list[Portable]:
-        """1 in the rows of a level."""
+        """For each level with a column: 1 in its rows, and 0 in the others."""
         return [level(self.variable, one) for one in self._coded_levels]
 
     def active_columns(self, columns: Columns) -> npt.NDArray[np.int64]:
-        """The number of the level; a level that the design does not know is refused."""
+        """The index of the column of each row's level. A level that was not fitted is refused."""
         column = columns[self.variable]
         codes = column.codes(self.levels)
         if (codes < 0).any():
@@ -188,13 +190,12 @@ class Category(Term):
         return codes if self.full else codes - 1
 
     def matrix(self, columns: Columns) -> Array:
-        """0 and 1."""
-        places = self.active_columns(columns)
-        return np.asarray(places[:, None] == np.arange(len(self._coded_levels)), np.float64)
+        active = self.active_columns(columns)
+        return np.asarray(active[:, None] == np.arange(len(self._coded_levels)), np.float64)
 
 
 class UnknownLevelError(DataError):
-    """A row has a level that a design does not know. variable, row, level: which."""
+    """A row has a level that was not fitted."""
 
     def __init__(self, variable: str, level: Level, row: int, levels: Sequence[Level]) -> None:
         self.variable, self.level, self.row, self.levels = variable, level, row, levels
@@ -206,13 +207,17 @@ class UnknownLevelError(DataError):
         )
 
     def at(self, row: int) -> UnknownLevelError:
-        """The same for another number of the row."""
+        """The same error with another number for the row."""
         return UnknownLevelError(self.variable, self.level, row, self.levels)
 
 
 @dataclass(frozen=True)
 class Encoded(Term):
-    """A part of a formula that formulaic codes; `state` is what its transformations remember, as JSON."""
+    """A part of a formula that formulaic codes.
+
+    text: the part. needs, kinds, levels: the columns of the table that it needs, their kinds and their levels. made:
+    the names of the columns that formulaic makes. state: what its transformations learned, as JSON.
+    """
 
     kind = "made"
     text: str
@@ -225,42 +230,39 @@ class Encoded(Term):
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """All that stand in it."""
         return self.needs
 
     @property
     def names(self) -> tuple[str, ...]:
-        """As formulaic calls them, without the marks that only it needs."""
+        """The names that formulaic gives, without the intercept."""
         return tuple(name for name in self.made if name != _INTERCEPT)
 
     @property
     def choices(self) -> dict[str, tuple[Level, ...]]:
-        """Those of the variables that have levels."""
         return {name: levels for name, levels in zip(self.needs, self.levels, strict=True) if levels}
 
     @property
     def parts(self) -> tuple[tuple[str, str], ...]:
-        """plan[pro]:age belongs to plan:age, with the level pro."""
+        """The column plan[pro]:age belongs to the term plan:age, with the level pro."""
         return tuple(_split_levels(name) for name in self.names)
 
     @property
     def factors(self) -> tuple[tuple[str, ...], ...]:
-        """plan[pro]:age is the product of plan[pro] and age."""
+        """The column plan[pro]:age is the product of plan[pro] and age."""
         return tuple(_split_product(name) for name in self.names)
 
     @property
     def variables_by_term(self) -> tuple[tuple[str, ...], ...]:
-        """Of each term that formulaic codes."""
         return tuple(term.variables for term in self._parsed_terms[0])
 
     @property
     def baseline(self) -> str:
-        """Of each category the one level that has no column, where all the others have one."""
+        """For each category with a column for all levels but one, the name of that level."""
         without = {name: levels_without_column(name, levels, self.names) for name, levels in self.choices.items()}
         return ", ".join(f"{name}[{level_name(levels[0])}]" for name, levels in without.items() if len(levels) == 1)
 
     def matrix(self, columns: Columns) -> Array:
-        """By formulaic; levels that it does not know are refused."""
+        """The columns that formulaic makes. Levels that were not fitted are refused."""
         for name, kind, levels in zip(self.needs, self.kinds, self.levels, strict=True):
             if kind == CATEGORY:
                 Category(name, levels).active_columns(columns)
@@ -276,7 +278,7 @@ class Encoded(Term):
         return X[:, [name != _INTERCEPT for name in names]]
 
     def require_sound(self) -> None:
-        """Refuse a text that is no formula, and a state that is more than numbers and texts."""
+        """Raise an error if the text is no formula, or if the state holds more than numbers and texts."""
         terms, _ = self._parsed_terms
         unknown = {name for term in terms for name in term.variables} - set(self.needs)
         if unknown:
@@ -291,66 +293,64 @@ class Encoded(Term):
             require_levels(levels)
 
     def portable(self) -> list[Portable]:
-        """Of each column, Σ over the levels of its categories and the columns of its numbers of their product times
-        what formulaic makes of them: a column is linear in each factor, so that its coefficients are what it is where
-        every factor has one level, or 1 in one of its columns and 0 in the others.
+        """A column is linear in each factor: in the indicators of the levels of a category, and in the columns of a
+        factor of numbers. So it is a sum of products of these. The coefficient of a product is the value that formulaic
+        gives the column when each factor has that one level, or is 1 in that one column and 0 in its others.
         """
         terms, intercept = self._parsed_terms
-        parts: list[tuple[int, Portable]] = []
-        for term in terms:
-            parts.extend(self._portable_columns(term, terms, intercept))
-        by_place = dict(parts)
+        by_place = dict(column for term in terms for column in self._portable_columns(term, terms, intercept))
         return [by_place[j] for j, name in enumerate(self.made) if name != _INTERCEPT]
 
     def _portable_columns(
         self, term: formula.Term, terms: Sequence[formula.Term], intercept: bool
     ) -> Iterator[tuple[int, Portable]]:
-        """The places of the columns of one term, and their expressions."""
+        """The indices of the columns of one term among those of all, and their expressions."""
+        factors = list(dict.fromkeys(factor for one in terms for factor in one.factors))
         state, fitted = json.loads(self.state), dict(zip(self.needs, self.levels, strict=True))
-        for factor in {factor for one in terms for factor in one.factors}:  # numbers that C codes by other contrasts
+        for factor in factors:  # C may code numbers: then their levels are in the state
             name = None if factor.expression is None else factor.expression.coded_column
             if name is not None and not fitted[name]:
                 fitted[name] = tuple(state[factor.text]["levels"])
         texts = {name for name, kind in zip(self.needs, self.kinds, strict=True) if kind == CATEGORY}
-        coded = {factor: one for factor in term.factors if (one := self._coded_column(factor, texts))}
+        category_of = {factor: name for factor in term.factors if (name := self._coded_column(factor, texts))}
         one_row = self._rows_at_levels({name: fitted[name][:1] for name in fitted if fitted[name]}, 1, state, fitted)
-        numbers = {
-            factor: [column(factor.text)] if factor.expression is None else portable(factor.expression, one_row)
-            for factor in term.factors
-            if factor not in coded
-        }
-        choices = [
-            [level(coded[factor], one) for one in fitted[coded[factor]]] if factor in coded else numbers[factor]
-            for factor in term.factors
-        ]
-        grid = np.indices([len(some) for some in choices]).reshape(len(choices), -1)
+        columns_by_factor: list[list[Portable]] = []
+        for factor in term.factors:
+            if factor in category_of:
+                name = category_of[factor]
+                columns_by_factor.append([level(name, value) for value in fitted[name]])
+            elif factor.expression is None:
+                columns_by_factor.append([column(factor.text)])
+            else:
+                columns_by_factor.append(portable(factor.expression, one_row))
+        # a row for each combination of one column of each factor
+        grid = np.indices([len(columns) for columns in columns_by_factor]).reshape(len(columns_by_factor), -1)
         n = grid.shape[1]
-        at = {
-            coded[factor]: tuple(fitted[coded[factor]][k] for k in grid[i])
+        levels_by_row = {
+            category_of[factor]: tuple(fitted[category_of[factor]][k] for k in grid[i])
             for i, factor in enumerate(term.factors)
-            if factor in coded
+            if factor in category_of
         }
-        rest = {name: (fitted[name][0],) * n for name in fitted if fitted[name] and name not in at}
-        rows = self._rows_at_levels({**at, **rest}, n, state, fitted)
-        factors = dict.fromkeys(factor for one in terms for factor in one.factors)
+        rest = {name: (fitted[name][0],) * n for name in fitted if fitted[name] and name not in levels_by_row}
+        rows = self._rows_at_levels({**levels_by_row, **rest}, n, state, fitted)
         with formulaic_errors(self.text):
             values = {factor: _factor_values(factor, rows) for factor in factors}
             for i, factor in enumerate(term.factors):
-                if factor not in coded:
-                    values[factor] = _unit_values(values[factor], grid[i], len(choices[i]))
+                if factor not in category_of:
+                    values[factor] = _unit_values(values[factor], grid[i], len(columns_by_factor[i]))
             matrix = _formulaic_matrix(terms, intercept, values, n)
         X = np.asarray(matrix.__wrapped__, np.float64)
         for place in matrix.model_spec.term_indices[_formulaic_term(term)]:
             yield (
                 int(place),
                 total([
-                    product([float(X[row, place]), *(choices[i][k] for i, k in enumerate(grid[:, row]))])
+                    product([float(X[row, place]), *(columns_by_factor[i][k] for i, k in enumerate(grid[:, row]))])
                     for row in np.flatnonzero(X[:, place])
                 ]),
             )  # fmt: skip
 
     def _coded_column(self, factor: Factor, texts: set[str]) -> str | None:
-        """The column whose levels a factor codes; None of numbers."""
+        """The column whose levels a factor codes; None for a factor of numbers."""
         if factor.expression is None:
             return factor.text if factor.text in texts else None
         if not factor.expression.makes_category:
@@ -366,20 +366,13 @@ class Encoded(Term):
     def _rows_at_levels(
         self, values: Mapping[str, Sequence[Any]], n: int, state: State, fitted: Mapping[str, tuple[Level, ...]]
     ) -> Rows:
-        """Rows with these levels, and no numbers."""
-        kinds = dict(zip(self.needs, self.kinds, strict=True))
-        some = {
-            name: Column(
-                kinds[name],
-                np.array(values[name], object if kinds[name] == CATEGORY else None)
-                if name in values
-                else np.full(n, np.nan),
-                None,
-                fitted[name],
-            )
-            for name in self.needs
-        }
-        return rows_with_levels(Columns(some, n), self.transforms, state, fitted)
+        """n rows with these values in some columns, and nan in the others."""
+        columns: dict[str, Column] = {}
+        for name, kind in zip(self.needs, self.kinds, strict=True):
+            numbers = np.full(n, np.nan)
+            own = np.array(values[name], object if kind == CATEGORY else None) if name in values else numbers
+            columns[name] = Column(kind, own, None, fitted[name])
+        return rows_with_levels(Columns(columns, n), self.transforms, state, fitted)
 
     @cached_property
     def _parsed_terms(self) -> tuple[tuple[formula.Term, ...], bool]:
@@ -390,9 +383,9 @@ class Encoded(Term):
 class Line(Term):
     """The straight line of a smooth: x − centre, times what the smooth is multiplied by.
 
-    smooth: its name, such as "s(age):plan[pro]". argument: the term that makes x, as JSON. by: the column that
-    multiplies it; "": none. levels: of that column, where it is a category; then the line is that of the rows of one of
-    them, by its number `level`.
+    smooth: its name, such as "s(age):plan[pro]". argument: the term that makes x, as JSON. by: the column that it is
+    multiplied by; "": none. levels: the levels of that column, if it is a category. The line is then 0 but in the rows
+    of one level, whose index is `level`.
     """
 
     kind = "line"
@@ -406,36 +399,35 @@ class Line(Term):
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """Those of x, and the one that multiplies it."""
+        """The columns of x, and the column that it is multiplied by."""
         return tuple(dict.fromkeys([*self._argument_term.variables, *([self.by] if self.by else [])]))
 
     @property
     def names(self) -> tuple[str, ...]:
-        """s(age)[line]."""
+        """Such as s(age)[line]."""
         return (f"{self.smooth}[line]",)
 
     @property
     def choices(self) -> dict[str, tuple[Level, ...]]:
-        """The levels of the category that multiplies it."""
+        """The levels of the category that it is multiplied by."""
         return {self.by: self.levels} if self.levels else {}
 
     @property
     def argument_name(self) -> str:
-        """What it is a function of: a column, or an expression."""
+        """The name of what it is a function of: a column, or an expression."""
         return self._argument_term.names[0]
 
     def matrix(self, columns: Columns) -> Array:
-        """(n, 1)."""
         factor = self.multiplier(columns)
-        away = self.argument_values(columns) - self.centre
-        return np.asarray(away if factor is None else factor * away)[:, None]
+        centred = self.argument_values(columns) - self.centre
+        return np.asarray(centred if factor is None else factor * centred)[:, None]
 
     def argument_values(self, columns: Columns) -> Array:
-        """What it is a function of, by row."""
+        """x (n,): what it is a function of."""
         return np.asarray(self._argument_term.matrix(columns), np.float64)[:, 0]
 
     def multiplier(self, columns: Columns) -> Array | None:
-        """What it is multiplied by: 1 in the rows of its level and 0 in others, or a number; None where nothing is."""
+        """What it is multiplied by (n,): numbers, or 1 in the rows of its level and 0 in others; None for nothing."""
         if not self.by:
             return None
         if not self.levels:
@@ -443,21 +435,21 @@ class Line(Term):
         return np.asarray(Category(self.by, self.levels, True).active_columns(columns) == self.level, np.float64)
 
     def portable(self) -> list[Portable]:
-        """x − centre, times its factor."""
+        """x − centre, times its multiplier."""
         return [product([*self.portable_multipliers(), ["-", self.portable_argument(), self.centre]])]
 
     def portable_argument(self) -> Portable:
-        """The expression that it is a function of."""
+        """The expression of x."""
         return self._argument_term.portable()[0]
 
     def portable_multipliers(self) -> list[Portable]:
-        """What it is multiplied by, if anything."""
+        """The expression of what it is multiplied by; [] for nothing."""
         if not self.by:
             return []
         return [level(self.by, self.levels[self.level]) if self.levels else column(self.by)]
 
     def require_sound(self) -> None:
-        """Refuse an argument of other than one column, and a level that there is not."""
+        """Raise an error if the argument has other than one column, or if there is no such level."""
         if len(self._argument_term.names) != 1 or type(self.level) is not int or not math.isfinite(self.centre):
             raise ValueError("a line of no number")
         require_levels(self.levels)
@@ -474,12 +466,14 @@ _KINDS: dict[str, type[Any]] = {kind.kind: kind for kind in (Number, Category, E
 
 
 def terms_to_json(terms: tuple[Term, ...]) -> str:
-    """Terms as a text in JSON, as a design keeps them."""
+    """Terms as JSON, in which a design stores them."""
     return json.dumps([{"kind": term.kind, **asdict(term)} for term in terms])  # type: ignore[call-overload]
 
 
 def terms_from_json(text: str, transforms: Transforms | None = None) -> tuple[Term, ...]:
-    """What `terms_to_json` wrote; anything else is a ValueError. transforms: functions that its formulas call."""
+    """The inverse of `terms_to_json`. Anything else is a ValueError. transforms: the user's functions that the formulas
+    call.
+    """
     try:
         terms = tuple(
             _KINDS[fields.pop("kind")](**{key: _lists_to_tuples(value) for key, value in fields.items()})
@@ -497,7 +491,7 @@ def terms_from_json(text: str, transforms: Transforms | None = None) -> tuple[Te
 
 
 def levels_without_column(category: str, levels: Sequence[Level], names: Sequence[str]) -> list[Level]:
-    """Those of which no column is named: the baseline, where it is one.
+    """The levels of a category that have no column among these names: the baseline, if it is a single one.
 
     >>> levels_without_column("plan", ["basic", "pro"], ["age", "plan[pro]"])
     ['basic']
@@ -510,21 +504,21 @@ def levels_without_column(category: str, levels: Sequence[Level], names: Sequenc
 
 
 def level_name(level: Level) -> str:
-    """A level as names have it."""
+    """A level as it stands in the names of columns: whole numbers without a point."""
     if isinstance(level, float) and level.is_integer():
         return str(int(level))
     return str(level)
 
 
-def require_few_levels(name: str, levels: int, rows: int, what: str = "levels", some: Sequence[Level] = ()) -> None:
-    """Refuse a category that has fewer than two rows for a level: it names rows, and tells nothing about others.
+def require_few_levels(name: str, levels: int, rows: int, what: str = "levels", examples: Sequence[Level] = ()) -> None:
+    """Refuse a category with fewer than two rows for a level: it names rows, and says nothing about others.
 
-    some: of its levels, which may be numbers that were read as texts.
+    examples: of its levels, which may be numbers that were read as texts.
     """
     if not names_rows(levels, rows):
         return
     has = f"{name} has {levels:,} different {what} in {rows:,} rows"
-    if remedy := thousands_advice(some):
+    if remedy := thousands_advice(examples):
         raise DataError(f"{has}, {remedy}.")
     raise DataError(
         f"{has}, and would have a coefficient for each of them: leave it out of the formula where it names rows, put "
@@ -533,7 +527,7 @@ def require_few_levels(name: str, levels: int, rows: int, what: str = "levels", 
 
 
 def require_memory_for_design(columns: int, rows: int, more: float = 0.0) -> None:
-    """Refuse a dense design, and so many bytes more, for which there is no memory."""
+    """Refuse a dense design matrix that does not fit into memory. more: further bytes that are needed."""
     needed, available = 8.0 * rows * columns * _COPIES + more, free_memory()
     if needed > available:
         raise DataError(
@@ -542,13 +536,15 @@ def require_memory_for_design(columns: int, rows: int, more: float = 0.0) -> Non
         )
 
 
-def require_finite(names: Sequence[str], some: Reals, begin: int) -> None:
-    """Refuse what a transformation, such as the log of 0, does not make a number of. begin: the first of these rows."""
-    bad = ~np.isfinite(some)
+def require_finite(names: Sequence[str], rows: Reals, begin: int) -> None:
+    """Refuse rows of a design matrix with values that are not finite, such as log(0). begin: the number of the first
+    row.
+    """
+    bad = ~np.isfinite(rows)
     if bad.any():
         row, j = (int(place) for place in np.unravel_index(int(np.argmax(bad)), bad.shape))
         raise DataError(
-            f"the formula's {names[j]!r} must be finite; it is {some[row, j]} in row {begin + row} of those that are "
+            f"the formula's {names[j]!r} must be finite; it is {rows[row, j]} in row {begin + row} of those that are "
             "used."
         )
 
@@ -556,18 +552,20 @@ def require_finite(names: Sequence[str], some: Reals, begin: int) -> None:
 def rows_with_levels(
     columns: Columns, transforms: Transforms, state: State, levels: Mapping[str, tuple[Level, ...]]
 ) -> Rows:
-    """The columns that have levels here ((): numbers), for what was learned of another table."""
-    some = {
+    """New rows for expressions, with the levels that were fitted (() for a column of numbers). state: what
+    transformations learned from the table that was fitted.
+    """
+    by_name = {
         name: Column(columns[name].kind, columns[name].values, None, levels[name] or columns[name].levels)
         for name in levels
     }
-    return Rows(Columns(some, columns.n).series(), columns.n, transforms, state, levels)
+    return Rows(Columns(by_name, columns.n).series(), columns.n, transforms, state, levels)
 
 
 def encode_terms(
     terms: Sequence[formula.Term], intercept: bool, rows: Rows, fitted: int = 0
 ) -> tuple[Array, list[str]]:
-    """The columns of some terms, and their names, the intercept among them. fitted: the rows of the table that is
+    """The columns that formulaic makes of some terms, with their names. fitted: the number of rows of the table that is
     fitted; 0 for new rows.
     """
     factors = dict.fromkeys(factor for term in terms for factor in term.factors)
@@ -580,13 +578,13 @@ def encode_terms(
 
 
 def compute_factor(factor: Factor, rows: Rows) -> Array:
-    """The numbers of one factor: (n, columns)."""
+    """The values of one factor (n, columns)."""
     with formulaic_errors(factor.text):
         return _encode([formula.Term((factor,))], False, {factor: _factor_values(factor, rows)}, rows.n)[0]
 
 
 def state_to_json(state: State, text: str) -> str:
-    """What transformations learned, as JSON; refused where that is more than numbers and texts."""
+    """What transformations learned, as JSON. Refuses a state that holds more than numbers and texts."""
     try:
         return json.dumps(
             state, default=lambda value: value.tolist() if isinstance(value, np.ndarray) else value.item()
@@ -598,6 +596,7 @@ def state_to_json(state: State, text: str) -> str:
 
 
 def _factor_values(factor: Factor, rows: Rows) -> Value:
+    """The values of a factor, computed by `svrhmc.tables.expressions`. Refuses texts that are no category."""
     if factor.expression is None:
         return rows.columns[factor.text]
     values = factor.expression.compute(rows)
@@ -609,14 +608,14 @@ def _factor_values(factor: Factor, rows: Rows) -> Value:
 def _encode(
     terms: Sequence[formula.Term], intercept: bool, values: dict[Factor, Value], n: int
 ) -> tuple[Array, list[str]]:
-    """The columns, and their names."""
+    """The columns that formulaic makes, with their names."""
     matrix = _formulaic_matrix(terms, intercept, values, n)
     names = [_clean_name(str(name)) for name in matrix.model_spec.column_names]
     return np.asarray(matrix.__wrapped__, np.float64), names
 
 
 def _formulaic_matrix(terms: Sequence[formula.Term], intercept: bool, values: dict[Factor, Value], n: int) -> Any:
-    """By formulaic, from values that it looks up by the texts of their factors."""
+    """Formulaic's model matrix. It looks the values up by the texts of the factors."""
     try:
         import formulaic
         from formulaic.parser import types
@@ -636,11 +635,13 @@ def _formulaic_matrix(terms: Sequence[formula.Term], intercept: bool, values: di
 def _formulaic_term(term: formula.Term) -> Any:
     from formulaic.parser import types
 
-    return types.Term([types.Factor(one.text, eval_method="lookup") for one in term.factors])
+    return types.Term([types.Factor(factor.text, eval_method="lookup") for factor in term.factors])
 
 
 def _unit_values(value: Value, chosen: npt.NDArray[np.int64], width: int) -> Value:
-    """What formulaic would be given of a factor whose columns are 0 but for one in each row, which is 1."""
+    """The values of a factor of `width` columns that are 0 but for the chosen one of each row, which is 1, in the form
+    of `value`.
+    """
     inner, metadata = unwrapped(value), getattr(value, "__formulaic_metadata__", None)
     units: Value = np.asarray(chosen[:, None] == np.arange(width), np.float64)
     if isinstance(inner, dict):
@@ -656,7 +657,7 @@ def _unit_values(value: Value, chosen: npt.NDArray[np.int64], width: int) -> Val
 
 
 def _require_few_columns(terms: Sequence[formula.Term], values: dict[Factor, Value], n: int, fitted: int) -> None:
-    """Refuse terms that would have too many columns for the memory, or for the rows fitted, before any is made.
+    """Refuse terms with too many columns for the memory or for the rows fitted, before any column is made.
 
     With n rows, kⱼ columns of term j and lᵢ levels of category i that is Σ 8nkⱼ bytes, a few times, and Σ 8lᵢ² for the
     codes of levels.
@@ -676,7 +677,7 @@ def _require_few_columns(terms: Sequence[formula.Term], values: dict[Factor, Val
 
 
 def _factor_width(value: Value) -> tuple[int, bool]:
-    """How many columns a factor has, and whether these are levels."""
+    """How many columns a factor has, and whether it is a category."""
     import pandas
 
     metadata = getattr(value, "__formulaic_metadata__", None)
@@ -692,7 +693,7 @@ def _factor_width(value: Value) -> tuple[int, bool]:
 
 @contextmanager
 def formulaic_errors(text: str) -> Iterator[None]:
-    """Formulaic's errors in one line, of our own kind."""
+    """Turn formulaic's errors into a `DataError` of one line."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -705,7 +706,7 @@ def formulaic_errors(text: str) -> Iterator[None]:
 
 
 def require_levels(levels: object) -> None:
-    """Refuse what is not a list of different texts, numbers or truth values."""
+    """Refuse anything but a tuple of different texts, numbers or truth values."""
     if not isinstance(levels, tuple) or not all(isinstance(level, str | int | float) for level in levels):
         raise TypeError("levels that are no texts or numbers")
     if len(set(levels)) < len(levels):
@@ -713,12 +714,12 @@ def require_levels(levels: object) -> None:
 
 
 def _clean_name(name: str) -> str:
-    """Without the marks that only formulaic needs: C(plan)[T.basic] is plan[basic]."""
+    """A name of formulaic's without its marks: plan[basic] for C(plan)[T.basic]."""
     return re.sub(r"C\(([^(),]+)(?:,[^()]*(?:\([^()]*\))?[^()]*)?\)", r"\1", name).replace("[T.", "[")
 
 
 def _split_levels(name: str) -> tuple[str, str]:
-    """A name of formulaic's without what stands in square brackets, and that."""
+    """A name without its square brackets, and what stands in these: plan:age and pro for plan[pro]:age."""
     bare, levels, depth = "", [""], 0
     for sign in name:
         if sign == "[":
@@ -734,15 +735,15 @@ def _split_levels(name: str) -> tuple[str, str]:
 
 
 def _split_product(name: str) -> tuple[str, ...]:
-    """The factors of a product: what stands between colons that no bracket encloses."""
-    pieces, depth = [""], 0
+    """The factors of a product: the texts between colons outside of brackets."""
+    factors, depth = [""], 0
     for sign in name:
         depth += (sign in "([{") - (sign in ")]}")
         if sign == ":" and not depth:
-            pieces.append("")
+            factors.append("")
         else:
-            pieces[-1] += sign
-    return tuple(piece.strip() for piece in pieces)
+            factors[-1] += sign
+    return tuple(factor.strip() for factor in factors)
 
 
 def _lists_to_tuples(value: Value) -> Value:
