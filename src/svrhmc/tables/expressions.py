@@ -1,19 +1,20 @@
-"""Expressions in formulas, such as `np.log(age)` or `C(plan, Sum)`: read by a whitelist and computed here, never by
-Python's `eval`.
+"""Expressions in formulas, such as `np.log(age)` or `C(plan, Sum)`. They are read by a whitelist and computed here,
+never by Python's `eval`.
 
-A formula may come from a stranger, in a saved posterior for instance, so an expression can do nothing but calculate:
+A formula may come from a stranger, for instance in a saved posterior, so an expression can do nothing but calculate:
 
     expression = number | text | True | False | None | column | [constants]
                | expression (+ - * / // % **) expression        | (+ - not ~) expression
                | expression (< <= > >= == != in) expression     | expression (and or & |) expression
                | function(expressions, keyword=expression)
 
-Columns stand by their names, any of them also between backticks. Functions are those of `FUNCTIONS` and the ones that a
-caller of Python passes by name (`transforms`). There are no attributes but their dotted names, no subscripts, lambdas
-or comprehensions. Lengths, depths, powers of numbers and sizes of bases are bounded: what is beyond is refused at once.
+Columns are named, and any name may stand between backticks. Functions are those of `FUNCTIONS`, and those that the user
+passes by name (`transforms`). There are no attributes except in dotted names, no subscripts, no lambdas and no
+comprehensions. Lengths, depths, powers of numbers and sizes of bases are bounded, and anything beyond is refused at
+once.
 
-A function that learns from the table (the knots of a spline, the levels of a category) keeps what it learned in a
-dictionary of plain data, by the text of its call, and finds it there when new rows are computed.
+A function that learns from the table (the knots of a spline, the levels of a category) stores what it learned as plain
+data in a dictionary, under the text of its call. It is read from there when new rows are computed.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ from svrhmc.core.errors import DataError, did_you_mean, missing_package, require
 from svrhmc.tables.columns import Level
 from svrhmc.tables.surv import RESPONSES, SURV, TRUNC, response_labels
 
-Value = Any  # what an expression gives: a number, a column, or what a transform of formulaic or of the user makes
-State = dict[str, Any]  # what transforms have learned from all rows, by their text
+Value = Any  # of an expression: a number, a column, or what a transform of formulaic or of the user returns
+State = dict[str, Any]  # what transforms learned from all rows, by the text of their calls
 _PARSING = Lock()  # as ast.parse of Python 3.11 fails where threads call it at once
 _LONGEST, _DEEPEST, _NODES, _CONSTANTS = 10_000, 100, 2_000, 10_000
-_LARGEST = 1 << 63  # of whole numbers
-_REMEMBERED = 5_000  # numbers in a list that a transform may have kept
+_LARGEST = 1 << 63  # bound of whole numbers
+_REMEMBERED = 5_000  # most numbers in a list of a stored state
 
 _NUMPY_FUNCTIONS = (
     "abs", "absolute", "arccos", "arcsin", "arctan", "arctan2", "cbrt", "ceil", "clip", "cos", "cosh", "exp", "exp2",
@@ -123,11 +124,11 @@ _WORD = re.compile(
 
 
 class Rows(NamedTuple):
-    """Some rows of a table, as expressions take them.
+    """Rows of a table, for expressions.
 
-    columns: pandas series. transforms: functions by name. state: what functions learned, by their calls; filled where
-    `levels` is None. levels: those of the columns that were fitted; given where new rows are computed by what was
-    learned.
+    columns: pandas series. transforms: the user's functions by name. state: what functions learned, by their calls.
+    levels: the levels of the columns when they were fitted; None if these rows are the ones that are fitted, and then
+    the state is filled.
     """
 
     columns: Mapping[str, Value]
@@ -139,7 +140,9 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True)
 class Expression:
-    """A checked expression: its text as Python writes it, its tree, and the names that placeholders stand for."""
+    """A checked expression: its text as Python writes it, its syntax tree, and the column names that placeholders stand
+    for.
+    """
 
     text: str
     tree: ast.expr
@@ -147,18 +150,18 @@ class Expression:
 
     @cached_property
     def variables(self) -> tuple[str, ...]:
-        """The columns that it names, in their order."""
+        """The columns that it names, in order."""
         return tuple(dict.fromkeys(self._iterate_variables(self.tree)))
 
     @cached_property
     def functions(self) -> tuple[str, ...]:
-        """The functions that it calls and that formulas do not have by themselves."""
+        """The functions that it calls and that are not in `FUNCTIONS`."""
         calls = [self.function_name(node) for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
         return tuple(dict.fromkeys(name for name in calls if name not in FUNCTIONS))
 
     @cached_property
     def category(self) -> str | None:
-        """The column x of `C(x)`; None of all else."""
+        """The column x if the expression is `C(x)`; else None."""
         tree = self.tree
         bare = (
             isinstance(tree, ast.Call) and self.function_name(tree) == "C" and len(tree.args) == 1 and not tree.keywords
@@ -167,12 +170,12 @@ class Expression:
 
     @property
     def survival(self) -> bool:
-        """Whether it is `Surv(…)`, `cens(…)` or `trunc(…)`, of which bounds are known."""
+        """Whether it is `Surv(…)`, `cens(…)` or `trunc(…)`."""
         return isinstance(self.tree, ast.Call) and self.function_name(self.tree) in RESPONSES
 
     @property
     def open_columns(self) -> tuple[str, ...]:
-        """The columns of bounds that may be infinite or missing."""
+        """The columns that hold bounds, which may be infinite or missing."""
         calls = (
             node for node in ast.walk(self.tree) if isinstance(node, ast.Call) and self.function_name(node) == SURV
         )
@@ -181,12 +184,11 @@ class Expression:
         return self.variables if is_open else ()
 
     def truncates(self, node: ast.Call) -> bool:
-        """Whether the whole is `trunc(…)` of this call."""
-        whole = self.tree
-        is_trunc = (
-            isinstance(whole, ast.Call) and self.function_name(whole) == TRUNC and self.function_name(node) != TRUNC
-        )
-        return is_trunc and isinstance(whole, ast.Call) and node in whole.args[:1]
+        """Whether the whole expression is `trunc(…)` of this call."""
+        tree = self.tree
+        if not isinstance(tree, ast.Call) or self.function_name(node) == TRUNC:
+            return False
+        return self.function_name(tree) == TRUNC and node in tree.args[:1]
 
     @property
     def makes_category(self) -> bool:
@@ -195,7 +197,7 @@ class Expression:
 
     @property
     def coded_column(self) -> str | None:
-        """The column x of `C(x, …)`, whatever contrasts it has; None where levels are computed."""
+        """The column x if the expression is `C(x, …)`, with any contrasts; None if it codes computed levels."""
         tree = self.tree
         if not isinstance(tree, ast.Call) or self.function_name(tree) != "C" or not tree.args:
             return None
@@ -203,7 +205,7 @@ class Expression:
 
     @property
     def first_argument_columns(self) -> tuple[str, ...]:
-        """The first column in each argument of a call without keywords; () of all else."""
+        """The first column in each argument if the expression is a call without keywords; else ()."""
         if not isinstance(self.tree, ast.Call) or self.tree.keywords:
             return ()
         return tuple(next(self._iterate_variables(node), "") for node in self.tree.args)
@@ -220,7 +222,7 @@ class Expression:
 
     @cached_property
     def learning_calls(self) -> tuple[ast.Call, ...]:
-        """The calls that may learn from the table, inner ones first: all but those of plain arithmetic."""
+        """The calls that may learn from the table, inner ones first."""
         return tuple(
             node
             for node in _inner_first(self.tree)
@@ -230,7 +232,7 @@ class Expression:
         )
 
     def call(self, node: ast.Call, rows: Rows) -> Call:
-        """A call, before it is made."""
+        """The function and the arguments of a call, before it is made."""
         values, name = _Computation(self, rows), self.function_name(node)
         return Call(
             name,
@@ -240,11 +242,11 @@ class Expression:
         )
 
     def learned_state(self, node: ast.Call, rows: Rows) -> dict[str, Value]:
-        """What a call learned of the table that was fitted."""
+        """What a call learned from the table that was fitted."""
         return _Computation(self, rows).learned_state(node)
 
     def call_key(self, node: ast.AST, legacy: bool = False) -> str:
-        """The text of a call, by which its state is kept; legacy: as formulaic made it."""
+        """The text of a call, under which its state is stored. legacy: the text that formulaic would write."""
         return _without_placeholders(ast.unparse(node), self.names, legacy)
 
     def _unknown_function_error(self, name: str) -> DataError:
@@ -275,7 +277,7 @@ class Expression:
                 yield from self._iterate_variables(part)
 
     def column_name(self, node: ast.AST) -> str | None:
-        """The name of a column, or the dotted one of a constant."""
+        """The name of a column, or the dotted name of a constant; None if the node is neither."""
         name = _dotted_name(node)
         return None if name is None else self.names.get(name, name)
 
@@ -284,7 +286,7 @@ class Expression:
         return self.names.get(name, name)
 
     def _is_contrast(self, call: ast.Call, node: ast.AST) -> bool:
-        """Whether an argument of C is the name of contrasts, as in C(plan, Sum), and not that of a column."""
+        """Whether an argument of C names contrasts, as in C(plan, Sum), and not a column."""
         return self.function_name(call) == "C" and node not in call.args[:1] and self.column_name(node) in _CONTRASTS
 
     def column_of_q(self, node: ast.Call) -> str:
@@ -294,7 +296,7 @@ class Expression:
 
 
 class Call(NamedTuple):
-    """A function that a formula calls, by its name, and what it is called with; C has none."""
+    """A call in a formula: its name, its function (None for C), and the values of its arguments."""
 
     name: str
     function: Callable[..., object] | None
@@ -303,7 +305,7 @@ class Call(NamedTuple):
 
     @property
     def learns(self) -> bool:
-        """Whether it keeps what it learned of the table."""
+        """Whether the function learns from the table."""
         if self.function is None:
             return self.keywords.get("levels") is None
         return bool(getattr(self.function, "__is_stateful_transform__", False))
@@ -311,7 +313,7 @@ class Call(NamedTuple):
 
 @lru_cache(maxsize=256)
 def parse_expression(text: str) -> Expression:
-    """Read one; whatever is not in the grammar is refused.
+    """Read an expression. Refuses what is not in the grammar.
 
     >>> parse_expression("np.log(`age in years`) + x").variables
     ('age in years', 'x')
@@ -342,7 +344,7 @@ def parse_expression(text: str) -> Expression:
 
 
 def require_transforms(transforms: Mapping[str, Callable[..., object]] | None) -> dict[str, Callable[..., object]]:
-    """Functions by their names in formulas; refuses what is none, and names that formulas have already."""
+    """The user's functions by name. Refuses what is no function, and names that formulas have already."""
     if transforms is None:
         return {}
     if not isinstance(transforms, Mapping):
@@ -358,7 +360,7 @@ def require_transforms(transforms: Mapping[str, Callable[..., object]] | None) -
 
 
 def require_state(state: Value, depth: int = 0) -> None:
-    """Refuse a kept state that is anything but numbers, texts and lists and dictionaries of these."""
+    """Refuse a stored state that holds anything but numbers, texts, and lists and dictionaries of these."""
     if depth > 6:
         raise ValueError("a state that is nested too deeply")
     if isinstance(state, dict):
@@ -374,7 +376,7 @@ def require_state(state: Value, depth: int = 0) -> None:
 
 
 def _require_allowed(whole: Expression, node: ast.AST, depth: int) -> None:
-    """Refuse what is not in the grammar."""
+    """Refuse a node that is not in the grammar, with all nodes below it."""
     if depth > _DEEPEST:
         raise whole.error(f"it is nested more than {_DEEPEST} times")
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitXor):
@@ -410,7 +412,7 @@ def _require_allowed_constant(whole: Expression, value: Value) -> None:
 
 
 class _Computation:
-    """The values of one expression."""
+    """The values of one expression at some rows."""
 
     def __init__(self, whole: Expression, rows: Rows) -> None:
         self.expression, self.columns, self.rows = whole, rows.columns, rows.n
@@ -497,7 +499,7 @@ class _Computation:
         return value
 
     def _as_number(self, value: Value) -> Value:
-        """A number or numbers; truth values as 0 and 1."""
+        """A number, or a column of numbers; truth values become 0 and 1."""
         if isinstance(value, bool | np.bool_):
             return int(value)
         if isinstance(value, int | float):
@@ -510,7 +512,7 @@ class _Computation:
         return value
 
     def _why_no_number(self, value: Value) -> str:
-        """Why arithmetic cannot take a value, with what to do about a column of texts."""
+        """Why arithmetic cannot take a value, and what to do about a column of texts."""
         name = getattr(value, "name", None)
         if name not in self.columns:
             return "arithmetic takes numbers, not texts or lists"
@@ -529,7 +531,9 @@ class _Computation:
         if name == "C":
             return self._category_value(node, *arguments, **keywords)
         if name == "I":
-            return self._one(arguments, keywords)
+            if len(arguments) != 1 or keywords:
+                raise self.expression.error("I takes one expression")
+            return arguments[0]
         if name in RESPONSES:
             if node is not self.expression.tree and not self.expression.truncates(node):
                 raise self.expression.error(f"{name}(…) is the whole response, and part of no expression")
@@ -555,11 +559,6 @@ class _Computation:
             else self.value(node)
         )
 
-    def _one(self, arguments: list[Value], keywords: dict[str, Value]) -> Value:
-        if len(arguments) != 1 or keywords:
-            raise self.expression.error("I takes one expression")
-        return arguments[0]
-
     def _elementwise(self, name: str, arguments: list[Value], keywords: dict[str, Value]) -> Value:
         if keywords and name not in ("clip", "round"):
             raise self.expression.error(f"{name} takes no keywords")
@@ -573,7 +572,7 @@ class _Computation:
         )
 
     def _as_number_or_none(self, name: str, value: Value) -> Value:
-        """None is a bound of clip."""
+        """As `_as_number`; but None is allowed for the bounds of clip."""
         return None if value is None and name == "clip" else self._as_number(value)
 
     def _where_value(self, condition: Value = None, then: Value = None, otherwise: Value = None) -> Value:
@@ -584,11 +583,11 @@ class _Computation:
     def _require_size(self, name: str, function: Value, arguments: list[Value], keywords: dict[str, Value]) -> None:
         """Refuse bases so large that they can only be a mistake or an attack, before anything is computed."""
         try:
-            given = signature(function).bind(*arguments, **keywords).arguments
+            bound = signature(function).bind(*arguments, **keywords).arguments
         except TypeError as error:
             raise self.expression.error(f"{name}: {error}") from None
         for word, most in _LARGEST_SIZES[name].items():
-            value = given.get(word)
+            value = bound.get(word)
             if value is None:
                 continue
             if isinstance(value, bool) or not isinstance(value, int) or abs(value) > most:
@@ -597,11 +596,11 @@ class _Computation:
                     f"{word} of {name} must be a whole number up to {most:,}; got {shown!r:.40}"
                 )
         for word in ("knots", "levels"):
-            if isinstance(given.get(word), list) and len(given[word]) > 1_000:
+            if isinstance(bound.get(word), list) and len(bound[word]) > 1_000:
                 raise self.expression.error(f"{word} of {name} must be a list of at most 1,000")
 
     def learned_state(self, node: ast.Call) -> dict[str, Value]:
-        """What a call learned; an empty dictionary, to be filled, where the table is the one that is fitted."""
+        """What a call learned; for the table that is fitted, an empty dictionary for the function to fill."""
         key = self.expression.call_key(node)
         if self.levels is None:
             learned: dict[str, Value] = self.state.setdefault(key, {})
@@ -615,17 +614,17 @@ class _Computation:
         raise self.expression.error(f"the model does not hold what {key!r} learned from its table")
 
     def _category_value(self, node: ast.Call, *arguments: Value, **keywords: Value) -> Value:
-        """C(values, contrasts, levels=…, spans_intercept=…); values that are none of its levels are refused."""
+        """C(values, contrasts, levels=…, spans_intercept=…). Values that are not among its levels are refused."""
         values = arguments[0] if arguments else keywords.pop("data", None)
         if not hasattr(values, "dtype") or np.ndim(values) != 1:
             raise self.expression.error("C takes a column")
         levels = keywords.get("levels")
         if levels is None:
-            kept = self._learned_levels(node)
-            if "levels" not in kept:
-                coded = hasattr(values, "cat")
-                kept["levels"] = values.cat.categories.tolist() if coded else _sorted_levels(np.asarray(values))
-            levels = kept["levels"]
+            state = self._learned_levels(node)
+            if "levels" not in state:
+                categorical = hasattr(values, "cat")
+                state["levels"] = values.cat.categories.tolist() if categorical else _sorted_levels(np.asarray(values))
+            levels = state["levels"]
         unknown = set(np.asarray(values).tolist()) - set(levels)
         if unknown:
             shown = ", ".join(map(repr, levels[:8])) + (", …" if len(levels) > 8 else "")
@@ -636,7 +635,7 @@ class _Computation:
         return _formulaic_transforms().C(values, *arguments[1:], **options)
 
     def _learned_levels(self, node: ast.Call) -> dict[str, Value]:
-        """The state of a C; in files that have none, the levels of the column in it."""
+        """The state of a call of C; if an old file has none, the levels of the column in it."""
         try:
             return self.learned_state(node)
         except DataError:
@@ -647,8 +646,8 @@ class _Computation:
 
 
 def response_in_words(text: str) -> str:
-    """What a response is called: "time until event" for Surv(time, event) and Surv(start, stop, event), the time alone
-    where there is no event, and any other as it stands.
+    """What a response is called: "time until event" for Surv(time, event) and Surv(start, stop, event), the time if
+    there is no event, and the text itself for other responses.
 
     >>> response_in_words("Surv(time, status == 'died')"), response_in_words("Surv(time)"), response_in_words("log(y)")
     ('time until status', 'time', 'log(y)')
@@ -666,7 +665,7 @@ def response_in_words(text: str) -> str:
 
 
 def function_of(name: str, transforms: Mapping[str, Callable[..., object]]) -> Callable[..., object]:
-    """A caller's own, or formulaic's."""
+    """The user's function of this name, or formulaic's."""
     function: Callable[..., object] = (
         transforms[name] if name in transforms else _formulaic_transforms().TRANSFORMS[name]
     )
@@ -679,18 +678,22 @@ def _inner_first(node: ast.AST) -> Iterator[ast.AST]:
     yield node
 
 
+def wrapped_columns(value: Value) -> list[Value]:
+    """The columns of a basis, which formulaic has in a dictionary; any other value is the only column."""
+    inner = unwrapped(value)
+    if not isinstance(inner, dict):
+        return [inner]
+    return [column for name, column in inner.items() if not str(name).startswith("__")]
+
+
 def unwrapped(value: Value) -> Value:
-    """What formulaic has wrapped, or the value itself."""
+    """The value within a wrapper of formulaic's, or the value itself."""
     return getattr(value, "__wrapped__", value)
 
 
 def _require_row_values(value: Value, rows: int, name: str) -> Value:
-    """What a function returned; refuses other than one value, or one list of values, for each row."""
-    inner = unwrapped(value)
-    parts = (
-        [part for key, part in inner.items() if not str(key).startswith("__")] if isinstance(inner, dict) else [inner]
-    )
-    for part in parts:
+    """The value that a function returned. Refuses a value without one number, or one list of numbers, for each row."""
+    for part in wrapped_columns(value):
         if getattr(part, "ndim", np.ndim(part)) not in (0, 1, 2) or (np.ndim(part) and np.shape(part)[0] != rows):
             raise DataError(f"{name} must give one value for each of {rows:,} rows; got shape {np.shape(part)}.")
     return value
@@ -704,13 +707,13 @@ def _sorted_levels(values: Value) -> list[Value]:
 
 
 def _contrast(name: str, *arguments: Value, **keywords: Value) -> Value:
-    if name == "Treatment":  # patsy's name of the base
+    if name == "Treatment":  # patsy calls the base "reference"
         keywords = {"base" if word == "reference" else word: value for word, value in keywords.items()}
     return getattr(_formulaic_transforms().ContrastsRegistry, _CONTRASTS[name])(*arguments, **keywords)
 
 
 def _formulaic_transforms() -> ModuleType:
-    """Its functions, or an error that says how to install it."""
+    """Formulaic's functions, or an error that says how to install it."""
     try:
         return import_module("formulaic.transforms")
     except ModuleNotFoundError:
@@ -718,7 +721,7 @@ def _formulaic_transforms() -> ModuleType:
 
 
 def _dotted_name(node: ast.AST) -> str | None:
-    """a or a.b.c; None of all else."""
+    """The text of a name such as a or a.b.c; None for any other node."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
@@ -728,50 +731,47 @@ def _dotted_name(node: ast.AST) -> str | None:
 
 
 def _with_placeholders(text: str) -> tuple[str, dict[str, str]]:
-    """The text with a placeholder for each name between backticks, and for those that Python would spell otherwise (it
-    normalises letters such as µ); texts stay as they are.
+    """The text with a placeholder for each name between backticks, and for each name that Python would change (it
+    normalises letters such as µ), with the names by placeholder. Quoted texts stay as they are.
     """
     prefix = "column_"
     while prefix in text:
         prefix += "_"
-    places: dict[str, str] = {}
+    placeholders: dict[str, str] = {}
 
-    def placed(match: re.Match[str]) -> str:
+    def replacement(match: re.Match[str]) -> str:
         name = match["quoted"] or match["word"]
         if match["text"] is not None or (match["word"] is not None and name.isascii()):
             return match[0]
-        return (
-            f" {places.setdefault(name, f'{prefix}{len(places)}')} "
-            if match["quoted"]
-            else places.setdefault(name, f"{prefix}{len(places)}")
-        )
+        placeholder = placeholders.setdefault(name, f"{prefix}{len(placeholders)}")
+        return f" {placeholder} " if match["quoted"] else placeholder
 
-    plain = _WORD.sub(placed, text)
-    return plain, {place: name for name, place in places.items()}
+    plain = _WORD.sub(replacement, text)
+    return plain, {placeholder: name for name, placeholder in placeholders.items()}
 
 
 def _without_placeholders(text: str, names: Mapping[str, str], legacy: bool = False) -> str:
-    """The text with names for placeholders, between backticks where they need them."""
+    """The text with the names in the place of their placeholders, between backticks if they need them."""
     if not names:
         return text
 
-    def named(match: re.Match[str]) -> str:
+    def replacement(match: re.Match[str]) -> str:
         name = names[match[0]]
         if legacy:
             plain = re.sub(r"\W", "_", name)
             return f"_{plain}" if plain[0].isdigit() else plain
         return name if is_word(name) else f"`{name}`"
 
-    return re.sub("|".join(rf"\b{re.escape(place)}\b" for place in names), named, text)
+    return re.sub("|".join(rf"\b{re.escape(placeholder)}\b" for placeholder in names), replacement, text)
 
 
 def is_word(name: str) -> bool:
-    """Whether a name can stand in a formula without backticks."""
+    """Whether a name needs no backticks in a formula."""
     return name.isidentifier() and not keyword.iskeyword(name)
 
 
 def _restored_state(value: Value) -> Value:
-    """As a transformation had them: JSON has texts for keys that were numbers, and lists for arrays."""
+    """A stored state as its transformation had it: keys that were numbers are texts in JSON, and arrays are lists."""
     if isinstance(value, dict):
         return {int(key) if re.fullmatch(r"-?\d+", key) else key: _restored_state(item) for key, item in value.items()}
     return np.array(value, np.float64) if isinstance(value, list) else value

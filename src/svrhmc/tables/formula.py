@@ -1,4 +1,4 @@
-"""The grammar of formulas: from a text to a response and a list of terms, after Wilkinson & Rogers (1973).
+"""The grammar of formulas: a text is parsed into a response and a list of terms, after Wilkinson & Rogers (1973).
 
     formula = response "~" sum                 sum     = ["+" | "-"] product {("+" | "-") product}
     product = inner {("*" | "/" | "%in%") inner}        inner = power {":" power}
@@ -6,13 +6,14 @@
     factor  = column | `column` | function(…) | {expression}           group = "(" sum ("|" | "||") sum ")"
     smooth  = "s(" factor ["," "k" "=" number] ["," "by" "=" factor] ")"
 
-A term is a product of factors; a sum is a list of different terms, in the order of their degrees. a*b is a + b + a:b,
-a/b is a + a:b, b %in% a is the same, (a + b)**2 has all products of up to two; `.` stands for all columns that are
-neither in the response nor grouping factors nor what a smooth is a function of; 0 takes the intercept out. A group is a
-term of the outermost sum: what stands before its bar varies by the levels of what stands after it (Bates, Mächler,
-Bolker & Walker, "Fitting linear mixed-effects models using lme4", 2015); (x | a/b) is (x | a) + (x | a:b), and with ||
-the effects of a level are independent of each other. A smooth is a term of the outermost sum too. Expressions are read
-by `svrhmc.tables.expressions`. Nothing is evaluated.
+A term is a product of factors, and a sum is a list of different terms, in the order of their degrees. a*b means a + b +
+a:b; a/b and b %in% a mean a + a:b; (a + b)**2 has all products of up to two terms. `.` stands for all columns that are
+neither in the response, nor grouping factors, nor arguments of smooths. 0 takes the intercept out.
+
+A group is a term of the outermost sum: what stands before its bar varies by the levels of what stands after it (Bates,
+Mächler, Bolker & Walker, "Fitting linear mixed-effects models using lme4", 2015). (x | a/b) means (x | a) + (x | a:b),
+and with || the effects of a level are independent of each other. A smooth is also a term of the outermost sum.
+Expressions are read by `svrhmc.tables.expressions`. Nothing is evaluated.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from typing import NamedTuple
 from svrhmc.core.errors import DataError
 from svrhmc.tables.expressions import SMOOTH, Expression, is_word, parse_expression
 
-_MOST_TERMS = 10_000  # that products may make
+_MOST_TERMS = 10_000  # that a product may have
 _DEEPEST = 50
 _BLANK = re.compile(r"\s+")
 _QUOTED = re.compile(r"`([^`]+)`")
@@ -48,7 +49,7 @@ _USE_BACKTICKS = "a name with spaces or signs in it stands between backticks, su
 
 @dataclass(frozen=True, eq=False)
 class Factor:
-    """A column by its name, or an expression."""
+    """A column, by its name, or an expression."""
 
     text: str
     expression: Expression | None = None
@@ -65,7 +66,7 @@ class Factor:
 
     @cached_property
     def variables(self) -> tuple[str, ...]:
-        """The columns that it needs."""
+        """The columns of the table that it needs."""
         return (self.text,) if self.expression is None else self.expression.variables
 
     @property
@@ -75,22 +76,22 @@ class Factor:
 
     @property
     def open_columns(self) -> tuple[str, ...]:
-        """Of bounds that may be infinite or missing."""
+        """The columns that hold bounds, which may be infinite or missing."""
         return () if self.expression is None else self.expression.open_columns
 
     @property
     def functions(self) -> tuple[str, ...]:
-        """Those that it calls."""
+        """The user's functions that it calls."""
         return () if self.expression is None else self.expression.functions
 
     @property
     def formula_text(self) -> str:
-        """As a formula takes it."""
+        """The text by which it stands in a formula."""
         return quote_name(self.text) if self.expression is None else f"{{{self.text}}}"
 
 
 class Term(NamedTuple):
-    """A product of factors; without any it is the intercept."""
+    """A product of factors; the empty product is the intercept."""
 
     factors: tuple[Factor, ...]
 
@@ -101,7 +102,7 @@ class Term(NamedTuple):
 
     @property
     def formula_text(self) -> str:
-        """As a formula takes it."""
+        """The text by which it stands in a formula."""
         return ":".join(factor.formula_text for factor in self.factors)
 
     def times(self, other: Term) -> Term:
@@ -117,8 +118,8 @@ class GroupTerm(NamedTuple):
     """Effects that vary by group, such as (1 + x | a:b).
 
     terms, intercept: what varies. factor: the columns whose combinations are the levels. correlated: whether the
-    effects of a level are. coded: the columns of the factor that C(…) says to be categories. text: as the formula has
-    it.
+    effects of a level may be correlated. coded: the columns of the factor that stand in C(…), and so are categories.
+    text: the term as it stands in the formula.
     """
 
     terms: tuple[Term, ...]
@@ -135,7 +136,7 @@ class GroupTerm(NamedTuple):
 
     @property
     def formula_text(self) -> str:
-        """By itself, with its intercept."""
+        """The term by itself, with its intercept written out."""
         bar = "|" if self.correlated else "||"
         left = [str(int(self.intercept)), *(term.formula_text for term in self.terms)]
         return f"({' + '.join(left)} {bar} {self.factor.formula_text})"
@@ -144,9 +145,9 @@ class GroupTerm(NamedTuple):
 class SmoothTerm(NamedTuple):
     """A smooth function, such as s(age, k=20, by=plan).
 
-    argument: of what. k: how many functions it is made of, with constant and line; None: as many as are usual. by: the
-    column that it is multiplied by, or of whose levels each has one of its own. coded: whether C(…) says that it is a
-    category. text: as the formula has it.
+    argument: what it is a function of. k: how many basis functions it has, with constant and line; None: the usual
+    number. by: the column that it is multiplied by, or the category for each of whose levels there is one smooth.
+    coded: whether `by` stands in C(…), and so is a category. text: the term as it stands in the formula.
     """
 
     argument: Factor
@@ -162,7 +163,7 @@ class SmoothTerm(NamedTuple):
 
 
 class ParsedFormula(NamedTuple):
-    """The response, the terms without the intercept, whether there is one, what varies by groups, and smooths."""
+    """A formula: its response, its terms but the intercept, whether it has an intercept, group terms and smooths."""
 
     response: Factor
     terms: tuple[Term, ...]
@@ -173,18 +174,15 @@ class ParsedFormula(NamedTuple):
     @property
     def variables(self) -> tuple[str, ...]:
         """The columns that explain the response."""
-        parts = [
-            *(term.variables for term in self.terms), *(group.variables for group in self.groups),
-            *(smooth.variables for smooth in self.smooths),
-        ]  # fmt: skip
-        return tuple(dict.fromkeys(name for names in parts for name in names))
+        terms: list[Term | GroupTerm | SmoothTerm] = [*self.terms, *self.groups, *self.smooths]
+        return tuple(dict.fromkeys(name for term in terms for name in term.variables))
 
 
 def parse_formula(formula: str, available: Sequence[str]) -> ParsedFormula:
-    """A whole formula.
+    """Parse a whole formula. available: the columns of the table, for `.`.
 
-    >>> made = parse_formula("y ~ a*b + np.log(x) - 1", ["y", "a", "b", "x"])
-    >>> [term.formula_text for term in made.terms], made.intercept
+    >>> parsed = parse_formula("y ~ a*b + np.log(x) - 1", ["y", "a", "b", "x"])
+    >>> [term.formula_text for term in parsed.terms], parsed.intercept
     (['a', 'b', '{np.log(x)}', 'a:b'], False)
     >>> [term.formula_text for term in parse_formula("y ~ x + (x | a/b)", ["y", "x", "a", "b"]).groups]
     ['(1 + x | a)', '(1 + x | a:b)']
@@ -197,7 +195,7 @@ def parse_formula(formula: str, available: Sequence[str]) -> ParsedFormula:
 
 
 class Formulas(NamedTuple):
-    """The formula of a response, and those of parameters by their names, each with its name before ~."""
+    """The formula of the response, and those of further parameters by name, each with the name before ~."""
 
     main: str
     further: Mapping[str, str]
@@ -207,10 +205,10 @@ class Formulas(NamedTuple):
 
 
 def parse_formulas(given: object) -> Formulas:
-    """One formula, a list of them, or a dictionary of them by what they are for.
+    """The formulas of a model, given as one text, as a list, or as a dictionary by what each is for.
 
-    The first of a list is that of the response. In a dictionary it is the one that stands under its response, or under
-    "mu"; the others may leave out what stands before ~.
+    The first of a list is the formula of the response. In a dictionary it is the one whose key is its response or "mu";
+    the others may leave out what stands before ~.
 
     >>> parse_formulas({"y": "y ~ x + (1 | g)", "sigma": "~ z"})
     Formulas(main='y ~ x + (1 | g)', further={'sigma': 'sigma ~ z'})
@@ -227,33 +225,32 @@ def parse_formulas(given: object) -> Formulas:
         raise DataError(f"the formula must be a text, a list of them or a dictionary; got {type(given).__name__}.")
     if not pairs or not all(isinstance(text, str) for _, text in pairs):
         raise DataError("formulas must be texts, the first one that of the response, such as 'y ~ x'; got others.")
-    sides = [(name, *_sides(name, text)) for name, text in pairs]
-    full = [place for place, (name, left, _) in enumerate(sides) if left and name in ("", left, _NAME_OF_MEAN)]
-    at_response = (
-        [place for place in full if not isinstance(given, Mapping) or sides[place][0] == _NAME_OF_MEAN] or full or [0]
-    )
-    place = at_response[0]
-    name, left, right = sides.pop(place)
+    formulas = [(key, *_sides(key, text)) for key, text in pairs]
+    complete = [k for k, (key, left, _) in enumerate(formulas) if left and key in ("", left, _NAME_OF_MEAN)]
+    of_mean = [k for k in complete if not isinstance(given, Mapping) or formulas[k][0] == _NAME_OF_MEAN]
+    main_key, response, main_terms = formulas.pop((of_mean or complete or [0])[0])
     further: dict[str, str] = {}
-    for other, own, terms in sides:
-        key = own or other
-        if other and own and own != other:
-            raise DataError(f"the formula of {other!r} says that it is of {own!r}: write {other!r}: '~ {terms}'.")
-        if not key:
+    for key, left, terms in formulas:
+        name = left or key
+        if key and left and left != key:
+            raise DataError(f"the formula of {key!r} says that it is of {left!r}: write {key!r}: '~ {terms}'.")
+        if not name:
             raise DataError(f"the formula '~ {terms}' must say what it is of, such as 'sigma ~ {terms}'.")
-        if key in further:
-            raise DataError(f"{key!r} has two formulas: take one of them out.")
-        further[key] = f"{key} ~ {terms}"
-    if name not in ("", left, _NAME_OF_MEAN) and left:
-        raise DataError(f"the formula of {name!r} says that it is of {left!r}: take one name for the response.")
-    return Formulas(f"{left or quote_name(name)} ~ {right}" if name or left else right, further)
+        if name in further:
+            raise DataError(f"{name!r} has two formulas: take one of them out.")
+        further[name] = f"{name} ~ {terms}"
+    if main_key not in ("", response, _NAME_OF_MEAN) and response:
+        raise DataError(f"the formula of {main_key!r} says that it is of {response!r}: take one name for the response.")
+    if not (main_key or response):
+        return Formulas(main_terms, further)
+    return Formulas(f"{response or quote_name(main_key)} ~ {main_terms}", further)
 
 
-_NAME_OF_MEAN = "mu"  # under which others have the formula of the response
+_NAME_OF_MEAN = "mu"  # a key for the formula of the response, as in other libraries
 
 
 def _sides(name: str, text: str) -> tuple[str, str]:
-    """What stands before ~ and after it, without spaces around it."""
+    """What stands before ~ and what stands after it, without spaces at their ends."""
     left, tilde, right = text.partition("~")
     if not tilde and not name:
         raise DataError(f"a formula reads 'response ~ terms' or 'parameter ~ terms'; got {_shortened(text)}.")
@@ -270,12 +267,12 @@ def parse_terms(text: str) -> tuple[tuple[Term, ...], bool]:
 
 
 def formula_error(formula: object, why: str) -> DataError:
-    """Why a formula cannot be used."""
+    """The error that says why a formula cannot be used."""
     return DataError(f"the formula {_shortened(formula)} cannot be used: {why}.")
 
 
 def quote_name(name: str) -> str:
-    """The name of a column as a formula takes it.
+    """The name of a column as it stands in a formula, between backticks if it needs them.
 
     >>> quote_name("age"), quote_name("age in years")
     ('age', '`age in years`')
@@ -290,7 +287,7 @@ def quote_name(name: str) -> str:
 
 
 class _Parser:
-    """One formula: its tokens, and where the parser stands among them."""
+    """A parser of one formula by recursive descent: the tokens, and the position of the next one."""
 
     def __init__(self, text: str, available: Sequence[str]) -> None:
         self.text, self.available = text, available
@@ -302,7 +299,7 @@ class _Parser:
         self.grouping_columns = self._find_grouping_columns()
 
     def formula(self) -> ParsedFormula:
-        """response ~ sum."""
+        """Parse response ~ sum."""
         value = self._peek()[1]
         if not isinstance(value, Factor) or self.tokens[1:2] != [("sign", "~")]:
             raise DataError(
@@ -315,7 +312,9 @@ class _Parser:
         return ParsedFormula(value, terms, intercept, tuple(self.groups), tuple(self.smooths))
 
     def terms(self, start: _Sum) -> tuple[tuple[Term, ...], bool]:
-        """A sum up to the end, in the order of degrees."""
+        """Parse a sum up to the end of the formula. Returns its terms in the order of their degrees, and whether it has
+        an intercept.
+        """
         terms = self._sum(start)
         if self._peek()[1] in _BARS:
             raise self._error("effects of groups stand in brackets, such as (1 | g); `or` of columns in {a | b}")
@@ -325,7 +324,7 @@ class _Parser:
         return tuple(sorted(terms.values(), key=lambda term: len(term.factors))), intercept
 
     def _tokenise(self, text: str) -> list[tuple[str, str | Factor]]:
-        """Signs, numbers and factors."""
+        """Split a formula into signs, numbers, factors, smooths and dots."""
         tokens: list[tuple[str, str | Factor]] = []
         at = 0
         while at < len(text):
@@ -341,7 +340,7 @@ class _Parser:
                 tokens.append(("factor", _read_factor(text[at + 1 : end - 1])))
                 at = end
             elif word := _WORD.match(text, at):
-                at = self._word(text, word, tokens)
+                at = self._read_word(text, word, tokens)
             elif sign := _SIGN.match(text, at):
                 tokens.append(("sign", sign[0]))
                 at = sign.end()
@@ -351,17 +350,19 @@ class _Parser:
                 )
         return tokens
 
-    def _word(self, text: str, word: re.Match[str], tokens: list[tuple[str, str | Factor]]) -> int:
-        """A number, a dot, the name of a column, or a call with all that is between its brackets."""
+    def _read_word(self, text: str, word: re.Match[str], tokens: list[tuple[str, str | Factor]]) -> int:
+        """Add the token that begins with a word: a number, a dot, the name of a column, or a call with all that is
+        between its brackets. Returns the position after it.
+        """
         end = word.end()
         if text[end : end + 1] == "[":
             raise self._error(f"a formula takes no subscripts; {_USE_BACKTICKS}")
         if text[end : end + 1] == "(":
             end = self._end_of_bracket(text, end)
-            whole = text[word.start() : end]
-            if word[0] != SMOOTH and SMOOTH in (factor := _read_factor(whole)).functions:
+            call = text[word.start() : end]
+            if word[0] != SMOOTH and SMOOTH in (factor := _read_factor(call)).functions:
                 raise self._error(_SMOOTHS_ARE_ADDED)
-            tokens.append(("smooth", whole) if word[0] == SMOOTH else ("factor", factor))
+            tokens.append(("smooth", call) if word[0] == SMOOTH else ("factor", factor))
         elif word[0] == ".":
             tokens.append(("dot", "."))
         elif _NUMBER.fullmatch(word[0]):
@@ -371,7 +372,7 @@ class _Parser:
         return end
 
     def _end_of_bracket(self, text: str, at: int) -> int:
-        """The place after the bracket that closes the one at a place."""
+        """The position after the bracket that closes the one at position `at`."""
         depth, begin = 0, at
         while at < len(text):
             if (skipped := _TEXT.match(text, at)) is not None:
@@ -387,7 +388,7 @@ class _Parser:
         return self.tokens[self.position] if self.position < len(self.tokens) else ("end", "the end")
 
     def _accept(self, *signs: str) -> str:
-        """The next sign, if it is one of these; else nothing."""
+        """Consume the next token if it is one of these signs, and return it; otherwise return ""."""
         kind, value = self._peek()
         if kind != "sign" or value not in signs:
             return ""
@@ -408,7 +409,7 @@ class _Parser:
                 return terms
 
     def _add(self, total: _Sum, sign: str) -> None:
-        """A product, to a sum or from it."""
+        """Parse a product, and add it to a sum or take it out."""
         terms, zero = self._product()
         if zero:  # + 0 is - 1, and - 0 is + 1
             sign = "-" if sign == "+" else "+"
@@ -420,7 +421,7 @@ class _Parser:
                 total.pop(key, None)
 
     def _find_grouping_columns(self) -> set[str]:
-        """The columns of grouping factors: all that stand between a bar and the bracket that closes it."""
+        """The columns of grouping factors: all that stand between a bar and the closing bracket after it."""
         columns: set[str] = set()
         depth = after = 0  # brackets that are open, and how many were at the last bar
         for kind, value in self.tokens:
@@ -436,7 +437,7 @@ class _Parser:
         return columns
 
     def _is_group(self) -> bool:
-        """Whether a bracket begins that has a bar in it, outside of further ones."""
+        """Whether the next token opens a bracket with a bar in it, outside of inner brackets."""
         depth = 0
         for _, value in self.tokens[self.position :] if self._peek() == ("sign", "(") else ():
             depth += (value == "(") - (value == ")")
@@ -447,7 +448,7 @@ class _Parser:
         return False
 
     def _group(self, sign: str) -> None:
-        """(sum | sum): a group for each term after the bar."""
+        """Parse (sum | sum) into a group term for each term after the bar."""
         begin = self.position
         self.position, self.depth = self.position + 1, 1
         left = self._sum({frozenset(): INTERCEPT})
@@ -484,7 +485,7 @@ class _Parser:
             )
 
     def _smooth(self, sign: str) -> None:
-        """s(factor, k=number, by=factor)."""
+        """Parse s(factor, k=number, by=factor)."""
         text = " ".join(str(self._peek()[1]).split())
         self.position += 1
         if self._accept("*", "/", "%in%", ":", "**", "^"):
@@ -498,7 +499,7 @@ class _Parser:
         self.smooths.append(smooth)
 
     def _smooth_term(self, text: str) -> SmoothTerm:
-        """What stands between the brackets."""
+        """The smooth with this text."""
         columns, options = [], dict[str, str]()
         for part in _split_at_commas(text[text.index("(") + 1 : -1]):
             option = _OPTION.match(part)
@@ -535,7 +536,7 @@ class _Parser:
         return SmoothTerm(self._read_smooth_argument(columns[0], text), k, by, coded, text)
 
     def _read_smooth_argument(self, part: str, text: str) -> Factor:
-        """A column or an expression of a smooth."""
+        """Read a column or an expression of a smooth."""
         name = _QUOTED.fullmatch(part)
         if name is not None:
             return Factor(name[1])
@@ -544,7 +545,7 @@ class _Parser:
         return factor
 
     def _grouping_factors(self, term: Term, text: str) -> Term:
-        """Columns alone; C(g) is the column g."""
+        """A grouping factor as a product of columns, where C(g) stands for g. Refuses other expressions."""
         for factor in term.factors:
             if factor.expression is not None and factor.expression.category is None:
                 raise self._error(
@@ -554,7 +555,7 @@ class _Parser:
         return Term(tuple(dict.fromkeys(Factor(factor.variables[0]) for factor in term.factors)))
 
     def _append_group(self, group: GroupTerm) -> None:
-        """A group that shares no effect with those before it."""
+        """Add a group term. Refuses one that repeats an effect of an earlier one."""
         own = {INTERCEPT, *group.terms} if group.intercept else set(group.terms)
         for other in self.groups:
             shared = own & ({INTERCEPT, *other.terms} if other.intercept else set(other.terms))
@@ -568,13 +569,16 @@ class _Parser:
         self.groups.append(group)
 
     def _accept_signs(self) -> str:
-        """+ or −, of as many as there are."""
-        minus, some = 0, False
+        """Consume all + and − that come next, and return the sign that they amount to; "" if there are none."""
+        signs: list[str] = []
         while sign := self._accept("+", "-"):
-            some, minus = True, minus + (sign == "-")
-        return ("-" if minus % 2 else "+") if some else ""
+            signs.append(sign)
+        if not signs:
+            return ""
+        return "-" if signs.count("-") % 2 else "+"
 
     def _product(self) -> tuple[_Sum, bool]:
+        """Parse a product. Returns its terms, and whether it is the 0 that takes the intercept out."""
         terms, zero = self._inner()
         while sign := self._accept("*", "/", "%in%"):
             other, other_zero = self._inner()
@@ -614,10 +618,10 @@ class _Parser:
                 terms = larger
         return terms, zero
 
-    def _product_of_sums(self, one: _Sum, other: _Sum) -> _Sum:
-        if len(one) * len(other) > _MOST_TERMS:
+    def _product_of_sums(self, left: _Sum, right: _Sum) -> _Sum:
+        if len(left) * len(right) > _MOST_TERMS:
             raise self._error(f"its products make more than {_MOST_TERMS:,} terms")
-        return _sum_of(a.times(b) for a in one.values() for b in other.values())
+        return _sum_of(a.times(b) for a in left.values() for b in right.values())
 
     def _atom(self) -> tuple[_Sum, bool]:
         kind, value = self._peek()
@@ -659,7 +663,7 @@ class _Parser:
 
 
 def _split_at_commas(text: str) -> list[str]:
-    """What commas outside of brackets and quotes separate."""
+    """Split a text at the commas that are outside of brackets and quotes."""
     parts, depth, begin, at = [], 0, 0, 0
     while at < len(text):
         if (skipped := _TEXT.match(text, at)) is not None:
@@ -674,12 +678,12 @@ def _split_at_commas(text: str) -> list[str]:
 
 
 def _categories_of_factor(term: Term) -> tuple[str, ...]:
-    """The columns that C(…) says to be categories."""
+    """The columns of a grouping factor that stand in C(…)."""
     return tuple(factor.variables[0] for factor in term.factors if factor.expression is not None)
 
 
 def _read_factor(text: str) -> Factor:
-    """An expression; one that is a column alone is that column."""
+    """Read an expression; one that is only a column becomes that column."""
     parsed = parse_expression(text)
     if parsed.tree.__class__.__name__ in ("Name", "Attribute") and len(parsed.variables) == 1:
         return Factor(parsed.variables[0])

@@ -1,4 +1,4 @@
-"""Columns of a design as expressions that any language can compute: plain lists, as JSON has them.
+"""Columns of a design as expressions that any language can compute, written as plain lists, as in JSON.
 
     expression = number | ["column", name] | ["level", column, value]          1 where the column has this value, else 0
                | ["+", …] | ["*", …] | ["-", a, b] | ["/", a, b] | ["**", a, b]
@@ -27,13 +27,13 @@ import numpy as np
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import DataError
-from svrhmc.tables.expressions import Expression, Rows, function_of, unwrapped
+from svrhmc.tables.expressions import Expression, Rows, function_of, wrapped_columns
 
 Portable = Any  # an expression: a number, or a list whose first entry says what it is
 FUNCTIONS = ("abs", "exp", "log", "sqrt", "floor", "ceil", "sin", "cos", "tan", "tanh")
 _SPLINES = {"bs": 3, "cr": 3, "cs": 3}  # by name, the degree of their pieces unless it is given
-_MOST_DEGREE = {"bs": 7, "poly": 12}  # up to which powers of s lose no more than a few digits
-_BEYOND = 1.0  # pieces that values are looked at beyond the last knot
+_MOST_DEGREE = {"bs": 7, "poly": 12}  # up to these, powers of s lose no more than a few digits
+_BEYOND = 1.0  # how far beyond the last knot, in widths of the last piece, a spline is evaluated
 
 
 def column(name: str) -> Portable:
@@ -47,13 +47,13 @@ def level(name: str, value: object) -> Portable:
 
 
 def product(parts: list[Portable]) -> Portable:
-    """Of some expressions; 1 of none."""
+    """The product of some expressions; 1 for none."""
     several = [part for part in parts if part != 1.0]
     return 1.0 if not several else several[0] if len(several) == 1 else ["*", *several]
 
 
 def total(parts: list[Portable]) -> Portable:
-    """The sum of some expressions; 0 of none."""
+    """The sum of some expressions; 0 for none."""
     return 0.0 if not parts else parts[0] if len(parts) == 1 else ["+", *parts]
 
 
@@ -73,7 +73,7 @@ class _Translation:
         self.expression, self.rows = expression, rows
 
     def columns(self, node: ast.AST) -> list[Portable]:
-        """Of a function that makes several, each of them."""
+        """The columns that a node makes: several for a spline or polynomials, else one."""
         if isinstance(node, ast.Call):
             name = self.expression.function_name(node)
             if name == "poly":
@@ -83,7 +83,7 @@ class _Translation:
         return [self.number(node)]
 
     def number(self, node: Any) -> Portable:
-        """One number for each row."""
+        """The expression of a node with one number for each row."""
         if isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float):
             return float(node.value)
         if isinstance(node, ast.Name | ast.Attribute):
@@ -160,23 +160,23 @@ class _Translation:
         return write(*inner)
 
     def _scaled(self, node: ast.Call) -> Portable:
-        kept = self.expression.learned_state(node, self.rows)
+        state = self.expression.learned_state(node, self.rows)
         out = self.number(node.args[0])
-        if kept.get("center") is not None:
-            out = ["-", out, float(kept["center"])]
-        return out if kept.get("scale") is None else ["/", out, float(kept["scale"])]
+        if state.get("center") is not None:
+            out = ["-", out, float(state["center"])]
+        return out if state.get("scale") is None else ["/", out, float(state["scale"])]
 
     def _polynomials(self, node: ast.Call) -> list[Portable]:
         """Orthogonal polynomials by their recurrence, p_{k+1} = (x − α_k)p_k − (N_k/N_{k−1})p_{k−1}, over √N_k."""
         call = self.expression.call(node, self.rows)
-        given = dict(zip(("degree", "raw"), call.arguments[1:], strict=False)) | call.keywords
-        degree, x = int(given.get("degree", 1)), self.number(node.args[0])
+        options = dict(zip(("degree", "raw"), call.arguments[1:], strict=False)) | call.keywords
+        degree, x = int(options.get("degree", 1)), self.number(node.args[0])
         if degree > _MOST_DEGREE["poly"]:
             raise self._not_exportable(node, f"its degree is above {_MOST_DEGREE['poly']}")
-        if given.get("raw", False):
+        if options.get("raw", False):
             return [["**", x, float(power)] for power in range(1, degree + 1)]
-        kept = self.expression.learned_state(node, self.rows)
-        alpha, norms = ({int(k): float(v) for k, v in kept[name].items()} for name in ("alpha", "norms2"))
+        state = self.expression.learned_state(node, self.rows)
+        alpha, norms = ({int(k): float(v) for k, v in state[name].items()} for name in ("alpha", "norms2"))
         centre, width = alpha[0], float(np.sqrt(norms[1] / norms[0]))
         polynomial = np.polynomial.Polynomial
         s = polynomial([0.0, width])  # x − centre, of s = (x − centre)/width
@@ -190,20 +190,18 @@ class _Translation:
 
     def _splines(self, node: ast.Call, name: str) -> list[Portable]:
         call = self.expression.call(node, self.rows)
-        given: Any = call.keywords.get("degree", call.arguments[3] if len(call.arguments) > 3 else _SPLINES[name])
-        degree = int(given)
+        default: Any = call.arguments[3] if len(call.arguments) > 3 else _SPLINES[name]
+        degree = int(call.keywords.get("degree", default))
         if degree > _MOST_DEGREE["bs"]:
             raise self._not_exportable(node, f"its degree is above {_MOST_DEGREE['bs']}")
-        kept = self.expression.learned_state(node, self.rows)
-        knots, function = np.unique(np.asarray(kept["knots"], np.float64)), function_of(name, {})
+        state = self.expression.learned_state(node, self.rows)
+        knots, function = np.unique(np.asarray(state["knots"], np.float64)), function_of(name, {})
         nodes = (1 - np.cos(np.pi * (np.arange(degree + 1) + 0.5) / (degree + 1))) / 2  # Chebyshev's, in (0, 1)
         powers = np.linalg.inv(nodes[:, None] ** np.arange(degree + 1))
 
         def values(x: Array) -> Array:
-            basis = unwrapped(function(x, *call.arguments[1:], **call.keywords, _state=dict(kept)))
-            if isinstance(basis, dict):
-                basis = np.column_stack([part for key, part in basis.items() if not str(key).startswith("__")])
-            return np.asarray(basis, np.float64)
+            basis = function(x, *call.arguments[1:], **call.keywords, _state=dict(state))
+            return np.asarray(np.column_stack(wrapped_columns(basis)), np.float64)
 
         def fitted(first: float, width: float, at: Array) -> Array:
             """Coefficients (columns, powers) in s = (x − first)/width, from values at s = at."""
@@ -221,8 +219,8 @@ class _Translation:
         above = outside(knots[-2], knots[-1] - knots[-2], 1 + _BEYOND * nodes)
         x = self.number(node.args[0])
         return [
-            pieces(x, knots, one, None if below is None else below[j], None if above is None else above[j])
-            for j, one in enumerate(inner)
+            pieces(x, knots, coefficients, None if below is None else below[j], None if above is None else above[j])
+            for j, coefficients in enumerate(inner)
         ]
 
     def _not_exportable(self, node: ast.AST, why: str = "") -> DataError:

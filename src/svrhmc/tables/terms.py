@@ -34,7 +34,7 @@ from svrhmc.core.machine import free_memory
 from svrhmc.families.labels import names_rows
 from svrhmc.tables import formula
 from svrhmc.tables.columns import CATEGORY, KINDS, Column, Columns, Level
-from svrhmc.tables.expressions import Rows, State, Value, require_state, unwrapped
+from svrhmc.tables.expressions import Rows, State, Value, require_state, unwrapped, wrapped_columns
 from svrhmc.tables.formula import Factor
 from svrhmc.tables.portable import Portable, column, level, portable, product, total
 
@@ -685,7 +685,7 @@ def _factor_width(value: Value) -> tuple[int, bool]:
     if metadata is not None and getattr(metadata.kind, "value", metadata.kind) == "categorical":
         return int(pandas.Series(np.asarray(inner)).nunique()), True
     if isinstance(inner, dict):
-        return sum(not str(key).startswith("__") for key in inner), False
+        return len(wrapped_columns(value)), False
     if isinstance(getattr(inner, "dtype", None), pandas.CategoricalDtype):
         return len(inner.cat.categories), True
     return (int(np.shape(inner)[1]) if np.ndim(inner) > 1 else 1), False

@@ -1,15 +1,15 @@
-"""What the transformations of a formula learn of a table whose rows come block by block.
+"""What the transformations of a formula learn from a table whose rows come block by block.
 
-Formulaic's transformations learn from all rows at once. Here each asks for sums over blocks, one pass after another,
-and makes of them the state that formulaic would have (`Learner`):
+Formulaic's transformations learn from all rows at once. Here each asks for sums over blocks, pass after pass, and
+computes from them the state that formulaic would have (`Learner`):
 
     center, scale, standardize     mean and Σ(x − x̄)², in one pass
     poly(x, k)                     Σ x p²ⱼ and Σ p²ⱼ of the orthogonal polynomials pⱼ, j = 0 … k, in k + 1 passes
     bs, cr, cs, cc                 the different values of x with how often each occurs, in one pass
     C                              the different values, in one pass
 
-Quantiles, and so the knots of a spline, are exact; so many different values are kept that they fit into memory, and a
-spline of more of them must be given its knots.
+Quantiles, and so the knots of a spline, are exact. The number of different values is bounded so that they fit into
+memory; a spline of more values must be given its knots.
 """
 
 from __future__ import annotations
@@ -24,16 +24,18 @@ import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Values
 from svrhmc.core.errors import DataError
-from svrhmc.tables.expressions import Call, State, Value, unwrapped
+from svrhmc.tables.expressions import Call, State, Value, wrapped_columns
 
 MOST_DISTINCT = 1 << 24  # values of a column that knots are found from
 _CHUNK = 1 << 16
-Statistic = Callable[[Value], Value]  # of the values of a block; what it gives can be added up
+Statistic = Callable[[Value], Value]  # of the values of a block; its results can be added up
 Learner = Generator[Statistic, Value, State]
 
 
 def make_learner(call: Call) -> Learner:
-    """Asks for statistics of the first argument of a call, is sent their sums over all rows, and returns its state."""
+    """A generator that yields statistics of the first argument of a call, is sent their sums over all rows, and returns
+    the state of the call.
+    """
     if call.name == "C":
         return _learn_levels(call)
     if call.name not in _LEARNERS:
@@ -44,7 +46,7 @@ def make_learner(call: Call) -> Learner:
 
 
 class Moments(NamedTuple):
-    """Of some rows: their number, their mean, and Σ(x − mean)²."""
+    """The number of some rows, their mean, and Σ(x − mean)²."""
 
     n: int
     mean: Value
@@ -57,7 +59,7 @@ class Moments(NamedTuple):
 
 
 def moments(values: Value) -> Moments:
-    """Number, mean and squares about the mean of the rows of a block."""
+    """The moments of the rows of a block."""
     x = np.asarray(values, np.float64)
     mean = x.mean(axis=0)
     return Moments(len(x), mean, ((x - mean) ** 2).sum(axis=0))
@@ -78,7 +80,7 @@ class DistinctValues:
         return self
 
     def sorted(self) -> tuple[Values, npt.NDArray[np.int64]]:
-        """Values and counts; more than can be kept are refused."""
+        """Values and counts. Refuses more values than fit into memory."""
         if len(self._parts) > 1:
             values, place = np.unique(np.concatenate([part[0] for part in self._parts]), return_inverse=True)
             counts = np.bincount(place, weights=np.concatenate([part[1] for part in self._parts]))
@@ -93,7 +95,7 @@ class DistinctValues:
 
 
 def count_distinct(values: Value) -> DistinctValues:
-    """The different values of a block, with how often each is there."""
+    """The different values of a block, and how often each occurs."""
     array = np.asarray(values)
     if array.dtype.kind == "f":
         array = array[np.isfinite(array)]
@@ -101,7 +103,7 @@ def count_distinct(values: Value) -> DistinctValues:
 
 
 def polynomial_sums(values: Value, alpha: dict[int, float], norms: dict[int, float]) -> Array:
-    """Σ x p² and Σ p² of the next orthogonal polynomial p, from what is known of those before it."""
+    """Σ x p² and Σ p² of the next orthogonal polynomial p. alpha, norms: the recurrence of those before it."""
     x = np.asarray(values, np.float64)
     before, p = np.zeros_like(x), np.ones_like(x)
     for k in range(len(alpha)):
@@ -167,10 +169,9 @@ def _learn_cubic_spline(call: Call) -> Learner:
         free = {**state, "constraints": None}
         sums = 0.0
         for begin in range(0, len(values), _CHUNK):
-            some = slice(begin, begin + _CHUNK)
-            basis = unwrapped(call.function(values[some], **{**keywords, "constraints": None}, _state=dict(free)))
-            columns = [column for key, column in basis.items() if not str(key).startswith("__")]
-            sums = sums + np.stack(columns) @ counts[some]
+            chunk = slice(begin, begin + _CHUNK)
+            basis = call.function(values[chunk], **{**keywords, "constraints": None}, _state=dict(free))
+            sums = sums + np.stack(wrapped_columns(basis)) @ counts[chunk]
         state["constraints"] = np.atleast_2d(sums / counts.sum())
     return state
 
@@ -184,7 +185,7 @@ def _learn_levels(call: Call) -> Learner:
 
 
 def quantiles(values: Values, counts: npt.NDArray[np.int64], levels: Array) -> Array:
-    """As `numpy.quantile` has them of all rows, from sorted values and how often each occurs.
+    """`numpy.quantile` of all rows, from sorted values and how often each occurs.
 
     >>> quantiles(np.array([1.0, 2.0, 5.0]), np.array([3, 1, 1]), np.array([0.5, 0.875]))
     array([1. , 3.5])
