@@ -140,7 +140,7 @@ def test_a_long_piece_is_begun_only_where_it_is_expected_to_end_in_time(monkeypa
         trials.append(clock.now)
         return 1e-9
 
-    monkeypatch.setattr(deadlines, "trial", trial)
+    monkeypatch.setattr(deadlines, "time_small_product", trial)
     deadline = Budget(1, 5.0, math.inf, clock=clock)
     with deadline.indivisible_work(1e7):  # too short to ask
         assert trials == []
@@ -162,7 +162,7 @@ def test_a_long_piece_is_begun_only_where_it_is_expected_to_end_in_time(monkeypa
 
 def test_a_trial_takes_the_time_of_a_small_product():
     times = iter([0.0, 3.0, 10.0, 12.0])
-    assert deadlines.trial(lambda: next(times)) == 2.0 / 256**3
+    assert deadlines.time_small_product(lambda: next(times)) == 2.0 / 256**3
 
 
 def gaussian(n, dim):
@@ -181,7 +181,7 @@ def gaussian(n, dim):
     ids=["logistic", "linear", "gaussian", "student-t"],
 )
 def test_where_a_factor_of_the_hessian_does_not_fit_the_error_says_how_long_it_takes(made, clock, monkeypatch):
-    monkeypatch.setattr(deadlines, "trial", lambda _: 1e-3)
+    monkeypatch.setattr(deadlines, "time_small_product", lambda _: 1e-3)
     with pytest.raises(BudgetError, match=r"budget_seconds=5 ends before .* It would take roughly .* s\.") as caught:
         sample(made(), budget_seconds=5.0)
     assert 0.2e-3 * 300**3 <= caught.value.needed < 1e6
@@ -205,7 +205,7 @@ def test_a_sparse_hessian_is_found_some_columns_at_a_time_and_the_same(monkeypat
             clock.now += 3.0
             yield one
 
-    monkeypatch.setattr(stored, "looked", late_look)
+    monkeypatch.setattr(stored, "checking_budget", late_look)
     with deadline.binding(), pytest.raises(BudgetSpent):
         target.hessian(np.zeros(30))
     assert len(calls) == 2

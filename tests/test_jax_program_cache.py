@@ -68,7 +68,7 @@ def test_a_program_is_found_under_its_key_alone(cache, tmp_path, asked):
         lambda path: path.write_bytes(path.read_bytes() + b"\0"),
         lambda path: path.write_bytes(path.read_bytes()[:50] + b"\xff" + path.read_bytes()[51:]),
         lambda path: write_checked(path, PROGRAM),  # whole, and without a key
-        lambda path: write_checked(path, core_jax._mark("jit_f-4567") + PROGRAM),  # of another program
+        lambda path: write_checked(path, core_jax._key_digest("jit_f-4567") + PROGRAM),  # of another program
         lambda path: (path.unlink(), path.mkdir()),
         lambda path: (path.unlink(), os.mkfifo(path)),
         lambda path: (path.rename(path.with_suffix(".away")), path.symlink_to(path.with_suffix(".away"))),
@@ -121,7 +121,7 @@ def test_a_program_that_jax_cannot_read_is_compiled_again(cache, tmp_path, monke
     assert (compiled() == expected).all()
     assert all(program is not None for _, program in asked_for)
     for key, _ in asked_for:
-        write_checked(made._file(key), core_jax._mark(key) + b"no program")
+        write_checked(made._file(key), core_jax._key_digest(key) + b"no program")
     with pytest.warns(UserWarning, match="persistent compilation cache"):
         assert (compiled() == expected).all()
 
