@@ -32,10 +32,10 @@ def labels(family, linear_predictor, rng):
         return np.digitize(linear_predictor + rng.logistic(size=n), [-1.0, 1.0])
     loss = family_of(family)
     t = linear_predictor
-    if loss.tail:
-        t = np.zeros((n, *loss.tail))
+    if loss.predictor_shape:
+        t = np.zeros((n, *loss.predictor_shape))
         t[:, : loss.blocks] = linear_predictor[:, None]
-    y = loss.draw(t, rng.random(n), np.full(n, 10.0) if loss.in_trials or loss.tried else None)
+    y = loss.draw(t, rng.random(n), np.full(n, 10.0) if loss.in_trials or loss.weights_are_trials else None)
     return np.clip(y, 1e-6, 1 - 1e-6) if family == "beta" else y
 
 
@@ -55,7 +55,7 @@ def target(family, storage, rows, columns):
         X *= rng.random(X.shape) < 0.1
     y = labels(family, X @ rng.normal(size=columns) / columns**0.5, rng)
     loss = family_of(family)
-    more = {"trials": np.full(rows, 10.0)} if loss.in_trials or loss.tried else {}
+    more = {"trials": np.full(rows, 10.0)} if loss.in_trials or loss.weights_are_trials else {}
     if storage == "float32":
         X = X.astype(np.float32)
     elif storage == "CSR":

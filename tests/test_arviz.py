@@ -124,10 +124,10 @@ def test_observed_and_new_labels_are_of_one_kind():
     assert data["observed_data"]["y"].dtype.kind == data["posterior_predictive"]["y"].dtype.kind == "i"
     assert set(target.form().y) == {-1.0, 1.0}  # the loss has them in its own way
     probit = targets.glm(X, y, targets.families.bernoulli("probit")).form()
-    assert probit.loss.seen(probit.y) == pytest.approx(y)
+    assert probit.loss.original_labels(probit.y) == pytest.approx(y)
     successes = rng.integers(0, 6, 60)
     tried = targets.glm(X, successes, "binomial", trials=5).form()
-    assert tried.loss.seen(tried.y, tried.weights) == pytest.approx(successes)
+    assert tried.loss.original_labels(tried.y, tried.weights) == pytest.approx(successes)
     assert tried.y.max() <= 1.0
 
 

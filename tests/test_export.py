@@ -114,7 +114,7 @@ def test_sql_and_onnx_on_many_rows_and_the_script_on_some_agree_with_the_design(
     weights = np.exp(-(grid**2) / 2)
 
     def mu(t):
-        return loss.mean(np.stack([t, np.zeros_like(t)], axis=-1) if loss.tail else t)
+        return loss.mean(np.stack([t, np.zeros_like(t)], axis=-1) if loss.predictor_shape else t)
 
     exact = np.concatenate(
         [

@@ -17,6 +17,7 @@ from svrhmc.dynamics import UBU, Dynamics
 from svrhmc.engines.reference import Reference
 from svrhmc.exact import SplitHMC, SubsampledMH
 from svrhmc.families.base import Family, Formulas
+from svrhmc.families.recession import one_predictor_cones
 from svrhmc.gradients import Gradient, Recipe
 from svrhmc.rows.sparse import make_rows
 from svrhmc.scheme import Kick, Map, NoiseFactor, Scheme
@@ -62,6 +63,21 @@ def test_a_loss_from_outside():
     assert (np.abs(exact.mean - mean) < LIMIT * exact.sd / 20 + 1e-3).all()
     with pytest.raises(ValueError, match=r"the third derivative of .* has no bound"):
         sample(target, method="subsampled-mh")
+
+
+def test_a_loss_from_outside_may_have_former_names():
+    @dataclass(frozen=True)
+    class Former(Poisson):
+        tried = True
+
+        def faces(self, y):
+            return one_predictor_cones(True, y > 0)
+
+    loss = Former()
+    assert loss.weights_are_trials
+    assert loss.recession_cones(np.array([0.0, 2.0])).both.tolist() == [[False], [True]]
+    assert Poisson().recession_cones(np.zeros(1)) is None
+    assert not Poisson().weights_are_trials
 
 
 class Cauchy(NamedTuple):

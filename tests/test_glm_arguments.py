@@ -230,13 +230,16 @@ def test_faces_are_what_the_losses_do():
         (families.gamma(), [0.7]), (families.categorical(3), [0.0, 1.0, 2.0]),
     ):  # fmt: skip
         y = np.array(labels)
-        known = loss.faces(y)
+        known = loss.recession_cones(y)
         k = loss.blocks
         for way in np.random.default_rng(4).normal(size=(20, k)):
             way = way / np.abs(way).max()
             along = np.einsum("nrc,c->nr", known.normals, way)
             inside = np.where(known.both, along == 0, along <= 0).all(axis=1)
-            t = [np.append(s * way, np.zeros(loss.shared)) if loss.tail else s * way[0] for s in (0.0, 20.0, 200.0)]
+            t = [
+                np.append(s * way, np.zeros(loss.shared)) if loss.predictor_shape else s * way[0]
+                for s in (0.0, 20.0, 200.0)
+            ]
             near, far, further = (loss.value(np.broadcast_to(at, (len(y), *np.shape(at))), y) for at in t)
             grows = further > far + 1e-6
             assert (grows == ~inside).all(), (loss, labels, way)
@@ -248,7 +251,8 @@ def test_the_search_knows_what_it_has_shown():
     rng = np.random.default_rng(5)
     for _ in range(40):
         rows = recession.FacedRows.of(
-            rng.integers(-2, 3, (12, 3)).astype(float), families.bernoulli().faces(rng.choice([-1.0, 1.0], 12))
+            rng.integers(-2, 3, (12, 3)).astype(float),
+            families.bernoulli().recession_cones(rng.choice([-1.0, 1.0], 12)),
         )
         if rows.unseen().shape[1]:
             continue

@@ -184,7 +184,7 @@ def test_every_family_has_the_law_that_scipy_has(name):
     assert density != pytest.approx(
         law_of(name, point + 0.05).pmf(ys) if discrete else law_of(name, point + 0.05).pdf(ys), rel=1e-3
     )
-    assert loss.seen(label, m) == pytest.approx(ys, rel=1e-14)
+    assert loss.original_labels(label, m) == pytest.approx(ys, rel=1e-14)
     below, at_most = loss.cumulative(t, label, m)
     assert at_most == pytest.approx(law.cdf(ys), rel=1e-9)
     assert below == pytest.approx(law.cdf(ys - 1) if discrete else law.cdf(ys), rel=1e-9, abs=1e-14)
@@ -223,7 +223,7 @@ def test_engines_and_derivatives_of_targets(name):
     t = np.random.default_rng(2).normal(size=(60, 1 + target.loss.shared))
     with jax.enable_x64(True):
         on_jax = slopes(target.loss.record(), jax.numpy.asarray(t), jax.numpy.asarray(target.y))
-    own = target.loss.slope(t if target.loss.tail else t[:, 0], target.y).reshape(60, -1)
+    own = target.loss.slope(t if target.loss.predictor_shape else t[:, 0], target.y).reshape(60, -1)
     assert np.asarray(on_jax) == pytest.approx(own, rel=1e-11, abs=1e-12)
 
 
@@ -359,7 +359,7 @@ def test_levels_that_no_row_has_are_named():
 def test_trials_are_counted_with_successes():
     target = glm(np.ones((3, 1)), [3, 0, 7], "beta-binomial", trials=[5, 2, 7])
     assert target.loss.trials_of(target.y, None).tolist() == [5, 2, 7]
-    assert target.loss.seen(target.y).tolist() == [3, 0, 7]
+    assert target.loss.original_labels(target.y).tolist() == [3, 0, 7]
     with pytest.raises(ValueError, match="trials must be at least the successes"):
         glm(np.ones((2, 1)), [3, 0], "beta-binomial", trials=2)
     with pytest.raises(ValueError, match="below 2²⁶ for the beta-binomial family"):

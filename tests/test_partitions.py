@@ -118,7 +118,7 @@ def by_hand(space, family):
     lengths, short = space.lengths, both(family)[0]
     form = short.form()
     norms = np.sqrt(((X @ lengths.factor[: X.shape[1]]) ** 2).sum(axis=1))
-    assert form.loss.tail == ()
+    assert form.loss.predictor_shape == ()
     t = form.predictors(lengths.centre[None])[0]
     reach = (1 + 1e-3) * lengths.radius * norms
     bounds = np.full(N, lengths.third) if math.isinf(lengths.radius) else form.loss.third_within(t - reach, t + reach)

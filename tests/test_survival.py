@@ -121,7 +121,7 @@ def test_every_family_has_the_law_that_scipy_has(name):
     u = (np.arange(12) + 0.5) / 12
     assert loss.draw(t, u) == pytest.approx(law.ppf(u), rel=1e-10)
     assert loss.mean(t) == pytest.approx(law.mean(), rel=1e-10)
-    assert loss.seen(-times) == pytest.approx(times)
+    assert loss.original_labels(-times) == pytest.approx(times)
     if loss.shared:
         wanted = law_of(name, 0.0, sigma).rvs(400_000, random_state=1)
         assert loss.link_variance(np.ones(1), np.log([[sigma]]))[0] == pytest.approx(np.log(wanted).var(), rel=0.02)
@@ -207,7 +207,7 @@ def test_engines_and_derivatives_of_targets(name):
     t = np.random.default_rng(2).normal(size=(200, 1 + target.loss.shared))
     with jax.enable_x64(True):
         on_jax = slopes(target.loss.record(), jax.numpy.asarray(t), jax.numpy.asarray(target.y))
-    own = target.loss.slope(t if target.loss.tail else t[:, 0], target.y).reshape(200, -1)
+    own = target.loss.slope(t if target.loss.predictor_shape else t[:, 0], target.y).reshape(200, -1)
     assert np.asarray(on_jax) == pytest.approx(own, rel=1e-11, abs=1e-12)
 
 

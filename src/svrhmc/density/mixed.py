@@ -331,7 +331,7 @@ class MixedModel(FiniteSum):
             weights = np.ones(self.n) if self.conditional.weights is None else self.conditional.weights
         else:
             C = form.curvatures(form.predictors(w[None, :])[0])
-            weights = np.maximum(C[:, 0, 0] if form.loss.tail else C, 0.0)
+            weights = np.maximum(C[:, 0, 0] if form.loss.predictor_shape else C, 0.0)
         X, Z = self.design
         B = Z[:, np.concatenate(places) - self.columns]
         weighted = _weighted(B, weights)
@@ -406,10 +406,10 @@ class LossRows:
         model = self._model
         form: RowsForm = model.conditional.form()
         C = form.curvatures(form.predictors(w[None, :])[0])
-        if convex and form.loss.tail:
+        if convex and form.loss.predictor_shape:
             values, vectors = np.linalg.eigh(C)
             C = (vectors * np.maximum(values, 0.0)[..., None, :]) @ vectors.swapaxes(-1, -2)
-        first = C[:, 0, 0] if form.loss.tail else C
+        first = C[:, 0, 0] if form.loss.predictor_shape else C
         first = np.maximum(first, 0.0) if convex else first
         X, Z = model.design
         XX, ZX, ZZ = model.grams(first)
@@ -421,7 +421,7 @@ class LossRows:
                 [[S.T @ (C[:, [1 + c], 1 + e] * T) for e, T in enumerate(designs)] for c, S in enumerate(designs)]
             )
             XS, ZS = X.T @ by_shared, Z.T @ by_shared
-        elif form.loss.tail:
+        elif form.loss.predictor_shape:
             by_shared, own = C[:, 0, 1:], C[:, 1:, 1:].sum(axis=0)
             XS, ZS = X.T @ by_shared, Z.T @ by_shared
         else:
@@ -557,7 +557,7 @@ def mixed_model(
     """The model of these rows, with a prior of the coefficients and one of the parameters that rows share.
 
     Standard deviations for which no prior was given have a half-normal one, of 2.5 s/sⱼ: s is what is typical of the
-    response (`Loss.overall`), sⱼ the standard deviation of the column, or 1 for an intercept.
+    response (`Loss.typical_predictor_and_effect`), sⱼ the standard deviation of the column, or 1 for an intercept.
     """
     from scipy.sparse import csr_matrix, hstack
 
@@ -575,7 +575,9 @@ def mixed_model(
         settled.heavy,
     )  # fmt: skip
     weights = np.ones(rows.n) if labels.weights is None else labels.weights
-    _, size = loss.overall(labels.y, weights, np.zeros(rows.n) if labels.offset is None else labels.offset)
+    _, size = loss.typical_predictor_and_effect(
+        labels.y, weights, np.zeros(rows.n) if labels.offset is None else labels.offset
+    )
     covariances, settled_groups = [], []
     for group in groups:
         usual = [HalfNormal(float(2.5 * size / spread)) for spread in group.spreads()]

@@ -35,7 +35,7 @@ from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.density.base import RowsDensity
 from svrhmc.density.rank import dependent_columns, empty_columns, require_rank_of, separable
 from svrhmc.density.recession import MARGIN, OBJECTS, FacedRows
-from svrhmc.families.recession import Faces
+from svrhmc.families.recession import RecessionCones
 
 _EACH, _LEAST_ROWS, _POOL = 20, 200, 8  # rows of the first try: so many for each column, and more; out of so many times
 _PULLING = 8  # rows for each coordinate of the second try
@@ -78,8 +78,8 @@ class _Cone:
     def settle(self) -> bool:
         """Refuse a direction that all rows allow; True where columns were shown to be independent."""
         some = self._first()
-        has_faces = self.target.loss.faces(self.target.y[some]) is not None
-        if not has_faces or len(self.flat) > _DENSE or len(some) * len(self.flat) ** 2 > _MOST_NEWTON:
+        knows_cones = self.target.loss.recession_cones(self.target.y[some]) is not None
+        if not knows_cones or len(self.flat) > _DENSE or len(some) * len(self.flat) ** 2 > _MOST_NEWTON:
             self._require_seen()
             return False
         self.scale = self._scales(some)
@@ -110,9 +110,9 @@ class _Cone:
             middle = np.array([np.median(c[c > 0]) if (c > 0).any() else 1.0 for c in size.T])
         return np.asarray(1 / np.clip(middle, *_ORDINARY), np.float64)
 
-    def _rows(self, some: Indices) -> tuple[Array, Faces]:
+    def _rows(self, some: Indices) -> tuple[Array, RecessionCones]:
         """Some rows with their columns scaled, and their faces."""
-        faces = self.target.loss.faces(self.target.y[some])
+        faces = self.target.loss.recession_cones(self.target.y[some])
         assert faces is not None
         with np.errstate(over="ignore"):
             scaled = self.target.rows.taken(some)[:, self.columns] * self.scale
@@ -216,7 +216,7 @@ def _require_shared(target: RowsDensity, coefficients: int, free: int) -> None:
     flat = any(flats)
     law_known = loss.mixture and not flat and target.heavy is None  # and its prior holds the spread
     exact = loss.spread and not law_known and _fitted_exactly(target, weight, precision)
-    if (flat or exact) and (why := loss.unsettled(weight, free, exact, flats, target.y)) is not None:
+    if (flat or exact) and (why := loss.improper_reason(weight, free, exact, flats, target.y)) is not None:
         if exact and np.ptp(loss.on_link(target.y)) == 0:
             allowed = f"labels that leave residuals for the family {loss.name!r}"
             way_out = f"look whether it is the right column, or {loss.without_residuals}"

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
-from svrhmc.families.recession import Faces
+from svrhmc.families.recession import RecessionCones
 
 MARGIN, OBJECTS = 1e-6, 1e-9  # of cᵀd where |c| = 1 and |dⱼ| ≤ 1: a row is clear of the plane; a row objects to d
 _NEWTON, _HALVINGS = 16, 30  # steps of Newton's method
@@ -45,7 +45,7 @@ class FacedRows:
     both: npt.NDArray[np.bool_]
 
     @staticmethod
-    def of(A: Array, faces: Faces) -> FacedRows:
+    def of(A: Array, faces: RecessionCones) -> FacedRows:
         """Rows of any length: their largest entries are made 1 before any is squared."""
         largest = np.abs(A).max(axis=1, initial=0.0)[:, None]
         return FacedRows(_unit(A / np.where(largest > 0, largest, 1.0)), _unit(faces.normals), faces.both)
@@ -92,11 +92,11 @@ class FacedRows:
     def search(self) -> Recession:
         """Newton's method on Σ log(1 + e^{cᵀd}) + ½Σ (cᵀd)², the second sum over faces that are closed both ways.
 
-        >>> from svrhmc.families.recession import sides
+        >>> from svrhmc.families.recession import one_predictor_cones
         >>> one, other = np.array([True, True]), np.array([True, False])  # whether the loss grows upwards
-        >>> FacedRows.of(np.ones((2, 1)), sides(one, ~one)).search().way
+        >>> FacedRows.of(np.ones((2, 1)), one_predictor_cones(one, ~one)).search().way
         array([-1.])
-        >>> FacedRows.of(np.ones((2, 1)), sides(other, ~other)).search().overlap
+        >>> FacedRows.of(np.ones((2, 1)), one_predictor_cones(other, ~other)).search().overlap
         True
         """
         from scipy.linalg import LinAlgError, cho_factor, cho_solve

@@ -1,19 +1,19 @@
-"""What a family is: minus the log-likelihood of one row, ℓ(t, y), as a function of its linear predictors t.
+"""The base class of families: minus the log-likelihood of one row, ℓ(t, y), as a function of its linear predictors t.
 
-A row has k predictors of the coefficients of all its columns (`blocks`) and q further ones, m = k + q numbers t in all.
-A further predictor is a parameter that all rows share (its column is 1) unless it has columns of its own, which only
-some of a row are (`windows`; `distributional.py`). A family is complete: it says which labels it takes, its
-value, slope and curvature in t, the mean of y, how a y is drawn, what is known of its derivatives everywhere (None
-where nothing is), and the words that reports use. The functions take arrays and numbers alike. Where m is 1 they are of
-plain numbers; else t and slopes have m of them, their last axis, and curvatures m × m.
+A row has k main predictors (`blocks`), each with coefficients for all columns, and q further ones: t has m = k + q
+numbers. A further predictor is a parameter that all rows share, with 1 as its only column, unless it has columns of its
+own (`windows`; `distributional.py`). A family declares all there is to know of it: which labels it takes, the value,
+slope and curvature of ℓ in t, the mean of y, how y is drawn, bounds on derivatives (None where there are none), and the
+words that reports use. The functions take arrays and numbers alike. Where m is 1, t, slopes and curvatures are one
+number a row; otherwise t and slopes have m numbers on the last axis, and curvatures are m × m.
 
-The formulas of a family here stand once, in a `Record`: a factory over primitives (`primitives.py`) that makes the
-functions of NumPy, of compiled code and of JAX. A loss from outside need not have one: then it says its value, slope
-and curvature itself, and the reference engine runs it.
+The formulas of each family here are written once, in a `Record`: a factory over primitives (`primitives.py`), from
+which the functions for NumPy, for compiled code and for JAX are made. A loss defined outside the library needs no
+record: it implements value, slope and curvature itself, and the reference engine runs it.
 
-A label is one number for each row. A row that stands for several observations (successes of some trials, or a row of an
-aggregated table) has a weight besides, wᵢℓ(tᵢ, yᵢ), which belongs to the form and not to the loss: no loss knows of
-offsets and weights.
+A label is one number a row. A row that stands for several observations (successes in several trials, or a row of an
+aggregated table) has a weight wᵢ as well, and contributes wᵢℓ(tᵢ, yᵢ). Offsets and weights belong to the form
+(`rows/forms.py`): losses do not know of them.
 """
 
 from __future__ import annotations
@@ -30,24 +30,33 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array, Values, digest
 from svrhmc.core.errors import real_array, requirement
 from svrhmc.families.primitives import NUMPY, Fields, Primitives, Value
-from svrhmc.families.recession import Faces
+from svrhmc.families.recession import RecessionCones
 
-Classes = Values | Sequence[object]  # what labels stand for, in order
+FORMER_NAMES = {  # of methods and settings, which families defined outside the library may still override
+    "faces": "recession_cones",
+    "overall": "typical_predictor_and_effect",
+    "seen": "original_labels",
+    "tail": "predictor_shape",
+    "tried": "weights_are_trials",
+    "unsettled": "improper_reason",
+}
+Classes = Values | Sequence[object]  # the classes that the labels 0, 1, … stand for, in order
 
 
 class Formulas(NamedTuple):
-    """The functions of one row that a record's factory makes; the first argument of each is the record, with numbers.
+    """The functions of one row that a record's factory makes. The first argument of each is the record.
 
-    slope, curvature, value: of (record, t, y), where `arguments` is 1: t is a number, or all of a row's (last axis).
-        Where it is m, of (record, t₀, …, t_{m−1}, y); then a slope has m parts, and a curvature those of the upper
-        triangle, row by row: (∂₀₀, ∂₀₁, ∂₁₁) of two.
-    both: value and slope at once, where they share most of their work; then value may be left out, and serves NumPy
-        alone.
+    slope, curvature, value: functions of (record, t, y) where `arguments` is 1; t is a number, or has all predictors of
+        a row on its last axis. Where `arguments` is m they are functions of (record, t₀, …, t_{m−1}, y); a slope is
+        then a tuple of m parts, and a curvature the upper triangle, row by row: (∂₀₀, ∂₀₁, ∂₁₁) for m = 2.
+    both: value and slope at once, where they share most of their work. Then `value` may be left out; if given, only
+        NumPy uses it.
     remainder: of (record, t, y, u), ℓ(t + u) − ℓ(t) − ℓ′(t)u − ½ℓ″(t)u² in float64, for subsampled Metropolis.
-    energies: the compiled body for many rows of several predictors, of (record, count, t, y, s, valued): a line of t
-        and s for each predictor, values left in line m of t, of which two more lines are room. Of one predictor, of
-        (record, count, t, y, slope, value), where a loop over `both` or over value and slope is not as good.
-    elementary: whether a slope is made of e^t and arithmetic alone, which any device has.
+    energies: the compiled loop over many rows. For several predictors a function of (record, count, t, y, s, valued):
+        t and s have a line for each predictor, values are written to line m of t, and two more lines of t are scratch
+        space. For one predictor a function of (record, count, t, y, slope, value), given only where a generic loop over
+        `both`, or over value and slope, is not as good.
+    elementary: whether a slope needs only e^t and arithmetic, which any device has.
     """
 
     slope: Callable[..., Value]
@@ -61,25 +70,27 @@ class Formulas(NamedTuple):
 
 
 class Record(Protocol):
-    """The numbers of a family, a named tuple by whose type compiled code chooses formulas; of several predictors its
-    last fields are `blocks` and `shared`.
+    """The numbers of a family, such as degrees of freedom: a named tuple by whose type compiled code chooses formulas.
+    With several predictors its last two fields are `blocks` and `shared`.
     """
 
     @staticmethod
     def formulas(op: Primitives) -> Formulas:
-        """Its functions over some primitives."""
+        """The functions of the family, over the primitives `op`."""
 
 
 class Observed(NamedTuple):
-    """Labels in the form that a loss uses, and how many observations each stands for (None: one)."""
+    """Labels in the form that a loss uses, and how many observations each stands for (None: one each)."""
 
     y: Array
     counts: Array | None
 
 
 class Parameter(NamedTuple):
-    """A shared parameter that may have a predictor of its own instead: the name of its formula, those that others have
-    for it, and the standard deviation of the weak prior of a coefficient, for a standardised column.
+    """A shared parameter that may be given a formula of its own.
+
+    name: of its formula. other_names: what other libraries call it. effect: the standard deviation of the weak prior of
+    a coefficient in that formula, for a standardised column.
     """
 
     name: str
@@ -88,9 +99,10 @@ class Parameter(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Which columns of a row one of its predictors has coefficients of: so many from `first` on, whose coefficients are
-    those from `place` on in x. Where it is `shared` it is a parameter that all rows share: one coefficient, whose
-    column is 1, and which no row holds.
+    """The columns of a row that enter one predictor, and where their coefficients are in x.
+
+    They are `width` columns from `first` on, and their coefficients start at `place` in x. A `shared` predictor is a
+    parameter that all rows share: it has one coefficient and no column of the row, as its column is 1 everywhere.
     """
 
     first: int
@@ -100,17 +112,17 @@ class Window(NamedTuple):
 
     @property
     def columns(self) -> slice:
-        """Those of the row."""
+        """The columns of the row that it covers."""
         return slice(self.first, self.first + self.width)
 
     @property
     def coefficients(self) -> slice:
-        """Those of x."""
+        """The places of its coefficients in x."""
         return slice(self.place, self.place + (1 if self.shared else self.width))
 
 
 class Coded(NamedTuple):
-    """The loss for some labels, the labels in numbers, and what 0, 1, … stand for where they were something else."""
+    """The loss for given labels, the labels as numbers, and the classes that 0, 1, … stand for if they were coded."""
 
     loss: Loss
     y: npt.ArrayLike
@@ -127,153 +139,159 @@ class Loss(ABC):
     identity_link: ClassVar[bool] = False  # whether the mean of y is the predictor itself
     inverse_link: ClassVar[str] = ""  # the mean as a function of one predictor alone: identity, logistic or exp; or ""
     shared_names: ClassVar[tuple[str, ...]] = ()  # of the parameters that all rows share
-    parameters: ClassVar[tuple[Parameter, ...]] = ()  # the same where they may have predictors of their own
+    parameters: ClassVar[tuple[Parameter, ...]] = ()  # the shared parameters that may have formulas of their own
     quadratic: ClassVar[bool] = False  # whether the curvature is constant, so that the posterior is Gaussian
     convex: ClassVar[bool] = False  # whether the curvature is known to be 0 or more for all t and y
-    convex_given_shared: ClassVar[bool] = False  # the same in the predictors, at any value of the shared parameters
+    convex_given_shared: ClassVar[bool] = False  # whether it is so in the main predictors, given the shared parameters
     shared_prior: ClassVar[tuple[Value, Value]] = (
         0.25,
         0.0,
-    )  # precision and mean: one for all of them, or one for each
-    tried: ClassVar[bool] = False  # whether a row's weight is how many trials its label stands for
+    )  # precision and mean, each one number for all shared parameters or one for each
+    weights_are_trials: ClassVar[bool] = False  # whether the weight of a row is its number of trials
     in_trials: ClassVar[bool] = False  # whether y counts the successes of some trials
-    label_on_link: ClassVar[bool] = False  # whether labels are on the scale of the predictor, as log y with a log link
-    mixture: ClassVar[bool] = False  # whether coefficients are Gaussian given the shared parameter (`closed_forms.py`)
-    gaussian_given: ClassVar[str] = ""  # given what rows are Gaussian in the predictor: "noise" or "polya-gamma"
-    spread: ClassVar[bool] = False  # whether the shared parameter is a spread, which the residuals of labels tell
-    without_residuals: ClassVar[str] = "drop columns"  # what helps where some coefficients fit every label exactly
-    overdispersed: ClassVar[str] = ""  # what to try where y varies more than the family has it
-    other_zeros: ClassVar[str] = "family='hurdle-negative-binomial'"  # to try where counts have other numbers of zeros
-    far_off: ClassVar[str] = ""  # what to try where some y are further off than the family has them
-    reading: ClassVar[str] = ""  # how to read a coefficient, where a summary has to say it
+    label_on_link: ClassVar[bool] = False  # whether labels are stored on the scale of the predictor, such as log y
+    mixture: ClassVar[bool] = False  # whether coefficients are Gaussian given the shared parameter
+    gaussian_given: ClassVar[str] = ""  # what makes rows Gaussian in the predictor if given: "noise" or "polya-gamma"
+    spread: ClassVar[bool] = False  # whether the shared parameter is the spread of the residuals
+    without_residuals: ClassVar[str] = "drop columns"  # advice where coefficients fit every label exactly
+    overdispersed: ClassVar[str] = ""  # what to try where y varies more than the family allows
+    other_zeros: ClassVar[str] = "family='hurdle-negative-binomial'"  # to try where the number of zeros does not fit
+    far_off: ClassVar[str] = ""  # what to try where y has outliers
+    reading: ClassVar[str] = ""  # how to read a coefficient, if a summary has to explain it
     proportional_hazards: ClassVar[bool] = False  # whether e^{−β/σ} is a ratio of hazards
     signed: ClassVar[bool] = False  # whether a label below 0 is a right-censored time
-    most_classes: ClassVar[float] = 0  # that labels may have, where they are classes, texts among them
-    ordered: ClassVar[bool] = False  # whether the classes have an order, which texts must be given with
-    has_intercept: ClassVar[bool] = True  # or whether shared parameters stand in its place
-    barrier: ClassVar[bool] = False  # whether ℓ is ∞ outside a region of t, where slopes mean nothing
+    most_classes: ClassVar[float] = 0  # the most classes that labels, texts among them, may have
+    ordered: ClassVar[bool] = False  # whether classes are ordered; texts need that order stated
+    has_intercept: ClassVar[bool] = True  # False where shared parameters take its place
+    barrier: ClassVar[bool] = False  # whether ℓ is ∞ outside a region of t, where slopes are meaningless
     outcome: ClassVar[str] = "numbers"  # what y is: events (0 and 1, or shares), counts, classes or numbers
     aliases: ClassVar[tuple[str, ...]] = ()  # other names of the family
-    mistaken: ClassVar[tuple[str, ...]] = ()  # names by which people ask for it, and which are answered with its own
+    mistaken: ClassVar[tuple[str, ...]] = ()  # other libraries' names, answered with this one
+
+    def __init_subclass__(cls) -> None:
+        for former, name in FORMER_NAMES.items():
+            if former in vars(cls):
+                setattr(cls, name, vars(cls)[former])
 
     @property
     def link(self) -> str:
-        """Where the family has several, and this is not the usual one; else ""."""
+        """The name of the link where it is not the usual one of the family; otherwise ""."""
         return ""
 
     @property
     def ratio(self) -> str:
-        """What e to the power of a coefficient is, where that has a name."""
+        """The name of e to the power of a coefficient, such as "odds ratio"; "" where it has none."""
         return ""
 
     @property
     def modelled(self) -> str:
-        """What the predictor is, in words, with {response}, {event} and {first}, the first class."""
+        """What the predictor is, in words; with the fields {response}, {event} and {first}, the first class."""
         return "the linear predictor"
 
     @property
     def multiplied(self) -> str:
-        """What e to the power of a coefficient multiplies, in the same words; "" where that has no name."""
+        """What e to the power of a coefficient multiplies, in words; "" where that has no name."""
         words = self.modelled.replace("the log odds", "the odds").replace("the logarithm of ", "")
         return words if self.ratio and words != self.modelled else ""
 
     @property
     def kernel(self) -> Any:
-        """Its `Record`, where its formulas are compiled."""
+        """The class of its `Record` if its formulas can be compiled, otherwise None."""
         return None
 
     @property
     def numbers(self) -> tuple[float, ...]:
-        """The numbers of its record."""
+        """The numbers of its record, without `blocks` and `shared`."""
         return ()
 
     def record(self, kind: Callable[[float], Value] = float) -> Fields:
-        """Its numbers as compiled code takes them, in the precision of the rows."""
-        size = (self.blocks, sum(self.tail) - self.blocks) if self.tail else ()
+        """Its record as compiled code takes it; kind: the type of its numbers, in the precision of the rows."""
+        size = (self.blocks, sum(self.predictor_shape) - self.blocks) if self.predictor_shape else ()
         return self.kernel(*map(kind, self.numbers), *size)
 
     @property
     def nanoseconds(self) -> float:
-        """What value and slope of a row take beyond those of the logistic loss, as `benchmarks/costs.py` measures."""
+        """Time for value and slope of a row beyond that of the logistic loss, measured by `benchmarks/costs.py`."""
         return 0.0
 
     @property
     def blocks(self) -> int:
-        """The number of predictors that have coefficients of their own."""
+        """The number k of main predictors, each with a coefficient for every column."""
         return 1
 
     @property
     def shared(self) -> int:
-        """The number of coefficients of the further predictors: of parameters that all rows share, one each."""
+        """The number of coefficients of all further predictors: one for each parameter that all rows share."""
         return 0
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """How many columns each of the further predictors has for itself: none, where all rows share a parameter."""
+        """How many columns each further predictor has for itself: 0 for a parameter that all rows share."""
         return (0,) * self.shared
 
     def windows(self, columns: int) -> tuple[Window, ...]:
-        """The columns and coefficients of each predictor, of rows with so many columns: those that the first k see,
-        then those of each further one.
+        """The columns and coefficients of each predictor, for rows with this number of columns: first those of the k
+        main predictors, then those of each further one.
         """
-        every = columns - sum(self.widths)
-        windows = [Window(0, every, c * every, False) for c in range(self.blocks)]
-        first, place = every, self.blocks * every
+        main = columns - sum(self.widths)
+        windows = [Window(0, main, c * main, False) for c in range(self.blocks)]
+        first, place = main, self.blocks * main
         for width in self.widths:
             windows.append(Window(first, width, place, width == 0))
             first, place = first + width, place + max(1, width)
         return tuple(windows)
 
     @property
-    def tail(self) -> tuple[int, ...]:
-        """The shape of a row's t: () for one number, (m,) for those of several predictors and shared parameters."""
+    def predictor_shape(self) -> tuple[int, ...]:
+        """The shape of one row's t: () for a single predictor, (m,) for several predictors and shared parameters."""
         return ()
 
     def predictor(self, t: Array, block: int = 0) -> Array:
         """One of the predictors in t."""
-        one: Array = t[..., block] if self.tail else t
-        return one
+        predictor: Array = t[..., block] if self.predictor_shape else t
+        return predictor
 
     def unit(self, block: int = 0) -> Array:
-        """The t of a row that has 1 as this predictor, and else 0."""
-        t = np.zeros(self.tail)
+        """The t of a row in which this predictor is 1 and all others are 0."""
+        t = np.zeros(self.predictor_shape)
         t[(block,) * t.ndim] = 1.0
         return t
 
     @property
     def known_noise(self) -> float | None:
-        """The standard deviation of y about its predictor, where it is given beforehand; None where it is not."""
+        """The standard deviation of y about its predictor if it is given beforehand, otherwise None."""
         return None
 
     def parameter_names(self, classes: Classes | None = None) -> tuple[str, ...]:
-        """The names of the shared parameters, for labels of these classes."""
+        """The names of the shared parameters for labels of these classes."""
         return self.shared_names
 
     def with_classes(self, levels: Sequence[object], ordered: bool) -> tuple[Loss, Sequence[object]]:
         """The loss for labels of these classes, and the classes in the order in which they are numbered.
 
-        ordered: whether the levels have an order of their own; that of texts is else the alphabet's.
+        ordered: whether the order of `levels` is meant; otherwise texts are merely in alphabetical order.
         """
         return self, levels
 
     @property
     def scaled_by(self) -> str:
-        """What the size of a large effect on a predictor is the standard deviation of; "" where it is 1."""
+        """The quantity whose standard deviation is a large effect on a predictor, in words; "" where that size is 1."""
         return "y" if self.identity_link else ""
 
     def weak_shared_prior(self, size: float, typical: float = 0.0) -> tuple[Value, Value]:
-        """Precision and mean of the shared parameters where the size of a large effect on a predictor, and what is
-        typical of it (`overall`), are known.
+        """Precision and mean of the weak prior of the shared parameters.
+
+        size, typical: of a large effect on a predictor, and of the predictor itself (`typical_predictor_and_effect`).
         """
         return self.shared_prior
 
     def weak_shared_words(self, names: Sequence[str]) -> list[str]:
-        """The same in words."""
+        """The weak prior of the shared parameters in words."""
         precision, mean = (np.broadcast_to(part, len(names)) for part in self.shared_prior)
         return [f"{name} ~ N({m:g}, {p**-0.5:g}²)" for name, p, m in zip(names, precision, mean, strict=True)]
 
     def shared_start(self, y: Array) -> Array:
-        """Values of the shared parameters at which the search for the mode starts."""
+        """Values of the shared parameters from which the search for the mode starts."""
         return np.zeros(self.shared)
 
     @property
@@ -287,7 +305,7 @@ class Loss(ABC):
         return None
 
     def third_within(self, low: Array, high: Array) -> Array | None:
-        """Bounds on |∂³ℓ/∂t³| over low ≤ t ≤ high and all y, finite or ∞; here the one that holds everywhere."""
+        """Bounds on |∂³ℓ/∂t³| over low ≤ t ≤ high and all y, finite or ∞; here the bound that holds everywhere."""
         return None if self.third_bound is None else np.full(np.shape(low), self.third_bound)
 
     def labels(self, y: npt.ArrayLike, n: int) -> Array:
@@ -295,70 +313,70 @@ class Loss(ABC):
         return np.asarray(real_array("y", y, (n,)), np.float64)
 
     def observed(self, y: npt.ArrayLike, n: int, trials: npt.ArrayLike | None = None) -> Observed:
-        """The labels, and how many observations each stands for; trials are an error unless the family has them."""
+        """The labels, and how many observations each stands for; trials are refused unless the family has them."""
         if trials is not None:
             raise requirement("trials", f"None for {self}", "an array", "only a binomial label is a number of trials")
         return Observed(self.labels(y, n), None)
 
     def coded(self, y: npt.ArrayLike) -> Coded:
-        """The loss for these labels, where it depends on them, and the labels in numbers, where they are not."""
-        within = self.with_bounds() if np.ndim(y) == 2 else None
-        return Coded(self, y) if within is None else within.coded(y)
+        """The labels as numbers, with the loss for them, which may depend on them (on their classes, say)."""
+        bounded = self.with_bounds() if np.ndim(y) == 2 else None
+        return Coded(self, y) if bounded is None else bounded.coded(y)
 
     def remark(self, least: float) -> str:
-        """What a user should know of labels that are taken, of which this is the least; "" where there is nothing."""
+        """What a user should know of accepted labels, given the least of them; "" if there is nothing to say."""
         return ""
 
     def with_noise(self, noise_variance: float) -> Loss:
-        """The loss with this variance of the noise, for families that have noise which may be known."""
+        """The loss with this known variance of the noise, for families that allow it."""
         why = "only the family 'gaussian' has noise whose variance may be known"
         raise requirement("noise_variance", f"None for {self}", noise_variance, why)
 
     def with_censoring(self) -> Loss | None:
-        """The loss for labels that are times, −time where they are right-censored; None where there is none."""
+        """The loss for labels that are times, −time where right-censored; None for families that have none."""
         return None
 
     def with_bounds(self) -> Loss | None:
-        """The loss for labels of which bounds are given (`bounds.py`); None where there is none."""
+        """The loss for labels of which bounds are given (`bounds.py`); None for families that have none."""
         return None
 
     def bounds(self, y: Array) -> Array | None:
-        """(lower, upper, lb, ub) of each label, on the scale on which users have it; None where labels have none."""
+        """(lower, upper, lb, ub) of each label, in the units of the user; None where labels have no bounds."""
         return None
 
     def centre(self, y: Array) -> Array:
-        """One finite number for each label."""
+        """One finite number for each label, within its bounds."""
         return y
 
     def censored(self, y: Array) -> npt.NDArray[np.bool_] | None:
-        """Which labels are right-censored times; None where none can be."""
+        """Which labels are right-censored times; None for families without censoring."""
         return None
 
     def on_link(self, y: Array) -> Array:
-        """Labels on the scale of the predictor, of a family whose shared parameter is a spread."""
+        """Labels on the scale of the predictor, for a family whose shared parameter is a spread."""
         return y
 
-    def faces(self, y: Array) -> Faces | None:
-        """The directions in which ℓ stays bounded, for each label (`recession.py`); None where that is not known."""
+    def recession_cones(self, y: Array) -> RecessionCones | None:
+        """The directions in which ℓ stays bounded, for each label (`recession.py`); None where they are not known."""
         return None
 
-    def unsettled(
+    def improper_reason(
         self, weight: float, free: int, exact: bool, flat: Sequence[bool] = (), y: Array | None = None
     ) -> str | None:
-        """Why a shared parameter whose prior is flat has no posterior, in words; None where it has one.
+        """Why a shared parameter with a flat prior would have an improper posterior, in words; None if it is proper.
 
-        Rows of this weight in all, so many coefficients whose prior is flat too, whether some coefficients fit all
-        labels without a residual, which shared parameters have a flat prior, and the labels.
+        weight: of all rows together. free: the number of coefficients whose prior is flat too. exact: whether some
+        coefficients fit all labels without a residual. flat: which shared parameters have a flat prior.
         """
         return None
 
     def start(self, y: Array) -> Array | None:
-        """For each label, the predictor that would fit it best, where the search for the mode starts; None for 0."""
+        """For each label a predictor that fits it well, from which the search for the mode starts; None for 0."""
         return None
 
-    def overall(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
-        """What is typical of the labels, for weak priors that follow the data: the predictor (less offsets) whose mean
-        is that of all rows, and the size of a large effect on a predictor; 0 and 1 where a loss does not say.
+    def typical_predictor_and_effect(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
+        """The predictor (without offset) at which the mean of y is that of all rows, and the size of a large effect on
+        a predictor, for weak priors that follow the data; 0 and 1 unless a loss says otherwise.
         """
         return 0.0, 1.0
 
@@ -379,13 +397,13 @@ class Loss(ABC):
         """E y at t: the inverse link."""
 
     def variance(self, t: Array) -> Array | None:
-        """The variance of one y at t, for R² on the scale of y; None where a loss does not say, or there is none."""
+        """The variance of one y at t, for R² on the scale of y; None where it is unknown or infinite."""
         return None
 
     def link_variance(self, mean: Array, shared: Array) -> Array | None:
         """The variance of one y about its mean, on the scale of the predictor, for shares of variance and R².
 
-        mean: of y over rows, (draws,). shared: the shared parameters, (draws, q). None where a loss does not say.
+        mean: of y over rows, (draws,). shared: the shared parameters, (draws, q). None where it is unknown.
         """
         return None
 
@@ -398,28 +416,28 @@ class Loss(ABC):
         raise requirement("loss", "one that says how a y is drawn", f"{self}")
 
     def cumulative(self, t: Array, y: Array, trials: Array | None = None) -> tuple[Array, Array] | None:
-        """P(Y < y) and P(Y ≤ y) at t, by which the fit of a model is checked; None where a loss does not say."""
+        """P(Y < y) and P(Y ≤ y) at t, by which the fit of a model is checked; None where they are unknown."""
         return None
 
     def survival(self, t: Array, time: Array) -> Array | None:
-        """P(Y > time) at t, of families for times; None of any other."""
+        """P(Y > time) at t, for families of times; None for any other."""
         return None
 
     def trials_of(self, y: Array, weights: Array | None) -> Array | None:
-        """How many trials each label stands for, by the labels and weights of rows; None where there are none."""
-        return weights if self.tried else None
+        """How many trials each label stands for, from the labels and weights of the rows; None without trials."""
+        return weights if self.weights_are_trials else None
 
-    def seen(self, y: Array, trials: Array | None = None) -> Array:
-        """Labels as a user knows them, and as `draw` gives new ones."""
+    def original_labels(self, y: Array, trials: Array | None = None) -> Array:
+        """Labels as the user gave them, on the scale on which `draw` gives new ones."""
         return y
 
     def identity(self, label: Array) -> str:
-        """A name that changes if the loss does: that of its class, with a digest of some of its values."""
+        """A name that changes if the loss does: that of its class, and a digest of some values and slopes."""
         t = np.linspace(-3.0, 3.0, 13)
         return f"{type(self).__name__} {digest(self.value(t, label), self.slope(t, label))}"
 
     def third_size(self, curvature: Array) -> Array:
-        """A rough size of |∂³ℓ/∂t³| near a point with this curvature, 0 or more. It decides how often a row is drawn,
+        """A rough size of |∂³ℓ/∂t³| near a point with this curvature, at least 0. It decides how often a row is drawn,
         and need not be a bound.
         """
         return np.abs(curvature)
@@ -432,28 +450,28 @@ class Family(Loss):
         """ℓ(t, y)."""
         formulas = _formulas(self.kernel)
         if formulas.value is not None:
-            return self._evaluated(formulas.value, formulas.arguments, t, y)
-        return self._evaluated(formulas.both, formulas.arguments, t, y)[0]
+            return self._evaluate(formulas.value, formulas.arguments, t, y)
+        return self._evaluate(formulas.both, formulas.arguments, t, y)[0]
 
     def slope(self, t: Array, y: Array) -> Array:
         """∂ℓ/∂t."""
         formulas = _formulas(self.kernel)
-        slopes = self._evaluated(formulas.slope, formulas.arguments, t, y)
+        slopes = self._evaluate(formulas.slope, formulas.arguments, t, y)
         return slopes if formulas.arguments == 1 else np.stack(np.broadcast_arrays(*slopes), axis=-1)
 
     def curvature(self, t: Array, y: Array) -> Array:
         """∂²ℓ/∂t²."""
         formulas = _formulas(self.kernel)
-        bend = self._evaluated(formulas.curvature, formulas.arguments, t, y)
+        curvature = self._evaluate(formulas.curvature, formulas.arguments, t, y)
         if formulas.arguments == 1:
-            return bend
+            return curvature
         m = formulas.arguments
         place = np.zeros((m, m), np.int64)
-        place[np.triu_indices(m)] = np.arange(len(bend))
-        return np.stack(np.broadcast_arrays(*bend), axis=-1)[..., np.maximum(place, place.T)]
+        place[np.triu_indices(m)] = np.arange(len(curvature))
+        return np.stack(np.broadcast_arrays(*curvature), axis=-1)[..., np.maximum(place, place.T)]
 
-    def _evaluated(self, function: Value, arguments: int, t: Array, y: Array) -> Value:
-        """With e^t = ∞ where it overflows, from which formulas make the right limit."""
+    def _evaluate(self, function: Value, arguments: int, t: Array, y: Array) -> Value:
+        """A formula at t and y. Where e^t overflows it is ∞, from which formulas make the right limit."""
         with np.errstate(over="ignore"):
             if arguments == 1:
                 return function(self._float64_record, t, y)
@@ -465,7 +483,8 @@ class Family(Loss):
 
 
 class SharedFamily(Family):
-    """A family of t ∈ ℝᵐ, its last axis: `blocks` predictors and `shared` parameters, one of them unless it says more.
+    """A family with several predictors, t ∈ ℝᵐ on the last axis: `blocks` main ones, then shared parameters, one of
+    them unless the family says otherwise.
 
     Coefficients come first in x, shared parameters last, each with a normal prior of its own unless another is given.
     """
@@ -475,13 +494,12 @@ class SharedFamily(Family):
         return 1
 
     @property
-    def tail(self) -> tuple[int, ...]:
+    def predictor_shape(self) -> tuple[int, ...]:
         """(k + q,)."""
         return (self.blocks + self.shared,)
 
     def identity(self, label: Array) -> str:
-        """As for one predictor, at some points of ℝᵐ."""
-        t = np.cos(np.arange(13 * sum(self.tail))).reshape(13, -1)
+        t = np.cos(np.arange(13 * sum(self.predictor_shape))).reshape(13, -1)
         return f"{type(self).__name__} {digest(self.value(t, label), self.slope(t, label))}"
 
 
@@ -497,43 +515,45 @@ FAMILIES: dict[str, Callable[[], Loss]] = {}  # by name, as users write it
 
 
 def family(factory: Factory) -> Factory:
-    """Declare what makes a family: it has the name of its function."""
+    """Register a function that makes a family, under the function's name."""
     FAMILIES[factory.__name__.replace("_", "-")] = factory
     return factory
 
 
 def two_values(none: Array, event: npt.NDArray[np.bool_]) -> tuple[Array, Array]:
-    """P(Y < y) and P(Y ≤ y) of 0 and 1, from P(Y = 0)."""
+    """P(Y < y) and P(Y ≤ y) of labels 0 and 1, from P(Y = 0)."""
     return np.where(event, none, 0.0), np.where(event, 1.0, none)
 
 
 def class_at(probabilities: Array, u: Array) -> Array:
-    """The class at which the cumulated probabilities pass u."""
+    """The class at which the cumulative probabilities pass u."""
     edges = np.cumsum(probabilities, axis=-1)[..., :-1]
     return np.asarray((np.asarray(u)[..., None] > edges).sum(axis=-1), np.float64)
 
 
 def mean_and_sd(y: Array, weights: Array) -> tuple[float, float]:
-    """Of weighted numbers; the standard deviation of equal ones is taken as their size, or 1."""
+    """The weighted mean and standard deviation; where all y are equal, |y| or 1 takes the place of the latter."""
     mean = float(np.average(y, weights=weights))
     sd = math.sqrt(float(np.average((y - mean) ** 2, weights=weights)))
     return mean, sd if sd > 1e-12 * abs(mean) else abs(mean) or 1.0
 
 
 def log_odds(events: Value, total: Value) -> float:
-    """log p/(1 − p) of a share, with half an event more of each kind."""
+    """log p/(1 − p) of the share of events, with half an event more of each kind."""
     return math.log((float(events) + 0.5) / (float(total - events) + 0.5))
 
 
 def log_rate(y: Array, weights: Array, offset: Array) -> float:
-    """log Σ wy / Σ we^{offset}, the rate of all rows together; of half an event where there was none."""
+    """log Σ wy / Σ we^{offset}, the rate of all rows together; with half an event if there was none."""
     high = float(offset.max())
     total = float(weights @ y)
     return math.log(total if total else 0.5) - math.log(float(weights @ np.exp(offset - high))) - high
 
 
-def spread_unsettled(weight: float, free: int, exact: bool) -> str | None:
-    """What a spread needs: residuals, and rows of more weight than there are coefficients without a prior."""
+def spread_improper_reason(weight: float, free: int, exact: bool) -> str | None:
+    """Why a spread with a flat prior has no posterior: it takes residuals, and more rows than coefficients without a
+    prior.
+    """
     if exact:
         return "some coefficients fit every y exactly, so that no residual tells how large the spread is"
     if weight <= free:

@@ -16,7 +16,7 @@ from svrhmc.families.base import Coded, Family, Formulas, Loss, family, log_odds
 from svrhmc.families.labels import two_texts
 from svrhmc.families.names import require_link
 from svrhmc.families.primitives import Fields, Primitives, Value
-from svrhmc.families.recession import Faces, sides
+from svrhmc.families.recession import RecessionCones, one_predictor_cones
 
 _SERIES = 0.05  # |u| below which a remainder of the logistic loss is summed as a series
 _NEAR = 1.0  # |u| up to which a remainder of the probit is an integral of its third derivative
@@ -109,9 +109,9 @@ class EventLoss(Family):
             raise requirement("y", "labels in {0, 1} or {-1, 1}", f"the values {shown}", why)
         return np.where(labels > 0, 1.0, -1.0)
 
-    def faces(self, y: Array) -> Faces:
+    def recession_cones(self, y: Array) -> RecessionCones:
         """The loss grows only against the label."""
-        return sides(y < 0, y > 0)
+        return one_predictor_cones(y < 0, y > 0)
 
     def draw(self, t: Array, u: Array, trials: Array | None = None) -> Array:
         """1 where u is above P(y = 0), else 0."""
@@ -125,7 +125,7 @@ class EventLoss(Family):
         p = self.mean(t)
         return p * (1 - p)
 
-    def seen(self, y: Array, trials: Array | None = None) -> Array:
+    def original_labels(self, y: Array, trials: Array | None = None) -> Array:
         """0 and 1 for the signs."""
         return np.asarray(y > 0, np.float64)
 
@@ -151,7 +151,7 @@ class LogisticLoss(EventLoss):
         """p(1 − p)|1 − 2p| ≤ 1/(6√3)."""
         return 1 / (6 * math.sqrt(3))
 
-    def overall(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
+    def typical_predictor_and_effect(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
         """The log odds of all rows, with half a label more of each kind."""
         return log_odds(weights @ (y > 0), weights.sum()) - float(np.average(offset, weights=weights)), 1.0
 
@@ -231,7 +231,7 @@ class ProbitLoss(EventLoss):
         """|ℓ‴| is largest at s = 1.00237, where it is 0.2957188."""
         return 0.295719
 
-    def overall(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
+    def typical_predictor_and_effect(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
         """Φ⁻¹ of the share of all rows."""
         from scipy.special import ndtri
 

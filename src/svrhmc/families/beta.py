@@ -20,10 +20,10 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import real_array, requirement
 from svrhmc.core.serialise import part
-from svrhmc.families.base import Formulas, Loss, Parameter, SharedFamily, family, spread_unsettled
+from svrhmc.families.base import Formulas, Loss, Parameter, SharedFamily, family, spread_improper_reason
 from svrhmc.families.labels import first
 from svrhmc.families.primitives import NUMPY, Fields, Primitives, Value
-from svrhmc.families.recession import Faces, sides
+from svrhmc.families.recession import RecessionCones, one_predictor_cones
 
 
 @family
@@ -116,7 +116,7 @@ class BetaLoss(SharedFamily):
             raise requirement("y", "shares above 0 and below 1 for the beta family", first(array, wrong), why)
         return np.asarray(np.log(array) - np.log1p(-array), np.float64)
 
-    def overall(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
+    def typical_predictor_and_effect(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
         """The mean of the log odds."""
         return float(np.average(y - offset, weights=weights)), 1.0
 
@@ -126,15 +126,15 @@ class BetaLoss(SharedFamily):
         mean, variance = float(share.mean()), max(float(share.var()), 1e-12)
         return np.array([math.log(max(mean * (1 - mean) / variance - 1.0, 0.1))])
 
-    def faces(self, y: Array) -> Faces:
+    def recession_cones(self, y: Array) -> RecessionCones:
         """At a given φ a mean far from y costs more and more, both ways."""
-        return sides(np.ones(np.shape(y), bool), True)
+        return one_predictor_cones(np.ones(np.shape(y), bool), True)
 
-    def unsettled(
+    def improper_reason(
         self, weight: float, free: int, exact: bool, flat: Sequence[bool] = (), y: Array | None = None
     ) -> str | None:
         """p(y) ~ φ as φ → 0, which is integrable by log φ; where all residuals are 0, f falls for ever as φ → ∞."""
-        return spread_unsettled(weight, 0, exact)
+        return spread_improper_reason(weight, 0, exact)
 
     def link_variance(self, mean: Array, shared: Array) -> Array:
         """The variance of log y/(1 − y): ψ′(a) + ψ′(b)."""
@@ -154,7 +154,7 @@ class BetaLoss(SharedFamily):
         """log y(1 − y)."""
         return np.asarray(-NUMPY.softplus(y) - NUMPY.softplus(-y), np.float64)
 
-    def seen(self, y: Array, trials: Array | None = None) -> Array:
+    def original_labels(self, y: Array, trials: Array | None = None) -> Array:
         """y itself."""
         return np.asarray(NUMPY.sigmoid(y), np.float64)
 
@@ -169,6 +169,7 @@ class BetaLoss(SharedFamily):
 
         phi = np.exp(t[..., 1])
         p = np.asarray(
-            betainc(NUMPY.sigmoid(t[..., 0]) * phi, NUMPY.sigmoid(-t[..., 0]) * phi, self.seen(y)), np.float64
+            betainc(NUMPY.sigmoid(t[..., 0]) * phi, NUMPY.sigmoid(-t[..., 0]) * phi, self.original_labels(y)),
+            np.float64,
         )
         return p, p

@@ -24,7 +24,7 @@ from svrhmc.families.base import Formulas, Loss, Observed, Parameter, SharedFami
 from svrhmc.families.binomial import BinomialLoss
 from svrhmc.families.labels import first
 from svrhmc.families.primitives import NUMPY, Fields, Primitives, Value
-from svrhmc.families.recession import Faces, sides
+from svrhmc.families.recession import RecessionCones, one_predictor_cones
 
 _PLACE = 2.0**26  # trials are below it, and successes are in units of 1/2²⁶
 
@@ -131,17 +131,17 @@ class BetaBinomialLoss(SharedFamily):
             raise requirement("trials", "below 2²⁶ for the beta-binomial family", first(m, many))
         return Observed(m + np.round(share * m) / _PLACE, None)
 
-    def overall(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
+    def typical_predictor_and_effect(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
         """The log odds of all trials."""
         m, k = _counts(y)
         return log_odds(weights @ k, weights @ m) - float(np.average(offset, weights=weights)), 1.0
 
-    def faces(self, y: Array) -> Faces:
+    def recession_cones(self, y: Array) -> RecessionCones:
         """At a given φ it grows upwards where there was a failure, downwards where there was a success."""
         m, k = _counts(y)
-        return sides(k < m, k > 0)
+        return one_predictor_cones(k < m, k > 0)
 
-    def unsettled(
+    def improper_reason(
         self, weight: float, free: int, exact: bool, flat: Sequence[bool] = (), y: Array | None = None
     ) -> str | None:
         """As φ → ∞ the law tends to the binomial one, whose likelihood is above 0."""
@@ -170,7 +170,7 @@ class BetaBinomialLoss(SharedFamily):
     def trials_of(self, y: Array, weights: Array | None) -> Array:
         return np.floor(y)
 
-    def seen(self, y: Array, trials: Array | None = None) -> Array:
+    def original_labels(self, y: Array, trials: Array | None = None) -> Array:
         """The number of successes, as users give it."""
         return _counts(y)[1]
 

@@ -16,7 +16,7 @@ from svrhmc.families.bernoulli import LogisticLoss, logistic_curvature, logistic
 from svrhmc.families.labels import counts, first
 from svrhmc.families.names import require_link
 from svrhmc.families.primitives import Fields, Primitives, Value
-from svrhmc.families.recession import Faces, sides
+from svrhmc.families.recession import RecessionCones, one_predictor_cones
 
 _TRIAL = LogisticLoss()
 
@@ -75,7 +75,7 @@ class BinomialLoss(Family):
     ratio = "odds ratio"
     outcome = "events"
     modelled = "the log odds of a success"
-    tried = True
+    weights_are_trials = True
     in_trials = True
     overdispersed = "family='beta-binomial', as the trials of one row are more alike than those of others"
     convex = True
@@ -112,13 +112,13 @@ class BinomialLoss(Family):
             raise requirement("trials", "at least the successes y", given_there, why)
         return Observed(successes / np.maximum(m, 1.0), m)
 
-    def overall(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
+    def typical_predictor_and_effect(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
         """The log odds of all trials."""
         return log_odds(weights @ y, weights.sum()) - float(np.average(offset, weights=weights)), 1.0
 
-    def faces(self, y: Array) -> Faces:
+    def recession_cones(self, y: Array) -> RecessionCones:
         """It grows upwards where there was a failure, downwards where there was a success."""
-        return sides(y < 1, y > 0)
+        return one_predictor_cones(y < 1, y > 0)
 
     def link_variance(self, mean: Array, shared: Array) -> Array:
         """π²/3 for one trial, that of the logistic law."""
@@ -152,7 +152,7 @@ class BinomialLoss(Family):
         k, p, whole = np.round(m * y), self.mean(t), np.round(m).astype(np.int64)
         return np.where(k > 0, bdtr(np.maximum(k - 1, 0), whole, p), 0.0), np.asarray(bdtr(k, whole, p), np.float64)
 
-    def seen(self, y: Array, trials: Array | None = None) -> Array:
+    def original_labels(self, y: Array, trials: Array | None = None) -> Array:
         """Successes, mȳ."""
         return y if trials is None else np.asarray(np.round(y * trials), np.float64)
 

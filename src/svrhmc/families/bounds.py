@@ -36,7 +36,7 @@ from svrhmc.families.base import Coded, Family, Loss
 from svrhmc.families.labels import first
 from svrhmc.families.laws import Law
 from svrhmc.families.primitives import NUMPY
-from svrhmc.families.recession import Faces, sides
+from svrhmc.families.recession import RecessionCones, one_predictor_cones
 
 
 def censored(time: npt.ArrayLike, event: npt.ArrayLike) -> Array:
@@ -48,14 +48,14 @@ def censored(time: npt.ArrayLike, event: npt.ArrayLike) -> Array:
     array([ 2., -5.])
     """
     times = np.asarray(real_array("time", time, ("n",)), np.float64)
-    seen = np.asarray(real_array("event", event, (len(times),)), np.float64)
+    observed = np.asarray(real_array("event", event, (len(times),)), np.float64)
     if (wrong := times <= 0).any():
         why = "give rows that end at once half of the shortest time, or leave them out"
         raise requirement("time", "numbers above 0", first(times, wrong), why)
-    if (wrong := (seen != 0) & (seen != 1)).any():
+    if (wrong := (observed != 0) & (observed != 1)).any():
         why = "compare it with what stands for the event, such as status == 2"
-        raise requirement("event", "0 or 1, or false or true", first(seen, wrong), why)
-    return np.where(seen == 1, times, -times)
+        raise requirement("event", "0 or 1, or false or true", first(observed, wrong), why)
+    return np.where(observed == 1, times, -times)
 
 
 def bounded(
@@ -232,16 +232,16 @@ class Bounded(Family):
 
     def slope(self, t: Array, y: Array) -> Array:
         by_eta, by_tau = self._parts(1, t, y)
-        return np.stack([by_eta, by_tau], axis=-1) if self.tail else by_eta
+        return np.stack([by_eta, by_tau], axis=-1) if self.predictor_shape else by_eta
 
     def curvature(self, t: Array, y: Array) -> Array:
         twice_eta, both, twice_tau = self._parts(2, t, y)
         rows = [np.stack(pair, axis=-1) for pair in ((twice_eta, both), (both, twice_tau))]
-        return np.stack(rows, axis=-2) if self.tail else twice_eta
+        return np.stack(rows, axis=-2) if self.predictor_shape else twice_eta
 
     def _parts(self, order: int, t: Array, y: Array) -> Parts:
         """ℓ; its slopes by η and τ; or its curvatures by ηη, ητ and ττ."""
-        eta, tau = (t[..., 0], t[..., 1]) if self.tail else (np.asarray(t), np.zeros(np.shape(t)))
+        eta, tau = (t[..., 0], t[..., 1]) if self.predictor_shape else (np.asarray(t), np.zeros(np.shape(t)))
         arrays = np.broadcast_arrays(eta, tau, *(y[..., k] for k in range(4)))
         eta, tau, low, high, lb, ub = (np.atleast_1d(array) for array in arrays)
         parts = tuple(np.empty(eta.shape) for _ in range(order + 1))
@@ -266,7 +266,7 @@ class Bounded(Family):
     def on_link(self, y: Array) -> Array:
         return self.centre(y)
 
-    def seen(self, y: Array, trials: Array | None = None) -> Array:
+    def original_labels(self, y: Array, trials: Array | None = None) -> Array:
         """The number, the middle of an interval (of times, of their logarithms), or the bound of a censored one."""
         return self.centre(y) if self.identity_link else np.exp(self.centre(y))
 
@@ -277,14 +277,14 @@ class Bounded(Family):
         """Labels of the family without bounds: numbers, or signed times."""
         return self.centre(y) if self.identity_link else np.where(events, 1.0, -1.0) * np.exp(self.centre(y))
 
-    def overall(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
+    def typical_predictor_and_effect(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
         """As of numbers and right-censored times at the centres."""
-        return super().overall(self._plain(y, y[..., 1] < math.inf), weights, offset)
+        return super().typical_predictor_and_effect(self._plain(y, y[..., 1] < math.inf), weights, offset)
 
     def shared_start(self, y: Array) -> Array:
         return super().shared_start(self.centre(y))
 
-    def faces(self, y: Array) -> Faces:
+    def recession_cones(self, y: Array) -> RecessionCones:
         """It grows as the law moves off a row that has a bound on that side, unless that is the side on which rows are
         truncated, and tails are heavy there or the bounds are the same.
         """
@@ -292,9 +292,9 @@ class Bounded(Family):
         light_up, light_down = self.law.truncated
         up = (high < ub) & (light_down | (ub == math.inf))
         down = (low > lb) & (light_up | (lb == -math.inf))
-        return sides(up, down)
+        return one_predictor_cones(up, down)
 
-    def unsettled(
+    def improper_reason(
         self, weight: float, free: int, exact: bool, flat: Sequence[bool] = (), y: Array | None = None
     ) -> str | None:
         """As that of numbers, of which there are as many as rows with two bounds; truncated ones bound no spread."""
@@ -304,7 +304,7 @@ class Bounded(Family):
         if exact and y is not None and not (y[..., 0] == y[..., 1]).any():
             return None
         held = weight if y is None else min(weight, float(events.sum()))
-        return super().unsettled(held, free, exact, flat, None if y is None else self._plain(y, events))
+        return super().improper_reason(held, free, exact, flat, None if y is None else self._plain(y, events))
 
     def constant(self, y: Array, trials: Array | None = None) -> Array:
         """−log f − h of a number, and of a time its logarithm."""
@@ -323,7 +323,7 @@ class Bounded(Family):
 
     def _log_probability(self, t: Array, low: Array, high: Array) -> Array:
         """log P(low < y < high): −∞ where there is nothing between, 0 where all is."""
-        eta, tau = (t[..., 0], t[..., 1]) if self.tail else (np.asarray(t), np.zeros(np.shape(t)))
+        eta, tau = (t[..., 0], t[..., 1]) if self.predictor_shape else (np.asarray(t), np.zeros(np.shape(t)))
         empty, whole = high <= low, (low == -math.inf) & (high == math.inf)
         ends = np.where(empty | whole, 0.0, low), np.where(empty | whole, 1.0, high)
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):

@@ -17,7 +17,7 @@ from svrhmc.core.serialise import part
 from svrhmc.families.base import Coded, Formulas, Loss, SharedFamily, class_at, family
 from svrhmc.families.labels import class_numbers, classes_of
 from svrhmc.families.primitives import Fields, Primitives, Value
-from svrhmc.families.recession import Faces
+from svrhmc.families.recession import RecessionCones
 
 
 @family
@@ -174,13 +174,13 @@ class CategoricalLoss(SharedFamily):
         """Classes 0 … K − 1; each must be seen."""
         return class_numbers(y, n, self._count, "'categorical' finds out which classes there are")
 
-    def faces(self, y: Array) -> Faces:
+    def recession_cones(self, y: Array) -> RecessionCones:
         """Along u the loss grows by max_c u_c − u_y (u₀ = 0): it is bounded where u_c ≤ u_y for every other class c."""
         places, K = np.asarray(y).astype(np.int64), self._count
         eye = np.eye(K)
         others = np.array([[c for c in range(K) if c != own] for own in range(K)])
         normals = eye[others[places]] - eye[places][:, None, :]
-        return Faces(normals[..., 1:], np.zeros(normals.shape[:2], bool))
+        return RecessionCones(normals[..., 1:], np.zeros(normals.shape[:2], bool))
 
     def mean(self, t: Array) -> Array:
         """Probabilities of all K classes."""

@@ -17,7 +17,7 @@ from svrhmc.core.errors import requirement
 from svrhmc.families.base import Formulas, Loss, Parameter, SharedFamily, log_rate
 from svrhmc.families.labels import counts
 from svrhmc.families.primitives import Fields, Primitives, Value
-from svrhmc.families.recession import Faces, sides
+from svrhmc.families.recession import RecessionCones, one_predictor_cones
 
 SHAPE = Parameter("shape", ("alpha",))
 
@@ -33,13 +33,13 @@ class CountLoss(Loss):
     def labels(self, y: npt.ArrayLike, n: int) -> Array:
         return counts("y", y, (n,))
 
-    def overall(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
+    def typical_predictor_and_effect(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
         """The log of the rate of all rows together."""
         return log_rate(y, weights, offset), 1.0
 
-    def faces(self, y: Array) -> Faces:
+    def recession_cones(self, y: Array) -> RecessionCones:
         """At given shared parameters ℓ grows upwards always, and downwards where there was an event."""
-        return sides(True, y > 0)
+        return one_predictor_cones(True, y > 0)
 
     def mean(self, t: Array) -> Array:
         """eᵗ."""

@@ -55,10 +55,10 @@ class Distributional(SharedFamily):
         return len(self.names)
 
     @property
-    def tail(self) -> tuple[int, ...]:
+    def predictor_shape(self) -> tuple[int, ...]:
         """That of the family."""
-        tail: tuple[int, ...] = self.family.tail
-        return tail
+        shape: tuple[int, ...] = self.family.predictor_shape
+        return shape
 
     def parameter_names(self, classes: Classes | None = None) -> tuple[str, ...]:
         return self.names
@@ -104,12 +104,12 @@ class Distributional(SharedFamily):
             place += max(1, width)
         return start
 
-    def unsettled(
+    def improper_reason(
         self, weight: float, free: int, exact: bool, flat: Sequence[bool] = (), y: Array | None = None
     ) -> str | None:
         """Flat priors of θ are refused: nothing here shows that rows hold all of it."""
         if exact:
-            why: str | None = self.family.unsettled(weight, free, exact, flat, y)
+            why: str | None = self.family.improper_reason(weight, free, exact, flat, y)
             return why
         return "nothing shows that coefficients of other predictors than the first have a posterior without a prior"
 

@@ -16,11 +16,11 @@ import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.serialise import part
-from svrhmc.families.base import Formulas, Loss, Parameter, SharedFamily, family, log_rate, spread_unsettled
+from svrhmc.families.base import Formulas, Loss, Parameter, SharedFamily, family, log_rate, spread_improper_reason
 from svrhmc.families.labels import logarithms
 from svrhmc.families.names import require_link
 from svrhmc.families.primitives import Fields, Primitives, Value
-from svrhmc.families.recession import Faces, sides
+from svrhmc.families.recession import RecessionCones, one_predictor_cones
 
 
 @family
@@ -100,19 +100,19 @@ class GammaLoss(SharedFamily):
         """Logarithms of positive numbers."""
         return logarithms(y, n, self.name)
 
-    def overall(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
+    def typical_predictor_and_effect(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
         """The log of the rate of all rows together."""
         return log_rate(np.exp(y), weights, offset), 1.0
 
-    def faces(self, y: Array) -> Faces:
+    def recession_cones(self, y: Array) -> RecessionCones:
         """At a given α, eʳ − 1 − r grows both ways."""
-        return sides(np.ones(np.shape(y), bool), True)
+        return one_predictor_cones(np.ones(np.shape(y), bool), True)
 
-    def unsettled(
+    def improper_reason(
         self, weight: float, free: int, exact: bool, flat: Sequence[bool] = (), y: Array | None = None
     ) -> str | None:
         """∫dβ e^{−f} ~ α^{W − free} as α → 0; where all r are 0, f falls for ever as α → ∞."""
-        return spread_unsettled(weight, free, exact)
+        return spread_improper_reason(weight, free, exact)
 
     def link_variance(self, mean: Array, shared: Array) -> Array:
         """The variance of log y: ψ′(α)."""
@@ -132,7 +132,7 @@ class GammaLoss(SharedFamily):
         """log y, which is the label."""
         return y
 
-    def seen(self, y: Array, trials: Array | None = None) -> Array:
+    def original_labels(self, y: Array, trials: Array | None = None) -> Array:
         """y itself."""
         return np.exp(y)
 

@@ -18,11 +18,20 @@ import numpy as np
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import positive
 from svrhmc.core.serialise import part
-from svrhmc.families.base import Family, Formulas, Loss, Parameter, SharedFamily, family, mean_and_sd, spread_unsettled
+from svrhmc.families.base import (
+    Family,
+    Formulas,
+    Loss,
+    Parameter,
+    SharedFamily,
+    family,
+    mean_and_sd,
+    spread_improper_reason,
+)
 from svrhmc.families.bounds import Bounded
 from svrhmc.families.laws import NORMAL
 from svrhmc.families.primitives import Fields, Primitives, Value
-from svrhmc.families.recession import Faces, sides
+from svrhmc.families.recession import RecessionCones, one_predictor_cones
 
 
 @family
@@ -99,13 +108,13 @@ class SquaredLoss(Family):
         """There is no third derivative."""
         return 0.0
 
-    def overall(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
+    def typical_predictor_and_effect(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
         """The mean and the standard deviation of y."""
         return mean_and_sd(y - offset, weights)
 
-    def faces(self, y: Array) -> Faces:
+    def recession_cones(self, y: Array) -> RecessionCones:
         """A square grows both ways."""
-        return sides(np.ones(np.shape(y), bool), True)
+        return one_predictor_cones(np.ones(np.shape(y), bool), True)
 
     def link_variance(self, mean: Array, shared: Array) -> Array:
         """σ²."""
@@ -222,19 +231,19 @@ class LocationScale(SharedFamily):
         """The log of the spread of y."""
         return np.array([math.log(max(float(y.std()), 1e-8 * max(1.0, float(np.abs(y).max()))))])
 
-    def overall(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
+    def typical_predictor_and_effect(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
         """The mean and the standard deviation of y."""
         return mean_and_sd(y - offset, weights)
 
-    def faces(self, y: Array) -> Faces:
+    def recession_cones(self, y: Array) -> RecessionCones:
         """At a given scale a residual costs more and more, both ways."""
-        return sides(np.ones(np.shape(y), bool), True)
+        return one_predictor_cones(np.ones(np.shape(y), bool), True)
 
-    def unsettled(
+    def improper_reason(
         self, weight: float, free: int, exact: bool, flat: Sequence[bool] = (), y: Array | None = None
     ) -> str | None:
         """∫dβ e^{−f} ~ e^{−(W − free)τ} as τ → ∞; where all residuals are 0, f falls for ever as τ → −∞."""
-        return spread_unsettled(weight, free, exact)
+        return spread_improper_reason(weight, free, exact)
 
     def mean(self, t: Array) -> Array:
         """μ."""

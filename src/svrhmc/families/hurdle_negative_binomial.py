@@ -106,13 +106,13 @@ class HurdleNegativeBinomialLoss(HurdleLoss):
         """log φ and ζ."""
         return 2
 
-    def unsettled(
+    def improper_reason(
         self, weight: float, free: int, exact: bool, flat: Sequence[bool] = (), y: Array | None = None
     ) -> str | None:
         """As φ → ∞ the law tends to Poisson's, whose likelihood is above 0."""
         if not flat or flat[0]:
             return "as log φ grows the likelihood tends to that of Poisson counts and never to 0"
-        return super().unsettled(weight, free, exact, flat, y)
+        return super().improper_reason(weight, free, exact, flat, y)
 
     def _log_none(self, t: Array) -> Array:
         """g = φ sp(v)."""

@@ -26,7 +26,7 @@ from svrhmc.core.serialise import part
 from svrhmc.families.base import Formulas, Loss, Parameter, family
 from svrhmc.families.counts import CountWithZeros, with_zeros
 from svrhmc.families.primitives import NUMPY, Fields, Primitives, Value
-from svrhmc.families.recession import Faces, sides
+from svrhmc.families.recession import RecessionCones, one_predictor_cones
 
 _SMALL = 0.5  # g below which e^g − 1 − g is summed as a series
 _SERIES = tuple(1 / math.factorial(k + 2) for k in range(14))
@@ -91,7 +91,7 @@ class HurdleLoss(CountWithZeros):
     reading = "Ratios of means are those of the law before its zeros are left out."
     modelled = "the logarithm of the mean of {response}, had its counts above 0 not lost their zeros"
 
-    def overall(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
+    def typical_predictor_and_effect(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
         """The log of the rate of the rows above 0."""
         w = weights * (y > 0)
         total, exposure = float(w @ y), float(w @ np.exp(offset))
@@ -102,11 +102,11 @@ class HurdleLoss(CountWithZeros):
         zeros = float((y == 0).sum())
         return np.append(np.zeros(self.shared - 1), math.log((zeros + 0.5) / (len(y) - zeros + 0.5)))
 
-    def faces(self, y: Array) -> Faces:
+    def recession_cones(self, y: Array) -> RecessionCones:
         """A count of 2 or more grows both ways, of 1 only upwards; a 0 says nothing of μ."""
-        return sides(y > 0, y > 1)
+        return one_predictor_cones(y > 0, y > 1)
 
-    def unsettled(
+    def improper_reason(
         self, weight: float, free: int, exact: bool, flat: Sequence[bool] = (), y: Array | None = None
     ) -> str | None:
         """Rows of both kinds hold ζ."""

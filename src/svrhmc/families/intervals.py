@@ -241,7 +241,7 @@ def student(df: float) -> Interval:
         """h′(z) − h′(other) of z − other = apart, which is given with all its digits."""
         return (df + 1) * apart * (df - z * other) / ((df + z * z) * (df + other * other))
 
-    def tail(z: Array) -> Array:
+    def upper_tail(z: Array) -> Array:
         """P(ε > z) of z ≥ 0."""
         from scipy.special import betainc
 
@@ -271,7 +271,7 @@ def student(df: float) -> Interval:
             (share * change(z, bottom[..., None], from_bottom)).sum(axis=-1),
         )  # fmt: skip
         with np.errstate(divide="ignore", invalid="ignore"):
-            inside = np.where(a > 0, 1.0 - tail(np.abs(a)), tail(np.abs(a))) - tail(np.abs(b))
+            inside = np.where(a > 0, 1.0 - upper_tail(np.abs(a)), upper_tail(np.abs(a))) - upper_tail(np.abs(b))
             log_p = np.log(np.where(near, 1.0, inside))
             mean = np.exp(log_density(b) - log_p) - np.exp(log_density(a) - log_p)
         far = log_p, mean, rate(a) - mean, mean - rate(b)

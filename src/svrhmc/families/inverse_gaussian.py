@@ -18,10 +18,10 @@ import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.serialise import part
-from svrhmc.families.base import Formulas, Loss, Parameter, SharedFamily, family, log_rate, spread_unsettled
+from svrhmc.families.base import Formulas, Loss, Parameter, SharedFamily, family, log_rate, spread_improper_reason
 from svrhmc.families.labels import logarithms
 from svrhmc.families.primitives import Fields, Primitives, Value
-from svrhmc.families.recession import Faces, sides
+from svrhmc.families.recession import RecessionCones, one_predictor_cones
 
 
 @family
@@ -100,7 +100,7 @@ class InverseGaussianLoss(SharedFamily):
     def weak_shared_words(self, names: Sequence[str]) -> list[str]:
         return [f"{name} ~ N(m, {self.shared_prior[0] ** -0.5:g}²), as λ has the unit of y" for name in names]
 
-    def overall(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
+    def typical_predictor_and_effect(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
         """The log of the rate of all rows together."""
         return log_rate(np.exp(y), weights, offset), 1.0
 
@@ -110,15 +110,15 @@ class InverseGaussianLoss(SharedFamily):
         rest = float((1 / typical).mean() - 1 / typical.mean())
         return np.array([float(y.mean()) - math.log(max(rest, 1e-16))])
 
-    def faces(self, y: Array) -> Faces:
+    def recession_cones(self, y: Array) -> RecessionCones:
         """At a given λ it grows downwards alone."""
-        return sides(np.zeros(np.shape(y), bool), True)
+        return one_predictor_cones(np.zeros(np.shape(y), bool), True)
 
-    def unsettled(
+    def improper_reason(
         self, weight: float, free: int, exact: bool, flat: Sequence[bool] = (), y: Array | None = None
     ) -> str | None:
         """p(y) ~ λ^{½} as λ → 0, which is integrable by log λ; where all r are 0, f falls for ever as λ → ∞."""
-        return spread_unsettled(weight, 0, exact)
+        return spread_improper_reason(weight, 0, exact)
 
     def link_variance(self, mean: Array, shared: Array) -> Array:
         """log(1 + μ/λ): that of log y, were y log-normal with its mean and variance."""
@@ -136,7 +136,7 @@ class InverseGaussianLoss(SharedFamily):
         """½ log 2π + 3/2 log y."""
         return np.asarray(0.5 * math.log(2 * math.pi) + 1.5 * y, np.float64)
 
-    def seen(self, y: Array, trials: Array | None = None) -> Array:
+    def original_labels(self, y: Array, trials: Array | None = None) -> Array:
         """y itself."""
         return np.exp(y)
 

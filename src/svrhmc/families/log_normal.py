@@ -80,7 +80,7 @@ class LogNormalLoss(GaussianLoss):
         """½ log 2π + log y."""
         return super().constant(y) + y
 
-    def seen(self, y: Array, trials: Array | None = None) -> Array:
+    def original_labels(self, y: Array, trials: Array | None = None) -> Array:
         """y itself."""
         return np.exp(y)
 

@@ -104,7 +104,7 @@ class NegativeBinomialLoss(CountLoss, SharedFamily):
     nanoseconds = 28.0
     kernel = NegativeBinomial
 
-    def unsettled(
+    def improper_reason(
         self, weight: float, free: int, exact: bool, flat: Sequence[bool] = (), y: Array | None = None
     ) -> str | None:
         """As φ → ∞ the law tends to Poisson's, whose likelihood is above 0."""

@@ -38,7 +38,7 @@ from svrhmc.families import intervals
 from svrhmc.families.base import Classes, Coded, Formulas, Loss, SharedFamily, class_at, family
 from svrhmc.families.labels import class_labels, class_numbers, distinct
 from svrhmc.families.primitives import NUMPY, Fields, Primitives, Value
-from svrhmc.families.recession import Faces, sides
+from svrhmc.families.recession import RecessionCones, one_predictor_cones
 
 _HOW = (
     "number the classes from the lowest on, give a pandas.Categorical(…, categories=[…], ordered=True), or say the "
@@ -335,11 +335,11 @@ class OrdinalLoss(SharedFamily):
         below = np.cumsum(np.bincount(np.asarray(y, np.int64), minlength=self._count) + 0.5)
         return np.asarray(LINKS[self.link_name].quantile(below[:-1] / below[-1]), np.float64)
 
-    def faces(self, y: Array) -> Faces:
+    def recession_cones(self, y: Array) -> RecessionCones:
         """At given thresholds it grows upwards but for the last class, and downwards but for the first."""
-        return sides(y < self._count - 1, y > 0)
+        return one_predictor_cones(y < self._count - 1, y > 0)
 
-    def unsettled(
+    def improper_reason(
         self, weight: float, free: int, exact: bool, flat: Sequence[bool] = (), y: Array | None = None
     ) -> str | None:
         """Every class is seen, so that rows hold all thresholds, unless coefficients without a prior move them too."""

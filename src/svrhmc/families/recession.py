@@ -1,16 +1,16 @@
-"""Where a loss stays bounded, face by face: what each family declares, so that a posterior can be told to be proper.
+"""Recession cones: the directions in which the loss of a row stays bounded, from which propriety is decided.
 
-Let ℓ(t, y) be the loss of one row with k predictors. Going from any t along u ∈ ℝᵏ, ℓ(t + su, y) either grows without
-bound as s → ∞, or it does not. The u along which it does not are a cone with k faces,
+Let ℓ(t, y) be the loss of one row with k predictors. Along a ray t + su, s → ∞, with u ∈ ℝᵏ, ℓ either grows without
+bound or stays bounded. The directions u in which it stays bounded are a cone with k faces,
 
     C(y) = {u : nᵣᵀu ≤ 0 for r = 1 … k},       and nᵣᵀu = 0 where a face is closed on both sides.
 
-For one predictor a cone is known from two answers: does ℓ grow as t → +∞, and as t → −∞?
+The cone of one predictor follows from two answers: does ℓ grow as t → +∞, and does it grow as t → −∞?
 
     both       C = {0}            a number that was measured; a count above 0
     only up    C = {u ≤ 0}        a class 0; a count of 0
     only down  C = {u ≥ 0}        a class 1
-    neither    C = ℝ              a row that says nothing
+    neither    C = ℝ              a row without information
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from svrhmc.core.arrays import Array
 from svrhmc.families.primitives import Value
 
 
-class Faces(NamedTuple):
-    """Normals (n, k, k), a row of the second axis for each face, and which faces are closed on both sides (n, k)."""
+class RecessionCones(NamedTuple):
+    """Normals (n, k, k) of n cones, with faces on the second axis, and which faces are closed on both sides, (n, k)."""
 
     normals: Array
     both: npt.NDArray[np.bool_]
 
 
-def sides(up: Value, down: Value) -> Faces:
+def one_predictor_cones(grows_up: Value, grows_down: Value) -> RecessionCones:
     """The cones of one predictor, from whether the loss grows as t → +∞ and as t → −∞.
 
-    >>> sides(np.array([True, True, False]), np.array([True, False, True])).normals.ravel()
+    >>> one_predictor_cones(np.array([True, True, False]), np.array([True, False, True])).normals.ravel()
     array([ 1.,  1., -1.])
     """
-    up, down = np.broadcast_arrays(np.atleast_1d(up), np.atleast_1d(down))
+    up, down = np.broadcast_arrays(np.atleast_1d(grows_up), np.atleast_1d(grows_down))
     normals = np.where(up, 1.0, np.where(down, -1.0, 0.0))
-    return Faces(normals[:, None, None], (up & down)[:, None])
+    return RecessionCones(normals[:, None, None], (up & down)[:, None])

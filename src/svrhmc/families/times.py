@@ -27,12 +27,12 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import real_array, requirement
 from svrhmc.core.serialise import part
-from svrhmc.families.base import Coded, Family, Formulas, Loss, Parameter, SharedFamily, family, spread_unsettled
+from svrhmc.families.base import Coded, Family, Formulas, Loss, Parameter, SharedFamily, family, spread_improper_reason
 from svrhmc.families.bounds import Bounded
 from svrhmc.families.labels import first
 from svrhmc.families.laws import EXTREME, LOGISTIC, Law, accelerated
 from svrhmc.families.primitives import NUMPY, Fields, Primitives, Value
-from svrhmc.families.recession import Faces, sides
+from svrhmc.families.recession import RecessionCones, one_predictor_cones
 
 
 @family
@@ -148,7 +148,7 @@ class Times(Family):
     def on_link(self, y: Array) -> Array:
         return np.log(np.abs(y))
 
-    def overall(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
+    def typical_predictor_and_effect(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
         """The log of all time over the number of events, as for a constant hazard (half an event where there is none),
         and 1: a large effect is the same in any unit of time.
         """
@@ -157,16 +157,16 @@ class Times(Family):
         events = max(float(weights @ (y > 0)), 0.5)
         return high + math.log(float(weights @ np.exp(logs - high))) - math.log(events), 1.0
 
-    def faces(self, y: Array) -> Faces:
+    def recession_cones(self, y: Array) -> RecessionCones:
         """At a given σ an event bounds η both ways, a censored time from below alone."""
-        return sides(np.asarray(y) > 0, True)
+        return one_predictor_cones(np.asarray(y) > 0, True)
 
-    def unsettled(
+    def improper_reason(
         self, weight: float, free: int, exact: bool, flat: Sequence[bool] = (), y: Array | None = None
     ) -> str | None:
         """∫dβ e^{−f} ~ e^{−(events − free)τ} as τ → ∞; where events have no residual, f falls for ever as τ → −∞."""
         events = weight if y is None else min(weight, float((y > 0).sum()))
-        return spread_unsettled(events, free, exact)
+        return spread_improper_reason(events, free, exact)
 
     def link_variance(self, mean: Array, shared: Array) -> Array:
         """That of σε."""
@@ -183,7 +183,7 @@ class Times(Family):
         """log time of an event, and what its density has besides."""
         return np.where(np.asarray(y) > 0, np.log(np.abs(y)) + self.law.constant, 0.0)
 
-    def seen(self, y: Array, trials: Array | None = None) -> Array:
+    def original_labels(self, y: Array, trials: Array | None = None) -> Array:
         """The times, whether they ended in an event or not."""
         return np.abs(y)
 

@@ -28,7 +28,7 @@ from svrhmc.families.base import Formulas, Loss, Parameter, family, log_rate
 from svrhmc.families.counts import CountWithZeros, with_zeros
 from svrhmc.families.poisson import PoissonLoss
 from svrhmc.families.primitives import NUMPY, Fields, Primitives, Value
-from svrhmc.families.recession import Faces, sides
+from svrhmc.families.recession import RecessionCones, one_predictor_cones
 
 EXTRA_ZERO = "log odds of an extra zero"
 EXTRA_ZERO_PART = Parameter("zero", ("zi",), effect=2.5)
@@ -105,7 +105,7 @@ class ZeroInflatedLoss(CountWithZeros):
     only_zeros = "nothing tells extra zeros from the others"
     modelled = "the logarithm of the mean of {response} where it is no extra zero"
 
-    def overall(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
+    def typical_predictor_and_effect(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
         """The log of the rate of all rows together."""
         return log_rate(y, weights, offset), 1.0
 
@@ -114,11 +114,11 @@ class ZeroInflatedLoss(CountWithZeros):
         extra = 0.5 * float((y == 0).sum())
         return np.append(np.zeros(self.shared - 1), math.log((extra + 0.5) / (len(y) - extra + 0.5)))
 
-    def faces(self, y: Array) -> Faces:
+    def recession_cones(self, y: Array) -> RecessionCones:
         """At a given ζ a count above 0 grows both ways, and a 0 neither way."""
-        return sides(y > 0, y > 0)
+        return one_predictor_cones(y > 0, y > 0)
 
-    def unsettled(
+    def improper_reason(
         self, weight: float, free: int, exact: bool, flat: Sequence[bool] = (), y: Array | None = None
     ) -> str | None:
         """As ζ → −∞ there are no extra zeros, and the likelihood is above 0."""
@@ -151,7 +151,7 @@ class ZeroInflatedLoss(CountWithZeros):
 
     def _others(self, t: Array) -> Array:
         """The predictors of the other counts."""
-        return np.asarray(t[..., :-1] if self.counted.tail else t[..., 0])
+        return np.asarray(t[..., :-1] if self.counted.predictor_shape else t[..., 0])
 
 
 @part

@@ -2,8 +2,8 @@
 
 With sⱼ the standard deviation of column j (where it has two values only, as the columns of a category have, their
 difference), and (m, s) what is typical of the response on the scale of the predictor
-(`Loss.overall`: the mean and standard deviation of y where the mean of y is the predictor itself; else the link of the
-mean, and 1):
+(`Loss.typical_predictor_and_effect`: the mean and standard deviation of y where the mean of y is the predictor itself;
+else the link of the mean, and 1):
 
     coefficient βⱼ ~ N(0, (2.5 s/sⱼ)²),          intercept at the centre of the columns ~ N(m, (5 s)²),
     log σ, log scale ~ N(log s, 5²),             log shapes as the family has them.

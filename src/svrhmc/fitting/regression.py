@@ -555,7 +555,7 @@ def regression(
     require_size(X, all_names)
     require_size(loss.centre(observed.y)[:, None], ["y"], "the response")
     require_size(shift[:, None], (), "the offset")
-    typical, size = loss.overall(observed.y, count, shift)
+    typical, size = loss.typical_predictor_and_effect(observed.y, count, shift)
     centred = intercept or not loss.has_intercept
     ends = np.cumsum([0, columns, *(len(one.names) for one in further)])
     pieces = [(slice(*ends[k : k + 2]), one) for k, one in enumerate([centred, *(one.intercept for one in further)])]

@@ -229,16 +229,16 @@ def _typical(sums: Described, coding: Coding, x0: Array, y0: float, intercept: b
 
 
 def _overall(sums: Described, coding: Coding, y0: float) -> tuple[float, float]:
-    """`Loss.overall` of all rows: of two labels that have the mean and the spread of all, or their share of events, and
-    for a rate by the sums of events and of exposures.
+    """`Loss.typical_predictor_and_effect` of all rows: of two labels that have the mean and the spread of all, or their
+    share of events, and for a rate by the sums of events and of exposures.
     """
     loss, w = coding.loss, sums.weight
     residual, square, offset, events, exposure, rate = sums.y
     if loss.outcome == "events":
         values, weights = np.array([-1.0 if _signed(coding) else 0.0, 1.0]), np.array([w - events, events])
-        return loss.overall(values, weights, np.full(2, offset / w))
+        return loss.typical_predictor_and_effect(values, weights, np.full(2, offset / w))
     mean, sd = y0 + residual / w, np.sqrt(max(square / w - (residual / w) ** 2, 0.0))
-    typical, size = loss.overall(np.array([mean - sd, mean + sd]), np.full(2, w / 2), np.zeros(2))
+    typical, size = loss.typical_predictor_and_effect(np.array([mean - sd, mean + sd]), np.full(2, w / 2), np.zeros(2))
     return typical if loss.identity_link or loss.label_on_link else math.log((rate or 0.5) / exposure), size
 
 
@@ -250,7 +250,11 @@ def _sums_of_labels(loss: Loss, y: Array, w: Array, offset: Array, y0: float) ->
     residual, exposure, rate = y - y0 - (offset if on_link else 0.0), 1.0, 1.0
     if loss.outcome in ("counts", "numbers") and not on_link:
         exposure = float(w @ np.exp(offset))
-        rate = float(w @ y) if loss.outcome == "counts" else exposure * math.exp(loss.overall(y, w, offset)[0])
+        rate = (
+            float(w @ y)
+            if loss.outcome == "counts"
+            else exposure * math.exp(loss.typical_predictor_and_effect(y, w, offset)[0])
+        )
     return np.array([w @ residual, w @ residual**2, w @ offset, w @ (y > 0), exposure, rate])
 
 

@@ -199,7 +199,7 @@ def _of_rows(form: RowsForm, inner: Array, wanted: Wanted, seed: int) -> dict[st
     """What there is one number of for each row; found for some rows at a time, and held once."""
     shape = (*inner.shape[:2], form.rows.n)
     trials = form.loss.trials_of(form.y, form.weights)
-    y = form.loss.seen(form.y, trials)
+    y = form.loss.original_labels(form.y, trials)
     kind = np.int64 if form.loss.outcome != "numbers" and (y == np.floor(y)).all() else np.float64
     groups: dict[str, Values] = {"observed_data": y.astype(kind)}  # ArviZ tells counts by their type
     if not (wanted.log_likelihood or wanted.posterior_predictive):

@@ -101,11 +101,11 @@ def misfits(
     many of the posterior, in the variables of the form; None: it has no width.
     """
     some = form.chosen(even_rows(form.rows.n, _ROWS, 0))
-    weights = np.ones(some.rows.n) if some.weights is None or some.loss.tried else some.weights
+    weights = np.ones(some.rows.n) if some.weights is None or some.loss.weights_are_trials else some.weights
     if weights.sum() < _FEWEST or (weights != np.round(weights)).any():
         return (), 0
     with np.errstate(all="ignore"):
-        size = some.rows.n * max(1, sum(some.loss.tail))
+        size = some.rows.n * max(1, sum(some.loss.predictor_shape))
         unseen = left_out(some, mean, draws and draws(max(_FEWEST_DRAWS, _NUMBERS // size)))
         columns = _Columns(some, weights, names, first, some.rows.columns - effects, advice, classes)
         if some.loss.outcome == "classes":
@@ -243,7 +243,7 @@ def _straightened(some: RowsForm, t: Array, eta: Array) -> tuple[Array, float]:
     value = some.values(moved).sum()
     for _ in range(_NEWTON):
         slope, curvature = some.slopes(moved), some.curvatures(moved)
-        slope, curvature = (slope[..., 0], curvature[..., 0, 0]) if loss.tail else (slope, curvature)
+        slope, curvature = (slope[..., 0], curvature[..., 0, 0]) if loss.predictor_shape else (slope, curvature)
         hessian = (X * np.maximum(curvature, 0.0)[:, None]).T @ X
         if not np.isfinite(hessian).all():
             break
@@ -320,7 +320,7 @@ def _calibration(
 
 def _shares(loss: Loss, y: Array, trials: Array | None) -> Array:
     """Labels on the scale of the mean: successes of one trial."""
-    seen = loss.seen(y, trials)
+    seen = loss.original_labels(y, trials)
     return seen if trials is None else np.asarray(seen / np.maximum(trials, 1.0), np.float64)
 
 

@@ -474,7 +474,9 @@ def varied(form: RowsForm) -> Indices:
     """
     r = np.random.default_rng(0).normal(size=form.rows.n)
     weights = np.stack([np.ones(form.rows.n), r - r.mean()])
-    sums = np.abs(form.rows.combine(np.multiply.outer(weights, np.ones(form.loss.tail)))[:, : form.rows.columns])
+    sums = np.abs(
+        form.rows.combine(np.multiply.outer(weights, np.ones(form.loss.predictor_shape)))[:, : form.rows.columns]
+    )
     return np.flatnonzero(sums[1] > _ROUNDING * sums[0])
 
 

@@ -89,7 +89,7 @@ class _Potential:
     def _predictors(self, v: Array) -> Array:
         loss = self.form.loss
         shift = np.einsum("dnc,dnc->dn", self.a, v[:, self._group])
-        t: Array = self.t + shift[(..., *(None,) * len(loss.tail))] * loss.unit()
+        t: Array = self.t + shift[(..., *(None,) * len(loss.predictor_shape))] * loss.unit()
         return t
 
     def value(self, v: Array) -> Array:
@@ -103,7 +103,7 @@ class _Potential:
         t, loss = self._predictors(v), self.form.loss
         with np.errstate(over="ignore", invalid="ignore"):
             slope, bend = self.form.slopes(t), self.form.curvatures(t)
-        slope, bend = (slope[..., 0], bend[..., 0, 0]) if loss.tail else (slope, bend)
+        slope, bend = (slope[..., 0], bend[..., 0, 0]) if loss.predictor_shape else (slope, bend)
         gradient = self._sum(slope[..., None] * self.a) + v
         weighted = np.maximum(np.nan_to_num(bend), 0.0)[..., None, None] * self.a[..., :, None] * self.a[..., None, :]
         return gradient, self._sum(weighted) + np.eye(v.shape[2])

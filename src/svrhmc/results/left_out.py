@@ -101,8 +101,12 @@ def _by_draws(form: RowsForm, t: Array, around: Array) -> LeftOut:
 
 def _own(form: RowsForm, values: Array, axes: int) -> Array:
     """What one observation has in its first predictor: of trials, all of a row's."""
-    own = values.reshape(*values.shape[: values.ndim - axes], -1)[..., 0] if form.loss.tail and axes else values
-    return own * form.weights if form.loss.tried and form.weights is not None else own
+    own = (
+        values.reshape(*values.shape[: values.ndim - axes], -1)[..., 0]
+        if form.loss.predictor_shape and axes
+        else values
+    )
+    return own * form.weights if form.loss.weights_are_trials and form.weights is not None else own
 
 
 def _normalised(exponent: Array) -> Array:

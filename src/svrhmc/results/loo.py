@@ -106,13 +106,13 @@ class Observations:
             return Observations("", True, count, 0, nothing, nothing, nothing)
         loss, design, ones = form.loss, posterior.design, np.ones(form.rows.n)
         trials = loss.trials_of(form.y, form.weights)
-        weights = None if loss.tried else form.weights
+        weights = None if loss.weights_are_trials else form.weights
         return Observations(
             response="" if design is None else design.response,
             density=loss.outcome == "numbers",
             rows=form.rows.n,
             dropped=0 if design is None else design.dropped,
-            y=Fingerprint.of(loss.seen(form.y, trials)),
+            y=Fingerprint.of(loss.original_labels(form.y, trials)),
             trials=Fingerprint.of(ones if trials is None else trials),
             weights=Fingerprint.of(ones if weights is None else weights),
         )

@@ -262,7 +262,10 @@ class Predictions:
             chosen = np.arange(start, min(start + size, n))
             t = self.form.chosen(chosen).predictors(self.x)
             for term in self.groups:
-                t = t + term.added(chosen)[(..., *(None,) * len(self.form.loss.tail))] * self.form.loss.unit()
+                t = (
+                    t
+                    + term.added(chosen)[(..., *(None,) * len(self.form.loss.predictor_shape))] * self.form.loss.unit()
+                )
             yield start, t, chosen
 
     def summed(self, levels: tuple[float, ...], classes: tuple[str, ...] = ()) -> Prediction:
@@ -399,7 +402,7 @@ def _of_rows(value: Any, kept: npt.NDArray[np.bool_]) -> Any:
 
 def _of_no_rows(loss: Loss, levels: tuple[float, ...], draws: int, classes: tuple[str, ...]) -> Prediction:
     """A prediction that has no row yet."""
-    of_row = loss.mean(np.zeros((1, *loss.tail))).shape[1:]
+    of_row = loss.mean(np.zeros((1, *loss.predictor_shape))).shape[1:]
     empty, quantiles = np.empty((0, *of_row)), np.empty((len(levels), 0, *of_row))
     binary = loss.most_classes == 2
     if of_row:

@@ -45,8 +45,10 @@ def prior_predictive(target: FiniteSum, seed: int, classes: tuple[str, ...], res
         blocks = Predictions(some, x, seed, trials).blocks()
         pairs = [(block.new, block.mean) for block in blocks]  # a y that is too large to be drawn is about its mean
         new = np.concatenate([np.where(np.isnan(y), mean, y) if y.shape == mean.shape else y for y, mean in pairs], 1)
-        observed = np.asarray(some.loss.seen(some.y, trials), np.float64)
-        names, of_table = _numbers(classes, response, some.loss, trials, None if some.loss.tried else some.weights)
+        observed = np.asarray(some.loss.original_labels(some.y, trials), np.float64)
+        names, of_table = _numbers(
+            classes, response, some.loss, trials, None if some.loss.weights_are_trials else some.weights
+        )
         expected = np.array([of_table(y) for y in new])
         bounded = some.loss.signed or observed.ndim > 1  # known by bounds alone: no y to look at
         at_hand = np.full(len(names), np.nan) if bounded else np.array(of_table(observed))

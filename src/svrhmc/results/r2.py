@@ -35,7 +35,7 @@ def r2_of(posterior: PosteriorData, level: float, draws: int) -> Quantities:
     loss, x = form.loss, posterior.inner(draws)
     w = np.ones(form.rows.n) if form.weights is None else form.weights
     trials = loss.trials_of(form.y, form.weights)
-    w = w if trials is None or loss.tried else w * trials
+    w = w if trials is None or loss.weights_are_trials else w * trials
     w = w / w.sum()
     sums, squares, residual, first = np.zeros(len(x)), np.zeros(len(x)), np.zeros(len(x)), None
     for _, t, rows in Predictions(form, x, 0).predictors():

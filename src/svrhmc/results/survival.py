@@ -185,7 +185,7 @@ def survival_of(
 ) -> Survival:
     """The curves of a `Posterior` at new rows."""
     model = posterior.model
-    if model is None or model.loss.survival(np.zeros(model.loss.tail), np.ones(())) is None:
+    if model is None or model.loss.survival(np.zeros(model.loss.predictor_shape), np.ones(())) is None:
         family = repr(posterior.family) if posterior.family else "another target"
         why = "such as fit('Surv(time, event) ~ x', table)"
         raise requirement("the posterior", "of a family for times, to have survival curves", family, why)
@@ -219,7 +219,7 @@ def restricted_means(loss: Loss, t: Array, horizon: float) -> Array:
 
 def _survival(loss: Loss, t: Array, time: float) -> Array:
     """P(T > time), which is 1 at 0."""
-    shape = t.shape[: t.ndim - len(loss.tail)]
+    shape = t.shape[: t.ndim - len(loss.predictor_shape)]
     return np.asarray(loss.survival(t, np.full(shape, time)) if time > 0 else np.ones(shape), np.float64)
 
 
@@ -229,7 +229,7 @@ def _times(posterior: PosteriorData, times: npt.ArrayLike | None) -> Array:
         form = posterior.form
         if form is None:
             raise requirement("times", "given", "None", "a posterior from a file does not have the rows")
-        return np.linspace(0.0, float(form.loss.seen(form.y).max()), _POINTS)
+        return np.linspace(0.0, float(form.loss.original_labels(form.y).max()), _POINTS)
     at = np.atleast_1d(np.asarray(real_array("times", np.atleast_1d(np.asarray(times)), ("times",)), np.float64))
     if (at < 0).any() or (np.diff(at) < 0).any():
         raise requirement("times", "numbers of 0 or more, in order", f"{at.tolist()[:5]}")

@@ -80,7 +80,7 @@ class RowsForm:
     less what is removed. The ψⱼ are in `heavy`, which is None where all priors are normal or flat.
 
     Where m predictors see a row (`svrhmc.rows.predictors`), its slope has m numbers and its curvature m × m, on axes of
-    their own (`Loss.tail`).
+    their own (`Loss.predictor_shape`).
 
     `offset` and `weights` are None where all oᵢ are 0 and all wᵢ are 1. A component is fᵢ = n wᵢℓ(tᵢ, yᵢ) + the prior,
     n being the number of rows whatever they weigh: so a weight multiplies a row's value, slope and curvature, and
@@ -163,8 +163,8 @@ class RowsForm:
         """The offset belongs to the first predictor, as the others have no exposure: classes, and shared parameters."""
         if self.offset is None:
             return t
-        shifted: Array = t if self.loss.tail else t + self.offset[chosen]
-        if self.loss.tail:
+        shifted: Array = t if self.loss.predictor_shape else t + self.offset[chosen]
+        if self.loss.predictor_shape:
             shifted[..., 0] += self.offset[chosen]
         return shifted
 
@@ -176,7 +176,7 @@ class RowsForm:
         """What −log p(yᵢ | tᵢ) has beside wᵢℓ(tᵢ, yᵢ), which does not depend on t."""
         weights = None if self.weights is None else self.weights[chosen]
         constant = self.loss.constant(self.y[chosen], weights)
-        return constant if self.loss.tried or weights is None else constant * weights
+        return constant if self.loss.weights_are_trials or weights is None else constant * weights
 
     def slopes(self, t: Array, chosen: Selection = ALL) -> Array:
         """wᵢℓ′(tᵢ, yᵢ)."""
@@ -192,21 +192,25 @@ class RowsForm:
 
     def turned(self, curvatures: Array, u: Array) -> Array:
         """Cᵢuᵢ: what rows' slopes change by, for changes u of their predictors."""
-        return contract("...ab,...b->...a", curvatures, u) if self.loss.tail else curvatures * u
+        return contract("...ab,...b->...a", curvatures, u) if self.loss.predictor_shape else curvatures * u
 
     def along(self, slopes: Array, u: Array) -> Array:
         """sᵢ·uᵢ: what rows' values change by."""
-        total: Array = (slopes * u).sum(axis=-1) if self.loss.tail else slopes * u
+        total: Array = (slopes * u).sum(axis=-1) if self.loss.predictor_shape else slopes * u
         return total
 
     def largest(self, values: Array) -> Array:
         """The largest |value| of each row over its linear predictors."""
-        sizes: Array = np.abs(values).max(axis=-1) if self.loss.tail else np.abs(values)
+        sizes: Array = np.abs(values).max(axis=-1) if self.loss.predictor_shape else np.abs(values)
         return sizes
 
     def sizes(self, curvatures: Array) -> Array:
         """|Cᵢ|, a number for each row: of matrices the Frobenius norm, at least the operator norm."""
-        return np.asarray(np.sqrt((curvatures**2).sum(axis=(-2, -1))), np.float64) if self.loss.tail else curvatures
+        return (
+            np.asarray(np.sqrt((curvatures**2).sum(axis=(-2, -1))), np.float64)
+            if self.loss.predictor_shape
+            else curvatures
+        )
 
     def curvature_noise(self, curvatures: Array, lengths: Array, probabilities: Array, whitening: LinearMap) -> float:
         """Σᵢ |WᵀHᵢW|²_F/Pᵢ, Hᵢ = Cᵢaᵢaᵢᵀ: what the curvature of one row, drawn with probability Pᵢ, varies by.
@@ -214,7 +218,7 @@ class RowsForm:
         For several predictors Hᵢ = JᵢᵀCᵢJᵢ, of which |WᵀHᵢW|²_F = tr (CᵢGᵢ)², Gᵢ = JᵢWWᵀJᵢᵀ: from some rows drawn with
         Pᵢ, in their order, without chance.
         """
-        if not self.loss.tail:
+        if not self.loss.predictor_shape:
             return float((curvatures**2 * lengths**4 / probabilities).sum())
         places = (np.arange(_DRAWN) + 0.5) / _DRAWN
         some = np.minimum(np.searchsorted(np.cumsum(probabilities), places), len(probabilities) - 1)
@@ -226,13 +230,13 @@ class RowsForm:
 
     def bounded(self, sizes: Array) -> Array:
         """Curvatures of which these are the sizes: numbers, or multiples of the identity."""
-        return sizes[..., None, None] * np.eye(sum(self.loss.tail)) if self.loss.tail else sizes
+        return sizes[..., None, None] * np.eye(sum(self.loss.predictor_shape)) if self.loss.predictor_shape else sizes
 
     def _of_rows(self, function: Callable[[Array, Array], Array], t: Array, chosen: Selection, axes: int) -> Array:
         """A function of the loss, weighed, which has so many axes of predictors: of all rows of several predictors in
         blocks that stay in a near cache, on all cores.
         """
-        n = t.shape[-2] if self.loss.tail else 0
+        n = t.shape[-2] if self.loss.predictor_shape else 0
         if chosen is not ALL or n <= _BLOCK:
             return self._weighed(function(t, self.y[chosen]), chosen, axes)
         from concurrent.futures import ThreadPoolExecutor
@@ -258,7 +262,9 @@ class RowsForm:
         if self.weights is None:
             return values
         weights = self.weights[chosen]
-        weighed: Array = values * (weights.reshape(*weights.shape, *(1,) * axes) if self.loss.tail else weights)
+        weighed: Array = values * (
+            weights.reshape(*weights.shape, *(1,) * axes) if self.loss.predictor_shape else weights
+        )
         return weighed
 
 

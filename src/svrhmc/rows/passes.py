@@ -59,7 +59,7 @@ class RowsPass:
     """
 
     def __init__(self, rows: CompiledRows, loss: Loss, labels: RowLabels, kind: npt.DTypeLike = np.float64) -> None:
-        self.kind, self.number = np.dtype(kind), np.dtype(np.float64 if loss.tail else kind)
+        self.kind, self.number = np.dtype(kind), np.dtype(np.float64 if loss.predictor_shape else kind)
         windows = loss.windows(rows.dim)
         self.m, self.layout = len(windows), rows.compiled.layout(windows, rows.dim, kind)
         y, offset, weights = labels

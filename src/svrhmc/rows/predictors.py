@@ -220,4 +220,4 @@ def _norms_of(window: Window) -> Norms:
 
 def seen_by(rows: Rows, loss: Loss) -> Rows:
     """The rows as a loss sees them: in windows where it has several predictors."""
-    return Blocks(rows, loss) if loss.tail else rows
+    return Blocks(rows, loss) if loss.predictor_shape else rows

@@ -62,7 +62,7 @@ def _row(space: Space, entry: float, near: float) -> float:
 
 def _card(space: Space) -> float:
     """Of what is taken from a row, where that is more than a few numbers."""
-    return float(_CARD * sum(space.target.loss.tail) ** 2) if space.scalar_parts else 0.0
+    return float(_CARD * sum(space.target.loss.predictor_shape) ** 2) if space.scalar_parts else 0.0
 
 
 def _apart(space: Space) -> float:

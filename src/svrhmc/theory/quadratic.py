@@ -236,7 +236,7 @@ def has_components(target: FiniteSum) -> bool:
     form = target.form()
     if form is None or form.kind not in _COMPONENTS or form.whitening is not None:
         return False
-    return (rows := rows_of(form)) is None or not rows.loss.tail
+    return (rows := rows_of(form)) is None or not rows.loss.predictor_shape
 
 
 def eigen_components(target: FiniteSum, centre: Array, weighted: bool = False) -> tuple[Array, Array, Components]:

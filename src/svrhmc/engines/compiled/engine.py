@@ -350,7 +350,7 @@ def plain_model(form: RowsForm) -> layout.Model:
         if loss == form.loss and all(one is other for one, other in zip(parts, others, strict=True)):
             return model
     kind = form.rows.dtype.type
-    number = np.float64 if form.loss.tail else kind
+    number = np.float64 if form.loss.predictor_shape else kind
     added = np.zeros((0, 0)) if form.offset is None else form.offset[:, None]
     rows = form.rows.seen_once
     model = layout.Model(
