@@ -34,7 +34,7 @@ def problem(family, storage):
 def passed(target, states, weights=1.0, **settings):
     """By the compiled pass."""
     labels = Labels(target.y, target.offset, target.weights * weights)
-    return RowsPass(target.rows.seen_once, target.loss, labels)(states, **settings)
+    return RowsPass(target.rows.design_matrix, target.loss, labels)(states, **settings)
 
 
 @pytest.mark.ordinary(

@@ -165,7 +165,7 @@ def levelled(family, levels):
     X = np.column_stack([np.ones(40 + levels), numbers, codes[:, None] == np.arange(1, levels)]).astype(float)
     form = targets.glm(X, y, family).form()
     x = rng.normal(size=(5, form.rows.dim)) * 1.5
-    return form.chosen(np.arange(40)), form.chosen(np.arange(40, 40 + levels)), x, rng.uniform(size=40)
+    return form.choose(np.arange(40)), form.choose(np.arange(40, 40 + levels)), x, rng.uniform(size=40)
 
 
 def one_by_one(rows, levels, x, w):

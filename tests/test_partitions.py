@@ -16,8 +16,8 @@ from svrhmc.core.errors import WorkersError
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.data import arrays
 from svrhmc.exact import SplitHMC, SubsampledMH
-from svrhmc.rows.coding import coding_of
-from svrhmc.rows.partitions import gathered
+from svrhmc.rows.coding import make_coding
+from svrhmc.rows.partitions import gather_rows
 from svrhmc.rows.reading import Block
 from svrhmc.targets import families
 from svrhmc.whitening import whitening
@@ -164,12 +164,12 @@ def test_every_place_falls_on_its_row(rows, monkeypatch):
     monkeypatch.setattr(arrays, "max", lambda *_: rows, raising=False)
     found = data.from_arrays(np.column_stack([q, np.arange(10.0)]), np.arange(10) % 2, partitions=1)
     places = np.arange(int(q.sum()), dtype=np.uint64)
-    part = gathered(found.reader, 0, coding_of(found, families.bernoulli())[0], Counts(), places)
+    part = gather_rows(found.reader, 0, make_coding(found, families.bernoulli())[0], Counts(), places)
     assert part.rows[part.row_of_place].tolist() == np.repeat(np.arange(10), q.astype(int)).tolist()
     assert part.q.tolist() == q[q > 0].tolist()
     assert part.X[:, 1].tolist() == np.flatnonzero(q).tolist()
     few = np.array([1, 5, 12], np.uint64)
-    part = gathered(found.reader, 0, coding_of(found, families.bernoulli())[0], Counts(), few)
+    part = gather_rows(found.reader, 0, make_coding(found, families.bernoulli())[0], Counts(), few)
     assert part.rows[part.row_of_place].tolist() == [0, 3, 9]
 
 
@@ -177,7 +177,7 @@ def test_weights_are_rounded_up_so_that_they_are_bounds():
     space = whitened(both("bernoulli")[1])
     window, _ = space.gather(np.arange(0, space.total, space.total // 4000, dtype=np.uint64))
     norms = np.sqrt(((window.target.rows.X @ space.lengths.factor) ** 2).sum(axis=1))
-    bound = window.target.form().weighed(np.full(len(norms), space.lengths.third)) * norms**3
+    bound = window.target.form().multiply_by_weights(np.full(len(norms), space.lengths.third)) * norms**3
     q = np.rint(window.probabilities * float(space.total))
     assert (q / space.lengths.scale >= bound).all()
     assert not (0.999 * q / space.lengths.scale >= bound).all()  # and no more than rounding asks for
@@ -379,7 +379,7 @@ def test_blocks_of_a_partition_join_as_if_they_were_one(monkeypatch):
     def small(self, number):
         for block in original(self, number):
             for low in range(0, len(block.y), 50):
-                some = block.chosen(slice(low, low + 50))
+                some = block.choose(slice(low, low + 50))
                 yield Block(block.first + low, *some[1:])
 
     settings = {"draws": 100, "method": "subsampled-mh"}

@@ -95,11 +95,11 @@ def test_every_source_gives_the_same_rows(kind, tmp_path):
     assert len(found.reader.sizes) > 1
     assert str(found) == f"Partitions(60 rows, 5 columns, {len(found.reader.sizes)} partitions)"
     for k in range(len(found.reader.sizes)):  # what goes to a worker reads the same
-        one, other = list(found.reader.read(k)), list(found.reader.only(k).read(0))
+        one, other = list(found.reader.read(k)), list(found.reader.single_partition(k).read(0))
         assert all(
             (np.asarray(a[j]) == np.asarray(b[j])).all() for a, b in zip(one, other, strict=True) for j in range(5)
         )
-        assert found.reader.where(k) == found.reader.only(k).where(0)
+        assert found.reader.partition_name(k) == found.reader.single_partition(k).partition_name(0)
 
 
 def test_every_source_gives_the_same_mode(tmp_path):
@@ -472,7 +472,7 @@ def test_sums_over_columns_are_those_of_rows(columns, dtype):
         near = {"rel": 1e-11, "abs": 1e-11 * n}
         assert rows.predict(x) == pytest.approx(x @ A.T, **near)
         assert rows.combine(s[None]) == pytest.approx(s[None] @ A, **near)
-        gradient, gram = rows.combined_and_gram(s, c)
+        gradient, gram = rows.combine_and_gram(s, c)
         assert gradient == pytest.approx(s @ A, **near)
         assert gram == pytest.approx(A.T @ (c[:, None] * A), **near)
         assert (gram == gram.T).all()

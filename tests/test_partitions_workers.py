@@ -154,12 +154,12 @@ def test_threads_of_blas_change_no_digit_of_a_pass(columns):
 import numpy as np
 from svrhmc import data, targets
 from svrhmc.core.arrays import digest
-from svrhmc.rows.partitions import Lengths
+from svrhmc.rows.partitions import RowWeights
 rng = np.random.default_rng(0)
 X = rng.normal(size=(20_000, {columns})).astype(np.float32)
 x, factor = np.full({columns}, 0.01), rng.normal(size=({columns}, {columns}))
 target = targets.logistic(data.from_arrays(X, np.arange(len(X)) % 2, partitions=2))
-totals = [each.total for each in target.measured(Lengths(x, factor, 0.0, 2.0**20, 0.1, np.inf))]
+totals = [each.total for each in target.measured(RowWeights(x, factor, 0.0, 2.0**20, 0.1, np.inf))]
 print(digest(*target.sums(x), *target.slopes(x[None] + 0.1), np.array(totals)))
 """
     found = []

@@ -11,7 +11,7 @@ from svrhmc.exact import SplitHMC
 from svrhmc.families.base import SharedFamily
 from svrhmc.rows import base as stored_rows
 from svrhmc.rows.base import DenseRows, Rows
-from svrhmc.rows.predictors import Blocks
+from svrhmc.rows.predictors import PredictorRows
 from svrhmc.targets import glm
 from svrhmc.whitening import dense_whitening, whitened
 
@@ -61,7 +61,7 @@ def test_gram_matrices_of_many_weights(dtype, signs):
 
 def test_hessians_of_blocks():
     rng, X = drawn(200, 3)
-    rows = Blocks(DenseRows(X), Several(2, (0,)))
+    rows = PredictorRows(DenseRows(X), Several(2, (0,)))
     curvature = rng.standard_normal((200, 3, 3))
     curvature = curvature + curvature.swapaxes(1, 2)
     J = rows.jacobians(np.arange(200))
@@ -72,7 +72,7 @@ def test_hessians_of_blocks():
 @pytest.mark.parametrize("shared", [0, 1])
 def test_lengths_of_rows_in_one_pass(shared):
     rng, X = drawn(500, 4)
-    rows = Blocks(DenseRows(X), Several(3, (0,) * shared))
+    rows = PredictorRows(DenseRows(X), Several(3, (0,) * shared))
     root = rng.standard_normal((rows.dim, rows.dim))
     how = dense_whitening(np.zeros(rows.dim), root @ root.T + np.eye(rows.dim))
     one, other = rows.whitened_lengths(how), rows.lengths(how.norms)
@@ -94,7 +94,7 @@ def test_the_noise_of_curvatures_is_that_of_all_rows():
     H = np.einsum("iad,iab,ibe->ide", J @ space.whitening.factor, C, J @ space.whitening.factor)
     exact = float(((H**2).sum(axis=(1, 2)) / P).sum() / space.dim)
     assert space.curvature_noise == pytest.approx(exact, rel=0.1)
-    bound = float((space.rows_form.sizes(C) ** 2 * space.row_norms**4 / P).sum() / space.dim)
+    bound = float((space.rows_form.curvature_norms(C) ** 2 * space.row_norms**4 / P).sum() / space.dim)
     assert bound > 4 * exact  # what it was taken for
 
 
@@ -116,7 +116,7 @@ def test_gradients_of_many_rows(family, monkeypatch):
     more = {"weights": rng.random(MANY)} if family == "categorical" else {"offset": rng.random(MANY)}
     target = glm(X, LABELS[family](rng, MANY), family, **more)
     x = 0.3 * rng.standard_normal((2, target.dim))
-    assert target.rows.one_pass(target.loss)
+    assert target.rows.can_combine_slopes(target.loss)
     parts = target.assemble(target.parts(x, None), None) + target.prior_gradient(x)
     assert target.gradients(x) == pytest.approx(parts, rel=1e-10, abs=1e-9)
     assert np.abs(target.gradients(x + 0.01) - parts).max() > 1e-3

@@ -315,7 +315,7 @@ def bounded(x):
 def successive(model, count, seed, noise):
     rng = np.random.default_rng(seed)
     x, out = prior_state(model, rng, noise), np.empty((count, model.dim))
-    X = model.conditional.rows.seen_once.taken(np.arange(model.n))
+    X = model.conditional.rows.design_matrix.dense_matrix(np.arange(model.n))
     for k in range(count):
         beta, shared, _ = model.split(x)
         t = X @ beta

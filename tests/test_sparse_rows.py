@@ -99,7 +99,8 @@ def test_columns_out_of_order_or_given_twice_are_put_right_on_a_copy(X, block, m
 def test_entries_beyond_the_last_row_are_left_out(X):
     longer = with_arrays(X, data=np.r_[X.data, np.nan, 3.0], indices=np.r_[X.indices, 99, -1].astype(np.int32))
     assert (
-        linear(longer, np.zeros(N)).rows.squares(np.ones(N)) == linear(X, np.zeros(N)).rows.squares(np.ones(N))
+        linear(longer, np.zeros(N)).rows.gram_diagonal(np.ones(N))
+        == linear(X, np.zeros(N)).rows.gram_diagonal(np.ones(N))
     ).all()
 
 

@@ -193,7 +193,9 @@ def test_blocks_of_sparse_rows_are_silenced_too():
     from svrhmc.rows.reading import Block
 
     X = np.array([[1.0, 2.0], [3.0, 0.0]], np.float32)
-    block = Block(0, scipy.sparse.csr_matrix(X), np.zeros(2), np.array([1.0, 2.0]), np.array([0.0, 1.0])).silenced()
+    block = Block(
+        0, scipy.sparse.csr_matrix(X), np.zeros(2), np.array([1.0, 2.0]), np.array([0.0, 1.0])
+    ).clear_weightless_rows()
     assert block.X.dtype == np.float32
     assert block.X.toarray().tolist() == [[0.0, 0.0], [3.0, 0.0]]
     assert block.offset.tolist() == [0.0, 2.0]

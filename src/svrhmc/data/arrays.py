@@ -101,12 +101,12 @@ class ArraysReader(Reader):
         self.dtype = np.dtype(np.float32) if mapped(X).dtype == np.float32 else np.dtype(np.float64)
         self.has_offset, self.has_weights = offset is not None, weights is not None
 
-    def only(self, number: int) -> ArraysReader:
+    def single_partition(self, number: int) -> ArraysReader:
         """From one cut to the next."""
         cuts = self.cuts[number : number + 2]
         return ArraysReader(self.X, self.y, cuts, self.names, self.offset, self.weights)
 
-    def where(self, number: int) -> str:
+    def partition_name(self, number: int) -> str:
         """Rows are counted within the partition."""
         name = self.X if isinstance(self.X, str) else "X"
         return f"{name}, rows from {self.cuts[number]} on"
@@ -140,10 +140,10 @@ class SparseReader(Reader):
         self.files, self.y, self.cuts, self.names, self.dtype = files, y, cuts, names, np.dtype(dtype)
         self.sizes = np.diff(cuts)
 
-    def only(self, number: int) -> SparseReader:
+    def single_partition(self, number: int) -> SparseReader:
         return SparseReader([self.files[number]], self.y, self.cuts[number : number + 2], self.names, self.dtype)
 
-    def where(self, number: int) -> str:
+    def partition_name(self, number: int) -> str:
         return self.files[number]
 
     def identity(self) -> list[str]:

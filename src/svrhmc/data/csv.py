@@ -113,12 +113,12 @@ class CsvSource(Source):
         sizes = [survey.rows for survey in surveys]
         return CsvSource(self.ranges, self.header, self.delimiter, kinds, sizes, firsts, levels, stamps)
 
-    def only(self, number: int) -> CsvSource:
+    def single_partition(self, number: int) -> CsvSource:
         some = slice(number, number + 1)
         sizes, firsts = self.sizes[some].tolist(), self.firsts[some].tolist()
         return CsvSource(self.ranges[some], self.header, self.delimiter, self.kinds, sizes, firsts)
 
-    def where(self, number: int) -> str:
+    def partition_name(self, number: int) -> str:
         """The file; rows are counted from its header on."""
         return self.ranges[number].path
 
@@ -132,7 +132,7 @@ class CsvSource(Source):
             return
         table = self.table(number, list(names), {name: self.kinds[name] for name in names})
         if table.num_rows != self.sizes[number]:
-            raise DataError(f"{self.where(number)} has other rows than when it was opened.")
+            raise DataError(f"{self.partition_name(number)} has other rows than when it was opened.")
         first = int(self.firsts[number])
         for batch in table.to_batches(rows):
             yield first, dict(zip(batch.schema.names, batch.columns, strict=True))
@@ -212,7 +212,7 @@ def surveyed_csv(source: CsvSource, number: int, columns: list[str], all_used: b
     _pyarrow()
     import pyarrow.compute as pc
 
-    table, path = source.table(number, columns, {}), source.where(number)
+    table, path = source.table(number, columns, {}), source.partition_name(number)
     kinds: dict[str, str] = {}
     words: dict[str, Series] = {}
     odd: dict[str, tuple[int, str]] = {}

@@ -111,7 +111,7 @@ class Graphs:
     def __init__(self, parts: list[Graph]) -> None:
         self.parts = parts
 
-    def only(self, number: int) -> Graphs:
+    def single_partition(self, number: int) -> Graphs:
         """The graph of one partition, which has the number 0."""
         return Graphs([self.parts[number]])
 
@@ -128,11 +128,13 @@ class FrameSource(Source):
         self.graphs, self.sizes, self.kinds, self.first = graphs, sizes, kinds, first
         self.levels, self.ordered = levels, ordered
 
-    def only(self, number: int) -> FrameSource:
+    def single_partition(self, number: int) -> FrameSource:
         sizes = self.sizes[number : number + 1]
-        return FrameSource(self.graphs.only(number), sizes, self.kinds, {}, self.ordered, self.first + number)
+        return FrameSource(
+            self.graphs.single_partition(number), sizes, self.kinds, {}, self.ordered, self.first + number
+        )
 
-    def where(self, number: int) -> str:
+    def partition_name(self, number: int) -> str:
         return f"partition {self.first + number} of the data frame"
 
     def identity(self) -> list[str]:
@@ -142,10 +144,10 @@ class FrameSource(Source):
     def batches(self, number: int, names: Sequence[str], rows: int) -> Iterator[Batch]:
         """Of a partition, which is made wholly."""
         frame = self.graphs.parts[number].computed()
-        _require_columns(frame, names, self.where(number))
+        _require_columns(frame, names, self.partition_name(number))
         if len(frame) != self.sizes[number]:
             raise DataError(
-                f"{self.where(number)} has {len(frame)} rows, and had {self.sizes[number]} when it was opened."
+                f"{self.partition_name(number)} has {len(frame)} rows, and had {self.sizes[number]} when it was opened."
             )
         for low in range(0, len(frame), rows):
             some = frame.iloc[low : low + rows]
@@ -211,13 +213,18 @@ class ChunksReader(Reader):
         self.dtype = np.dtype(dtype)
         self.has_offset, self.has_weights = more[1] is not None, more[2] is not None
 
-    def only(self, number: int) -> ChunksReader:
-        more = tuple(None if collection is None else collection.only(number) for collection in self.more)
+    def single_partition(self, number: int) -> ChunksReader:
+        more = tuple(None if collection is None else collection.single_partition(number) for collection in self.more)
         return ChunksReader(
-            self.X.only(number), more, self.sizes[number : number + 1], self.names, self.dtype, self.first + number
+            self.X.single_partition(number),
+            more,
+            self.sizes[number : number + 1],
+            self.names,
+            self.dtype,
+            self.first + number,
         )
 
-    def where(self, number: int) -> str:
+    def partition_name(self, number: int) -> str:
         return f"chunk {self.first + number} of X"
 
     def identity(self) -> list[str]:
@@ -230,7 +237,7 @@ class ChunksReader(Reader):
         more = [None if graphs is None else np.asarray(graphs.parts[number].computed()) for graphs in self.more]
         if X.shape != (self.sizes[number], len(self.names)):
             raise DataError(
-                f"{self.where(number)} has the shape {X.shape}, and should have "
+                f"{self.partition_name(number)} has the shape {X.shape}, and should have "
                 f"{(int(self.sizes[number]), len(self.names))}."
             )
         return blocks_of(self.dtype, X, *more)

@@ -66,10 +66,10 @@ class ParquetSource(Source):
         self.groups, self.kinds, self.ordered, self.stamps = groups, kinds, ordered, stamps
         self.sizes = np.array([rows for _, _, rows in groups], np.int64)
 
-    def only(self, number: int) -> ParquetSource:
+    def single_partition(self, number: int) -> ParquetSource:
         return ParquetSource([self.groups[number]], self.kinds, self.ordered)
 
-    def where(self, number: int) -> str:
+    def partition_name(self, number: int) -> str:
         """File and row group."""
         path, group, _ = self.groups[number]
         return f"{path}, row group {group}"

@@ -284,7 +284,7 @@ def scale_mixture(form: RowsForm) -> ScaleMixture:
 
     y = form.y if form.offset is None else form.y - form.offset
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        sums = sums_of(form.rows.seen_once, y, form.weights, precision[:dim], mean[:dim])
+        sums = sums_of(form.rows.design_matrix, y, form.weights, precision[:dim], mean[:dim])
         return ScaleMixture(sums, prior)
 
 

@@ -36,9 +36,9 @@ from svrhmc.density.profile import Profile, convex_given_shared, one_mode_of_pro
 from svrhmc.density.rank import least_eigenvalue, no_density, require_rank, require_rank_by_products
 from svrhmc.families.base import Classes, Loss
 from svrhmc.priors.terms import Heavy, Terms, per_column
-from svrhmc.rows.base import Labels, LinearMap, Rows, Some
+from svrhmc.rows.base import LabelledRows, Labels, LinearMap, Rows
 from svrhmc.rows.forms import Derivatives, Energies, RowsForm, Squares
-from svrhmc.rows.predictors import seen_by
+from svrhmc.rows.predictors import rows_for_loss
 from svrhmc.rows.sparse import make_rows
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class RowExpansion(Expansion):
 
     def parts(self, away: Array, indices: Indices) -> Array:
         """nwℓ″ aᵢᵀ·away."""
-        return self.form.turned(self.curvatures[indices], self.form.rows.predict_at(away, indices))
+        return self.form.slope_changes(self.curvatures[indices], self.form.rows.predict_at(away, indices))
 
 
 class GeneralisedLinear(RowsDensity):
@@ -159,7 +159,7 @@ class GeneralisedLinear(RowsDensity):
         """λ_max(c Aᵀ diag(w) A + Λ), c the loss's largest curvature: exact for a quadratic loss, else a bound."""
         if not self.is_bounded:
             return super().smoothness
-        bounds = self._form.bounded(self.curvature_bounds())
+        bounds = self._form.isotropic_curvatures(self.curvature_bounds())
         return self._extreme_eigenvalue("LA", bounds, self.prior_bounds()[1])
 
     @cached_property
@@ -199,7 +199,7 @@ class GeneralisedLinear(RowsDensity):
         if self._curvature_bound is None:
             why = f"the curvature of {self.loss} has no bound; svrhmc.sample(target) finds one that fits"
             raise requirement("inverse_mass", "given", "None", why)
-        return self._form.weighed(np.full(self.n, self._curvature_bound))
+        return self._form.multiply_by_weights(np.full(self.n, self._curvature_bound))
 
     def curvature_range(self, bound: bool) -> tuple[float, float] | None:
         """Exact for a quadratic loss; else the prior and the smoothness as bounds, and the largest at the mode."""
@@ -290,7 +290,7 @@ class GeneralisedLinear(RowsDensity):
 
     def importance(self) -> Array:
         """wᵢ|aᵢ|, mixed with a tenth of even weights: then the largest component counts no more than their mean."""
-        return mix_with_uniform(self._form.weighed(np.sqrt(self.rows.squared_norms())))
+        return mix_with_uniform(self._form.multiply_by_weights(np.sqrt(self.rows.squared_norms())))
 
     def hessian_product(self, x: npt.ArrayLike, direction: Array) -> Array:
         """∇²f(x)·direction in two passes over the rows, with no dim × dim matrix."""
@@ -323,7 +323,7 @@ class GeneralisedLinear(RowsDensity):
         values, vectors = np.linalg.eigh(gram / np.outer(scale, scale))
         root = math.sqrt(size / weight) * np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T * scale
         X, y = np.ascontiguousarray(root[:, :-1]), root[:, -1] + root[:, :-1] @ beta
-        return self._of_rows(Some(X, y, None, np.full(size, weight / size)))
+        return self._of_rows(LabelledRows(X, y, None, np.full(size, weight / size)))
 
     def _first_fit(self) -> Array:
         """Coefficients near the posterior's, from some rows."""
@@ -418,15 +418,15 @@ class GeneralisedLinear(RowsDensity):
         return self.n if self.rows.in_memory else 0
 
     @cached_property
-    def _few(self) -> Some:
+    def _few(self) -> LabelledRows:
         """Some rows of partitions."""
-        some: Some = self.rows.few()
+        some: LabelledRows = self.rows.sample_rows()
         return some
 
-    def _of_rows(self, some: Some, prior_precision: Array | None = None) -> GeneralisedLinear:
+    def _of_rows(self, some: LabelledRows, prior_precision: Array | None = None) -> GeneralisedLinear:
         """The same model of other rows in memory; with another prior, which is normal, where its precision is given."""
         precision, heavy = (self.prior_precision, self.heavy) if prior_precision is None else (prior_precision, None)
-        rows = seen_by(make_rows(some.X), self.loss)
+        rows = rows_for_loss(make_rows(some.X), self.loss)
         return GeneralisedLinear(
             rows, some.y, self.loss, precision, self.prior_mean, some.offset, some.weights, heavy, self.terms
         )
@@ -471,7 +471,7 @@ class GeneralisedLinear(RowsDensity):
 
     def share(self, chosen: Indices, prior_precision: Array) -> GeneralisedLinear:
         """The model of some of its rows, with another prior precision."""
-        rows, (y, offset, weights) = self.rows.choose(chosen), self._labels.chosen(chosen)
+        rows, (y, offset, weights) = self.rows.choose(chosen), self._labels.choose(chosen)
         return GeneralisedLinear(
             rows, y, self.loss, prior_precision, self.prior_mean, offset, weights, terms=self.terms
         )
@@ -532,17 +532,17 @@ class GeneralisedLinear(RowsDensity):
     def energies(self, x: Array) -> tuple[Array, Array]:
         """From the same predictors, where rows are few or elsewhere; else by one compiled pass where there is one."""
         if self.rows.in_memory and not self._form.is_small:
-            return self._by_pass(x) if self.rows.one_pass(self.loss) else super().energies(x)
+            return self._by_pass(x) if self.rows.can_combine_slopes(self.loss) else super().energies(x)
         values, gradients = self._energies(x)
         return values + self.prior_potential(x), self._widened(gradients) + self.prior_gradient(x)
 
     def _energies(self, x: Array) -> Energies:
         """Values and gradients of the rows; of single states whose Hessian was just found by that pass."""
-        sums = [self.rows.recalled(RowsForm.derivatives, state) for state in x]
-        recalled = [derivatives for derivatives in sums if derivatives is not None]
-        if len(recalled) == len(x):
-            values = np.array([derivatives.value for derivatives in recalled])
-            return Energies(values, np.array([derivatives.gradient for derivatives in recalled]))
+        sums = [self.rows.recall(RowsForm.derivatives, state) for state in x]
+        remembered = [derivatives for derivatives in sums if derivatives is not None]
+        if len(remembered) == len(x):
+            values = np.array([derivatives.value for derivatives in remembered])
+            return Energies(values, np.array([derivatives.gradient for derivatives in remembered]))
         zero = Energies(np.zeros(len(x)), np.zeros((len(x), self.rows.dim)))
         energies: Energies = self.rows.reduce(
             RowsForm.energies, self._form, x, zero=zero, task="gradients over all rows", counted=True
@@ -552,7 +552,7 @@ class GeneralisedLinear(RowsDensity):
     def _by_pass(self, x: Array) -> tuple[Array, Array]:
         from svrhmc.rows.passes import RowsPass
 
-        by_rows = RowsPass(self.rows.seen_once, self.loss, self._labels)
+        by_rows = RowsPass(self.rows.design_matrix, self.loss, self._labels)
         inner = np.ascontiguousarray(x[:, : self.rows.dim])
         values, slopes = compute_once(lambda: by_rows(inner), (len(x),), inner.shape, depends_on=x)
         return values + self.prior_potential(x), self._widened(slopes) + self.prior_gradient(x)
@@ -567,7 +567,7 @@ class GeneralisedLinear(RowsDensity):
             return self._widened(self._energies(x).gradients) + self.prior_gradient(x)
 
         def of_rows() -> Array:
-            combined = self.rows.slopes_combined(self.loss, x[:, : self.rows.dim], self._labels)
+            combined = self.rows.combine_slopes(self.loss, x[:, : self.rows.dim], self._labels)
             if combined is None:
                 combined = self._form.gradients_at(self._form.predictors(x) if predictors is None else predictors)
             return self._widened(combined)
@@ -624,9 +624,9 @@ class GeneralisedLinear(RowsDensity):
             return
         curvature = self.row_curvatures(np.zeros(self.dim))
         if not self.loss.convex:  # then any curvature will do that no row has below 0
-            curvature = self._form.bounded(self._form.weighed(np.ones(self.n)))
+            curvature = self._form.isotropic_curvatures(self._form.multiply_by_weights(np.ones(self.n)))
         if self.dim > DENSE_DIM:
-            require_rank_by_products(self, curvature, self.rows.squares(curvature) + self.prior_strength)
+            require_rank_by_products(self, curvature, self.rows.gram_diagonal(curvature) + self.prior_strength)
         else:
             require_rank(self, self._gram(curvature, self.prior_strength, precise=True))
 
@@ -640,9 +640,9 @@ class GeneralisedLinear(RowsDensity):
             return bool(np.abs(x).max() > _FAR * (1 + np.abs(self.prior_mean).max()))
         t, along = self._form.predictors(x[None, :])[0], self.rows.predict(direction[None, : self.rows.dim])[0]
         form, slopes = self._form, self._form.slopes(t)
-        bend = form.along(form.turned(form.curvatures(t), along), along)
-        typical = float(bend @ form.largest(along)) / max(float(bend.sum()), 1e-300)
-        return bool((form.along(slopes, along) <= _IN_PLANE * typical * form.largest(slopes)).all())
+        bend = form.value_changes(form.slope_changes(form.curvatures(t), along), along)
+        typical = float(bend @ form.largest_by_row(along)) / max(float(bend.sum()), 1e-300)
+        return bool((form.value_changes(slopes, along) <= _IN_PLANE * typical * form.largest_by_row(slopes)).all())
 
     def _with_quadratic(self, strength: float, centre: Array) -> GeneralisedLinear:
         """The prior and the quadratic together are one Gaussian."""
@@ -682,14 +682,14 @@ class GeneralisedLinear(RowsDensity):
         """The inverse of that operator's diagonal, where rows are sparse."""
         from scipy.sparse import diags
 
-        return None if self.rows.storage == "dense" else diags(1 / (self.rows.squares(curvature) + bend))
+        return None if self.rows.storage == "dense" else diags(1 / (self.rows.gram_diagonal(curvature) + bend))
 
     def curved_product(self, curvature: Array, direction: Array, bend: Array) -> Array:
         """(Aᵀ diag(curvature) A + diag(bend))·direction."""
         row = np.asarray(direction, np.float64).reshape(1, -1)
 
         def of_rows() -> Array:
-            total: Array = self.rows.combine(self._form.turned(curvature, self.rows.predict(row)))[0]
+            total: Array = self.rows.combine(self._form.slope_changes(curvature, self.rows.predict(row)))[0]
             return total
 
         product: Array = compute_array_once(of_rows, (self.dim,), row)

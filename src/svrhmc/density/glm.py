@@ -22,12 +22,12 @@ from svrhmc.priors.groups import EffectTerm
 from svrhmc.priors.shrinkage import LearntScale, joint_prior
 from svrhmc.priors.terms import Flat, Normal, Prior, Settled, Term, per_column, require_terms, settle
 from svrhmc.rows.base import Labels
-from svrhmc.rows.coding import coding_of
+from svrhmc.rows.coding import make_coding
 from svrhmc.rows.csr import CsrMatrix, Matrix
 from svrhmc.rows.partitions import PartitionRows
-from svrhmc.rows.predictors import seen_by
+from svrhmc.rows.predictors import rows_for_loss
 from svrhmc.rows.reading import Partitions
-from svrhmc.rows.sparse import beside, make_rows
+from svrhmc.rows.sparse import make_rows, side_by_side
 
 _LEAST = 1e-30  # weight of a row: below it e^t may overflow in float32 where w·e^t is no large number
 
@@ -122,7 +122,7 @@ def glm(
     require_spreads_told(groups, loss, weights is not None, observed.counts)
     if count is not None and not count.all():
         some = np.flatnonzero(count)
-        rows, labels, groups = rows.choose(some), labels.chosen(some), [group.chosen(some) for group in groups]
+        rows, labels, groups = rows.choose(some), labels.choose(some), [group.chosen(some) for group in groups]
     if groups:
         if terms:
             raise requirement("terms", "none where there are groups", list(terms))
@@ -138,7 +138,7 @@ def glm(
     shrinkage = joint_prior(own, columns) if joint and not terms else None
     settled = _settled(own, shared_prior, loss, columns, terms, joint=shrinkage is not None)
     target = GeneralisedLinear(
-        seen_by(rows, loss), labels.y, loss, settled.precision, settled.mean, labels.offset, labels.weights,
+        rows_for_loss(rows, loss), labels.y, loss, settled.precision, settled.mean, labels.offset, labels.weights,
         settled.heavy, settled.terms,
     )  # fmt: skip
     target.left_out = given - rows.n
@@ -177,9 +177,9 @@ def with_designs(
         if design is not None:
             parts.append(design.X)
         widths.append(width)
-        ones.append(design is not None and bool((design.taken(np.arange(design.n))[:, 0] == 1).all()))
+        ones.append(design is not None and bool((design.dense_matrix(np.arange(design.n))[:, 0] == 1).all()))
         names.append([f"[{j}]" for j in range(width)] if columns is None else list(columns.get(parameter.name, ())))
-    return beside(parts), with_predictors(loss, widths, ones, names)
+    return side_by_side(parts), with_predictors(loss, widths, ones, names)
 
 
 def require_parameter(loss: Loss, name: str) -> Parameter:
@@ -231,7 +231,7 @@ def _of_partitions(
         if value is not None:
             why = "the partitions have a column for it: say which when you open them, as in target='y'"
             raise requirement(name, "None where X is in partitions", f"{type(value).__name__}", why)
-    coding, classes = coding_of(data, loss if noise_variance is None else loss.with_noise(noise_variance))
+    coding, classes = make_coding(data, loss if noise_variance is None else loss.with_noise(noise_variance))
     settled = _settled(prior, shared_prior, coding.loss, len(data.reader.names), terms)
     target = GeneralisedLinear(
         PartitionRows(data, coding), np.zeros(0), coding.loss, settled.precision, settled.mean, heavy=settled.heavy,

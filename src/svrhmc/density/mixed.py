@@ -34,7 +34,7 @@ from svrhmc.priors.terms import Flat, HalfNormal, Heavy, Settled, settle
 from svrhmc.rows.base import Labels, Rows
 from svrhmc.rows.csr import MatrixLike
 from svrhmc.rows.forms import RowsForm
-from svrhmc.rows.predictors import seen_by
+from svrhmc.rows.predictors import rows_for_loss
 from svrhmc.rows.sparse import make_rows
 
 _FULL = 0.75  # of the entries of all columns that are not 0, from which on they are held as they are
@@ -272,13 +272,13 @@ class MixedModel(FiniteSum):
     @cached_property
     def matrix(self) -> MatrixLike:
         """Columns of X and of all groups, dense or in CSR."""
-        rows: Any = self.conditional.rows.seen_once
+        rows: Any = self.conditional.rows.design_matrix
         return rows.X[:, : self.effects.stop] if any(self.loss.widths) else rows.X
 
     @cached_property
     def designs(self) -> list[Array]:
         """The columns of each further predictor of the family: of a parameter that all rows share, a 1."""
-        rows: Any = self.conditional.rows.seen_once
+        rows: Any = self.conditional.rows.design_matrix
         parts = [
             np.ones((self.n, 1)) if window.shared else rows.X[:, window.columns]
             for window in self.loss.windows(rows.dim)[self.loss.blocks :]
@@ -385,7 +385,7 @@ class LossRows:
             from svrhmc.rows.passes import RowsPass
 
             labels = Labels(conditional.y, conditional.offset, conditional.weights)
-            self._pass = RowsPass(conditional.rows.seen_once, conditional.loss, labels)
+            self._pass = RowsPass(conditional.rows.design_matrix, conditional.loss, labels)
 
     @property
     def gradient_is_less(self) -> bool:
@@ -571,8 +571,8 @@ def mixed_model(
         A = A.toarray()
     settled = prior.followed(settle(Flat(), effects)).followed(shared)
     conditional = GeneralisedLinear(
-        seen_by(make_rows(A), loss), labels.y, loss, settled.precision, settled.mean, labels.offset, labels.weights,
-        settled.heavy,
+        rows_for_loss(make_rows(A), loss), labels.y, loss, settled.precision, settled.mean, labels.offset,
+        labels.weights, settled.heavy,
     )  # fmt: skip
     weights = np.ones(rows.n) if labels.weights is None else labels.weights
     _, size = loss.typical_predictor_and_effect(

@@ -105,7 +105,7 @@ class _Cone:
 
     def _scales(self, some: Indices) -> Array:
         """1/median of a column's entries that are not 0."""
-        size = np.abs(self.target.rows.taken(some)[:, self.columns])
+        size = np.abs(self.target.rows.dense_matrix(some)[:, self.columns])
         with np.errstate(over="ignore"):
             middle = np.array([np.median(c[c > 0]) if (c > 0).any() else 1.0 for c in size.T])
         return np.asarray(1 / np.clip(middle, *_ORDINARY), np.float64)
@@ -115,7 +115,7 @@ class _Cone:
         faces = self.target.loss.recession_cones(self.target.y[some])
         assert faces is not None
         with np.errstate(over="ignore"):
-            scaled = self.target.rows.taken(some)[:, self.columns] * self.scale
+            scaled = self.target.rows.dense_matrix(some)[:, self.columns] * self.scale
         if not np.isfinite(scaled).all():
             allowed = "made of columns whose entries float64 can hold beside each other"
             raise requirement("X", allowed, "one with entries that differ by a factor of 1e300 and more")
@@ -133,7 +133,7 @@ class _Cone:
         if len(self.columns) > len(self.heard):
             raise dependent_columns(self.target, self.columns, "")
         weights = np.ones(self.target.n) if self.target.weights is None else self.target.weights
-        unseen = np.flatnonzero(self.target.rows.seen_once.squares(weights)[self.columns] == 0)
+        unseen = np.flatnonzero(self.target.rows.design_matrix.gram_diagonal(weights)[self.columns] == 0)
         if len(unseen):
             raise empty_columns(self.target, self.columns[unseen])
 
@@ -142,7 +142,7 @@ class _Cone:
         weights = np.zeros(self.target.n)
         weights[self.heard] = 1.0
         with np.errstate(over="ignore", invalid="ignore"):
-            gram = self.target.rows.seen_once.gram(weights, precise=True)
+            gram = self.target.rows.design_matrix.gram(weights, precise=True)
         if not np.isfinite(gram).all():
             allowed, why = "made of numbers whose squares do not overflow", "scale its columns to about 1"
             raise requirement("X", allowed, "larger ones", why)
@@ -245,11 +245,11 @@ def _fitted_exactly(target: RowsDensity, weight: float, precision: float) -> boo
     label = target.loss.on_link(target.y) - (0.0 if target.offset is None else target.offset)
     some = heard[np.unique(np.linspace(0, len(heard) - 1, 2 * width + 50).astype(np.int64))]
     size = _EXACT * float(np.abs(label[heard]).max())
-    A = target.rows.taken(some)
+    A = target.rows.dense_matrix(some)
     scale = np.abs(A).max(axis=0)
     scale[scale == 0] = 1.0
     fit, _, rank, _ = np.linalg.lstsq(A / scale, label[some], rcond=None)
     if np.abs(A / scale @ fit - label[some]).max() > size or weight - mixture * rank < _DIGITS * precision:
         return False
-    away = target.rows.seen_once.predict((fit / scale)[None, :])[0] - label
+    away = target.rows.design_matrix.predict((fit / scale)[None, :])[0] - label
     return bool(np.abs(away[heard]).max() <= 10 * size)

@@ -115,8 +115,8 @@ class ShrunkModel(FiniteSum):
     @cached_property
     def sampled_rows(self) -> SampledRows:
         """All of them, dense."""
-        data = self.conditional.rows.seen_once
-        X = np.asarray(data.taken(np.arange(self.n)), np.float64)
+        data = self.conditional.rows.design_matrix
+        X = np.asarray(data.dense_matrix(np.arange(self.n)), np.float64)
         if self.loss.gaussian_given != "noise":
             return SampledRows(np.ascontiguousarray(X.T), np.zeros(self.n), 0.0)
         root = np.sqrt(self.counts)

@@ -149,7 +149,7 @@ def _make(space: Whitened, spread: float, radius: float | None) -> Region:
     form = rows.form()
     bound = form.loss.third_bound
     if bound is not None and (bound == 0 or radius is None):
-        cubes = float(form.weighed(rows.row_norms**3).sum())
+        cubes = float(form.multiply_by_weights(rows.row_norms**3).sum())
         return Region(math.inf, bound, None, 2 * (1 + spread) * bound / 6 * space.dim**1.5 * cubes)
     if radius is not None:
         return _ball(rows, spread, radius)
@@ -171,7 +171,7 @@ def _ball(space: WhitenedRows, spread: float, radius: float) -> Region:
     with np.errstate(over="ignore", invalid="ignore"):  # then rows are not finite, and too many
         bounds = form.loss.third_within(t - reach, t + reach)
         assert bounds is not None  # of a loss that is not refused
-        cubes = float(form.weighed(bounds * lengths**3).sum())
+        cubes = float(form.multiply_by_weights(bounds * lengths**3).sum())
     return Region(radius, 1.0, bounds, _rows(space, spread, radius, cubes))
 
 

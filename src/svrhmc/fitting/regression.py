@@ -51,7 +51,7 @@ from svrhmc.results.base import ROWS_KEPT, FittedRows, even_rows
 from svrhmc.results.imputations import pooled
 from svrhmc.results.posterior import build_posterior
 from svrhmc.results.prior import Influence
-from svrhmc.rows.coding import Coding, coding_of
+from svrhmc.rows.coding import Coding, make_coding
 from svrhmc.rows.csr import MatrixLike, checked_csr
 from svrhmc.rows.reading import Partitions
 from svrhmc.rows.sparse import is_sparse
@@ -650,7 +650,7 @@ def _of_partitions(
     loss = family_of(family)
     loss = loss if noise is None else loss.with_noise(noise)
     if classes is None:
-        coding, classes = coding_of(data, loss)
+        coding, classes = make_coding(data, loss)
     else:
         coding = _numbered(loss, len(classes))
     intercept = intercept and loss.has_intercept
@@ -662,7 +662,9 @@ def _of_partitions(
     units, priors, shared = units_and_priors(
         coding.loss, scales, data.reader.names, parameters, typical, size, intercept, prior
     )
-    target = glm(data.read_by(StandardReader(data.reader, units)), None, coding.loss, prior=priors, shared_prior=shared)
+    target = glm(
+        data.with_reader(StandardReader(data.reader, units)), None, coding.loss, prior=priors, shared_prior=shared
+    )
     return _regression(target, units, data.reader.names, classes, priors, shared, prior)
 
 

@@ -16,7 +16,7 @@ from svrhmc.core.errors import DataError
 from svrhmc.families.base import Loss
 from svrhmc.rows.coding import Coding
 from svrhmc.rows.csr import MatrixLike
-from svrhmc.rows.partitions import total_of
+from svrhmc.rows.partitions import sum_partitions
 from svrhmc.rows.reading import Block, Partitions, Reader, require_finite
 from svrhmc.sampling.coordinates import Units
 
@@ -180,7 +180,7 @@ def described(reader: Reader, number: int, coding: Coding, x0: Array, y0: float)
     total: Described | None = None
     for block in reader.read(number):
         require_finite(block, reader, number)
-        y = coding.form(block, reader.where(number)).y
+        y = coding.form(block, reader.partition_name(number)).y
         w = np.ones(len(y)) if block.weights is None else block.weights
         X = block.X if isinstance(block.X, np.ndarray) else block.X.toarray()
         away = np.asarray(X, np.float64) - x0
@@ -209,12 +209,12 @@ def typical_of(data: Partitions, coding: Coding, intercept: bool) -> Typical:
     """By one pass, about the first row that there is."""
     reader = data.reader
     first = next(block for number in np.flatnonzero(reader.sizes) for block in reader.read(int(number)))
-    x0 = np.asarray(first.chosen(slice(1)).X if isinstance(first.X, np.ndarray) else first.X[:1].toarray(), np.float64)
-    y0 = float(coding.form(first.chosen(slice(1)), reader.where(0)).y[0])
+    x0 = np.asarray(first.choose(slice(1)).X if isinstance(first.X, np.ndarray) else first.X[:1].toarray(), np.float64)
+    y0 = float(coding.form(first.choose(slice(1)), reader.partition_name(0)).y[0])
     arguments = [(number, coding, x0[0], y0) for number in range(len(reader.sizes))]
     none = np.zeros(x0.shape[1])
     zero = Described(0.0, none, none, none, none, none.astype(np.bool_), np.zeros(6))
-    sums = total_of(
+    sums = sum_partitions(
         lambda first: data.pass_over(described, arguments[first:], "means and scales of columns"), len(arguments), zero
     )
     return _typical(sums, coding, x0[0], y0, intercept)
@@ -283,11 +283,11 @@ class StandardReader(Reader):
     def labels(self, number: int) -> Iterator[npt.NDArray[Any]]:
         return self.reader.labels(number)
 
-    def only(self, number: int) -> Reader:
-        return StandardReader(self.reader.only(number), self.units)
+    def single_partition(self, number: int) -> Reader:
+        return StandardReader(self.reader.single_partition(number), self.units)
 
-    def where(self, number: int) -> str:
-        return self.reader.where(number)
+    def partition_name(self, number: int) -> str:
+        return self.reader.partition_name(number)
 
     def identity(self) -> list[str]:
         """As it is, and the units."""

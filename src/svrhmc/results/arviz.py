@@ -94,7 +94,7 @@ def to_arviz(posterior: PosteriorData, wanted: Wanted) -> Any:
             y = "y" if posterior.design is None or posterior.design.response in dims else posterior.design.response
             places = _places(wanted.rows, form.rows.n, wanted.seed)
             coords[_ROW], dims[_clean(y)] = places, [_ROW]
-            of_rows = _of_rows(form.chosen(places), inner, wanted, trace.seed)
+            of_rows = _of_rows(form.choose(places), inner, wanted, trace.seed)
             groups |= {group: {_clean(y): values} for group, values in of_rows.items()}
             if (columns := _columns(posterior, places)) is not None:
                 names = {name: name if name not in dims else f"{name} (column)" for name in columns}

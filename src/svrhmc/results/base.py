@@ -21,7 +21,7 @@ from svrhmc.density.mixed import MixedModel
 from svrhmc.families.base import Loss
 from svrhmc.results.probability import quantiles
 from svrhmc.rows.forms import RowsForm, rows_of
-from svrhmc.rows.predictors import seen_by
+from svrhmc.rows.predictors import rows_for_loss
 from svrhmc.rows.sparse import make_rows
 from svrhmc.sampling.answer import Answer, SamplingResult, standard_errors
 from svrhmc.sampling.coordinates import Units
@@ -68,7 +68,7 @@ class Model:
             shift = np.asarray(real_array("offset", offsets, (rows.n,)), np.float64)
         if units is not None:
             shift = units.response + (np.zeros(rows.n) if shift is None else shift)
-        return GeneralisedLinear(seen_by(rows, self.loss), np.zeros(rows.n), self.loss, 1.0, offset=shift).form()
+        return GeneralisedLinear(rows_for_loss(rows, self.loss), np.zeros(rows.n), self.loss, 1.0, offset=shift).form()
 
 
 @dataclass(frozen=True, eq=False)

@@ -100,7 +100,7 @@ def misfits(
     and smooths, which have no names. classes: the names of those of y; (): they have numbers. draws: gives at most so
     many of the posterior, in the variables of the form; None: it has no width.
     """
-    some = form.chosen(even_rows(form.rows.n, _ROWS, 0))
+    some = form.choose(even_rows(form.rows.n, _ROWS, 0))
     weights = np.ones(some.rows.n) if some.weights is None or some.loss.weights_are_trials else some.weights
     if weights.sum() < _FEWEST or (weights != np.round(weights)).any():
         return (), 0
@@ -407,7 +407,7 @@ class _Columns:
         if len(columns) <= most:
             return columns
         rows = even_rows(self.some.rows.n, _SCREENED, 0)
-        some = replace(self, some=self.some.chosen(rows), weights=self.weights[rows])
+        some = replace(self, some=self.some.choose(rows), weights=self.weights[rows])
         bends = [_bend(values, [r[rows] for r in residuals], some.weights) for _, values in some._blocks(columns)]
         return np.sort(columns[np.argsort(-np.array(bends), kind="stable")[:most]])
 
@@ -419,7 +419,7 @@ class _Columns:
 
         def centred(values: Array) -> Array:
             """Σ wv(x − m)² of each column."""
-            second, first = rows.squares(w * values)[self._own], rows.combine((w * values)[None])[0, self._own]
+            second, first = rows.gram_diagonal(w * values)[self._own], rows.combine((w * values)[None])[0, self._own]
             return np.asarray(np.maximum(second - 2 * mean * first + mean**2 * (w @ values), 0.0))
 
         mean = rows.combine(w[None])[0, self._own] / w.sum()
@@ -444,7 +444,7 @@ class _Columns:
 
     @property
     def _rows(self) -> Rows:
-        return self.some.rows.seen_once
+        return self.some.rows.design_matrix
 
     @property
     def _own(self) -> slice:

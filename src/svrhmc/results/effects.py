@@ -178,7 +178,7 @@ def effects_of(
             raise requirement("table", "None where the model has no formula", type(table).__name__)
         form = posterior.fitted()
         n, places = form.rows.n, even_rows(form.rows.n, rows, seed)
-        contrasts, values = _by_columns(posterior, form.chosen(places), x, names)
+        contrasts, values = _by_columns(posterior, form.choose(places), x, names)
         used, weights = len(places), form.weights
     few = f"{used:,} of {n:,} rows, spread evenly" if used < n else f"all {n:,} rows"
     by = "" if weights is None else ", by their trials" if posterior.model.loss.in_trials else ", by their weights"

@@ -325,7 +325,7 @@ def _at_rows(
         return fixed, every, [term.columns for term in every.groups if term.columns is not None], None
     form = posterior.fitted()
     places = even_rows(form.rows.n, _ROWS, 0)
-    form = form.chosen(places)
+    form = form.choose(places)
     inner, kept = posterior.inner(draws), effects_kept(posterior)
     edge = inner.shape[1] - form.loss.shared
     bare, first = inner.copy(), edge - kept.draws.shape[2]

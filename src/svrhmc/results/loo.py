@@ -360,7 +360,7 @@ def _log_density_of(posterior: PosteriorData, row: int, x: Array) -> Array:
         blocks = target.row_log_likelihoods(x)
         assert blocks is not None  # of a model of one's own
         return np.concatenate([block for _, block in blocks], axis=1)[:, row]
-    one = form.chosen(np.array([row]))
+    one = form.choose(np.array([row]))
     t = one.predictors(np.ascontiguousarray(x[:, : x.shape[1] - target.theta_dim]))
     return np.asarray(-one.values(t) - one.constants())[:, 0]
 
@@ -394,7 +394,7 @@ def _integrals(posterior: PosteriorData, form: RowsForm, x: Array, groups: RowGr
     blocks = groups.blocks(_HELD // len(x))
     if kept is None or not terms:
         for rows, starts in blocks:
-            some = form.chosen(rows)
+            some = form.choose(rows)
             of_rows = -some.values(some.predictors(x)) - some.constants()
             log_likelihood = np.add.reduceat(of_rows, starts, axis=1)
             yield Integral(log_likelihood, np.zeros(log_likelihood.shape))
@@ -405,7 +405,7 @@ def _integrals(posterior: PosteriorData, form: RowsForm, x: Array, groups: RowGr
     columns = np.concatenate([_target_of(posterior).group_terms[k].group.columns for k in terms], axis=1)
     factors = _joined([covariance_factors(posterior, k, len(x)) for k in terms])
     for rows, starts in blocks:
-        yield GroupedRows(form.chosen(rows), x, starts, columns[rows], factors).integral()
+        yield GroupedRows(form.choose(rows), x, starts, columns[rows], factors).integral()
 
 
 def _joined(factors: list[Array]) -> Array:

@@ -150,7 +150,7 @@ def loo_subsample_of(posterior: PosteriorData, rows: int, draws: int | None, see
     n = form.rows.n
     places = np.sort(np.random.default_rng(seed).choice(n, min(size, n), replace=False))
     at_mean = _at_one(form, x.mean(axis=0))
-    blocks = log_likelihoods(form.chosen(places), x)
+    blocks = log_likelihoods(form.choose(places), x)
     parts = [leave_out(block, efficiency_of(posterior, len(x))) for _, block in blocks]
     left = LeftOut(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
     m, p = len(places), left.lpd - left.elpd
@@ -166,5 +166,5 @@ def _at_one(form: RowsForm, x: Array) -> Array:
     out = np.empty(form.rows.n)
     for begin in range(0, form.rows.n, _BLOCK):
         some = np.arange(begin, min(begin + _BLOCK, form.rows.n))
-        out[some] = np.concatenate([block[0] for _, block in log_likelihoods(form.chosen(some), x[None])])
+        out[some] = np.concatenate([block[0] for _, block in log_likelihoods(form.choose(some), x[None])])
     return out

@@ -260,7 +260,7 @@ class Predictions:
         n, size = self.form.rows.n, _TOGETHER * max(1, _HELD // (_TOGETHER * len(self.x)))
         for start in range(0, n, size):
             chosen = np.arange(start, min(start + size, n))
-            t = self.form.chosen(chosen).predictors(self.x)
+            t = self.form.choose(chosen).predictors(self.x)
             for term in self.groups:
                 t = (
                     t

@@ -138,7 +138,7 @@ def clashes(
     mean: the posterior's, in the variables of the form; chance: its largest standard error, in posterior sd. given:
     whether the prior was. One that follows the data's scale by itself is weak, and no matter of a warning.
     """
-    some = form.chosen(even_rows(form.rows.n, _ROWS, 0))
+    some = form.choose(even_rows(form.rows.n, _ROWS, 0))
     with np.errstate(over="ignore", invalid="ignore"):  # what overflows is as far as can be
         noise = _noise(some, form.rows.n, mean)
         single = given and form.terms is None  # a term is the prior of several coordinates together
@@ -150,7 +150,7 @@ def clashes(
 def _prior(prior: Influence, some: RowsForm, rows: int, mean: Array, chance: float, names: tuple[str, ...]) -> str:
     proper = prior.precision > 0
     precision = np.where(proper, prior.precision, 1.0)
-    curvature = np.abs(some.rows.squares(some.curvatures(some.predictors(mean[None])[0]))) * (rows / some.rows.n)
+    curvature = np.abs(some.rows.gram_diagonal(some.curvatures(some.predictors(mean[None])[0]))) * (rows / some.rows.n)
     shared = np.arange(len(precision)) >= len(precision) - some.loss.shared
     proper &= curvature > np.where(shared, _SPREAD_TOLD, _TOLD) * precision
     ratio = precision / np.maximum(curvature, 1e-300 * precision)

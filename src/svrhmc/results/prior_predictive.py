@@ -39,7 +39,7 @@ def prior_predictive(target: FiniteSum, seed: int, classes: tuple[str, ...], res
     x = _draws(target, form, np.random.default_rng(seed))
     if x is None:
         return None
-    some = form.chosen(even_rows(form.rows.n, _ROWS, seed))
+    some = form.choose(even_rows(form.rows.n, _ROWS, seed))
     trials = some.loss.trials_of(some.y, some.weights)
     with np.errstate(all="ignore"):
         blocks = Predictions(some, x, seed, trials).blocks()

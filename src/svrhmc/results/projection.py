@@ -57,7 +57,7 @@ class Reference:
             allowed = "'gaussian', 'bernoulli' or 'binomial' with its usual link, to be projected"
             raise requirement("the family", allowed, str(self.loss))
         places = np.arange(form.rows.n)
-        self.X = np.asarray(form.rows.taken(places), np.float64)
+        self.X = np.asarray(form.rows.dense_matrix(places), np.float64)
         n, self.width = self.X.shape
         self.offset = np.zeros(n) if form.offset is None else np.asarray(form.offset, np.float64)
         self.weights = np.ones(n) if form.weights is None else np.asarray(form.weights, np.float64)

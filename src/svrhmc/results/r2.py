@@ -31,7 +31,7 @@ def r2_of(posterior: PosteriorData, level: float, draws: int) -> Quantities:
     draws = whole_number("draws", draws, 2)
     interval_ends(level)
     form = posterior.fitted()
-    form = form.chosen(even_rows(form.rows.n, _ROWS, 0))
+    form = form.choose(even_rows(form.rows.n, _ROWS, 0))
     loss, x = form.loss, posterior.inner(draws)
     w = np.ones(form.rows.n) if form.weights is None else form.weights
     trials = loss.trials_of(form.y, form.weights)

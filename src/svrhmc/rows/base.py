@@ -1,8 +1,8 @@
-"""Rows of data behind one accessor, dense or sparse.
+"""Rows of data behind one interface, dense or sparse.
 
-Everything a generalised linear model asks of its n × d matrix A is here; nothing else in the library looks at how
-the rows are stored. States come as (chains, d), and no result depends on how many chains are asked for at once: the
-sums run in a fixed order, without BLAS, and in float64 whatever the rows are stored in.
+Everything that a generalised linear model needs of its n × d matrix A is here; nothing else in the library looks at how
+the rows are stored. States have the shape (chains, d), and no result depends on how many chains are evaluated at once:
+sums run in a fixed order, without BLAS, and in float64 whatever the precision of the rows.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ if TYPE_CHECKING:
 
 
 Total = TypeVar("Total", bound="RowSums")
-Norms = Callable[[Reals], Array]  # of some dense rows: (rows, dim) → (rows,)
+Norms = Callable[[Reals], Array]  # a norm of each of some dense rows: (rows, dim) → (rows,)
 
 _BLOCK_ELEMENTS = 1 << 20
-_LARGE = 1 << 19  # entries of X from which passes are shared by threads
-_COMPILED = 1 << 23  # entries from which those of a search are worth seconds of compilation
+_THREADED = 1 << 19  # entries of X from which threads share the passes
+_COMPILED = 1 << 23  # entries from which passes are worth seconds of compilation
 
 
 class Labels(NamedTuple):
-    """The label, offset and weight of every row; None where they are alike for all: no offset, a weight of 1."""
+    """The labels, offsets and weights of all rows; None stands for offsets that are all 0 or weights that are all 1."""
 
     y: Array
     offset: Array | None = None
     weights: Array | None = None
 
-    def chosen(self, rows: Selection) -> Labels:
-        """The labels of some rows."""
+    def choose(self, rows: Selection) -> Labels:
+        """The labels of the chosen rows."""
         offset, weights = (None if part is None else part[rows] for part in self[1:])
         return Labels(self.y[rows], offset, weights)
 
 
-class Some(NamedTuple):
-    """A few rows, with labels in the loss's form."""
+class LabelledRows(NamedTuple):
+    """A few rows with their labels, in the form that the loss uses."""
 
     X: Matrix
     y: Array
@@ -57,7 +57,7 @@ class Some(NamedTuple):
 
 
 class RowSums(Protocol):
-    """Sums over rows: a named tuple of arrays, to which those of other rows can be added."""
+    """Sums over rows: a named tuple of arrays, to which the sums over other rows can be added."""
 
     def __iter__(self) -> Iterator[Values | float]: ...
 
@@ -65,37 +65,37 @@ class RowSums(Protocol):
 
 
 class LinearMap(Protocol):
-    """x = x̂ + Wz, the variables z of chains, as far as rows ask for them; `svrhmc.whitening.maps` has the kinds."""
+    """What rows need of a map x = x̂ + Wz to the variables z of chains; `svrhmc.whitening.maps` has the kinds."""
 
     def norms(self, rows: Reals) -> Array:
-        """|Wᵀa| of some rows."""
+        """|Wᵀa| of each row a."""
 
     def images(self, rows: Array) -> Array:
-        """aᵀW of some rows."""
+        """aᵀW of each row a."""
 
     def block_norms(self, blocks: int, width: int) -> Norms | None:
-        """√Σ_c |W_cᵀa|² over the blocks W_c of W's rows, where there is a way in one pass."""
+        """√Σ_c |W_cᵀa|² over blocks W_c of the rows of W, in one pass; None where the map cannot."""
 
 
 class Rows(ABC):
     """An n × dim matrix A with rows aᵢ."""
 
-    storage: ClassVar[str]  # how the entries lie in memory, for those who must know: "dense" or "sparse"
-    in_memory: ClassVar[bool] = True  # else rows are read anew for each pass over them
-    passes: float = 0.0  # made over rows that are read anew for each
-    pass_seconds: float = 0.0  # what the quickest of them took
-    names: tuple[str, ...] = ()  # of the columns, where they have some
-    watch: Callable[[float], None] | None = None  # called with the number of rows read other than for gradients
+    storage: ClassVar[str]  # how entries lie in memory, for engines: "dense" or "sparse"
+    in_memory: ClassVar[bool] = True  # otherwise rows are read again for each pass over them
+    passes: float = 0.0  # the number of passes so far, where each one reads the rows
+    pass_seconds: float = 0.0  # the time of the quickest of these
+    names: tuple[str, ...] = ()  # of the columns, if they have names
+    watch: Callable[[float], None] | None = None  # called with the number of rows read for anything but gradients
     n: int
     dim: int
     dtype: np.dtype[np.floating]
 
-    def recalled(self, function: Callable[..., Total], *arguments: Array) -> Total | None:
-        """The result of `reduce` with this function at these arguments, where it is among the last ones; else None."""
+    def recall(self, function: Callable[..., Total], *arguments: Array) -> Total | None:
+        """The result of `reduce` with this function at these arguments if it is among the last ones, otherwise None."""
         return None
 
-    def few(self) -> Some:
-        """Some rows, with their labels, where all of them are not in memory."""
+    def sample_rows(self) -> LabelledRows:
+        """Some rows with their labels, where not all rows are in memory."""
         raise NotImplementedError
 
     def reduce(
@@ -107,9 +107,11 @@ class Rows(ABC):
         task: str,
         counted: bool = False,
     ) -> Total:
-        """function(form, *arguments), a sum over the rows of a form, added over all blocks of rows in their order; an
-        array is one block. zero: such a sum of no rows. task: what is done, for whoever waits for it. counted: whether
-        whoever asks counts the components that are read.
+        """function(form, *arguments), a sum over the rows of a form, added up over all blocks of rows in their order;
+        rows in memory are one block.
+
+        zero: the sum over no rows. task: a name for the pass, shown as progress. counted: whether the caller counts the
+        components that are read.
         """
         shapes = [np.shape(part) for part in zero]
         make: Callable[..., Total] = type(zero)
@@ -117,7 +119,7 @@ class Rows(ABC):
 
     @property
     def compiled(self) -> Any:
-        """The entries as compiled code reads them (`svrhmc.kernels.rows`); None where it cannot."""
+        """The entries as compiled code reads them (`svrhmc.kernels.rows`); None where it cannot read them."""
         return None
 
     @abstractmethod
@@ -126,15 +128,15 @@ class Rows(ABC):
 
     @abstractmethod
     def predict_at(self, x: Array, indices: Indices) -> Array:
-        """The chosen aᵢᵀx: (chains, dim), (chains, batch) → (chains, batch)."""
+        """aᵢᵀx of the chosen rows: (chains, dim), (chains, batch) → (chains, batch)."""
 
     @abstractmethod
-    def taken(self, indices: Indices) -> Array:
-        """Some rows as a matrix, in float64."""
+    def dense_matrix(self, indices: Indices) -> Array:
+        """The chosen rows as a dense float64 matrix."""
 
     def jacobians(self, indices: Indices) -> Array:
-        """∂tᵢ/∂x of some rows: (rows, predictors, dim)."""
-        return self.taken(indices)[:, None, :]
+        """∂tᵢ/∂x of the chosen rows: (rows, predictors, dim)."""
+        return self.dense_matrix(indices)[:, None, :]
 
     @abstractmethod
     def combine(self, weights: Array) -> Array:
@@ -144,78 +146,78 @@ class Rows(ABC):
     def combine_at(self, weights: Array, indices: Indices) -> Array:
         """Σ_b w_b a_{i_b} over the chosen rows: (chains, batch) → (chains, dim)."""
 
-    def slopes_combined(self, loss: Loss, x: Array, labels: Labels) -> Array | None:
-        """Σᵢ wᵢℓ′aᵢ in one pass over the rows, where there is a way; else None."""
+    def combine_slopes(self, loss: Loss, x: Array, labels: Labels) -> Array | None:
+        """Σᵢ wᵢℓ′aᵢ in one pass over the rows; None where there is no compiled pass."""
         return None
 
-    def one_pass(self, loss: Loss) -> bool:
-        """Whether `slopes_combined` has a way, so that full gradients need no other compiled code."""
+    def can_combine_slopes(self, loss: Loss) -> bool:
+        """Whether `combine_slopes` gives a result, so that full gradients need no other compiled code."""
         return False
 
     @property
     def columns(self) -> int:
-        """Columns of the matrix: as many as x has coordinates, unless a row has several linear predictors."""
+        """The number of columns of the matrix: the dimension of x, unless a row has several linear predictors."""
         return self.dim
 
     @property
-    def seen_once(self) -> Rows:
+    def design_matrix(self) -> Rows:
         """The n × columns matrix itself, whatever the number of linear predictors."""
         return self
 
     def column_values(self, columns: Indices) -> Array:
-        """Some columns of the matrix, (n, len(columns)), in float64."""
+        """The chosen columns of the matrix, (n, len(columns)), in float64."""
         units = np.zeros((len(columns), self.dim))
         units[np.arange(len(columns)), columns] = 1.0
         return np.ascontiguousarray(self.predict(units).T)
 
     def stored_weights(self, weights: Array) -> Array:
-        """Of each column, Σᵢ wᵢ over the rows whose entry is stored: all of them where rows are dense."""
+        """For each column Σᵢ wᵢ over the rows whose entry in it is stored; dense rows store all entries."""
         return np.full(self.dim, weights.sum())
 
     def columns_of(self, coordinates: Indices) -> Indices:
-        """The columns that some coordinates of x multiply."""
+        """The columns that the given coordinates of x multiply."""
         return coordinates
 
     @property
     @abstractmethod
     def entries(self) -> float:
-        """Stored entries of a row, on average."""
+        """The number of stored entries of a row, on average."""
 
     @property
-    def stored(self) -> float:
-        """Stored entries of a row that are read once for all its linear predictors."""
+    def entries_read_once(self) -> float:
+        """The number of stored entries of a row when each is counted once for all its linear predictors."""
         return self.entries
 
     @abstractmethod
     def digest(self) -> str:
-        """A name for the contents."""
+        """A digest of the contents."""
 
     @abstractmethod
     def gram(self, weights: Array, precise: bool = False) -> Array:
-        """Aᵀ diag(w) A, dense: (dim, dim); summed in float64 throughout where it is to be precise."""
+        """Aᵀ diag(w) A as a dense matrix, (dim, dim). precise: sum in float64 throughout."""
 
     def grams(self, weights: Sequence[Array], precise: bool = False) -> Array:
-        """`gram` for each of some weights of either sign: (count, dim, dim)."""
-        return np.array([self._signed(np.ascontiguousarray(w), precise) for w in weights])
+        """`gram` for several weights, which may have either sign: (count, dim, dim)."""
+        return np.array([self._signed_gram(np.ascontiguousarray(w), precise) for w in weights])
 
-    def _signed(self, weights: Array, precise: bool) -> Array:
-        """Aᵀ diag(w) A where w may have both signs: that of its positive part less that of its negative part."""
+    def _signed_gram(self, weights: Array, precise: bool) -> Array:
+        """Aᵀ diag(w) A for w of both signs: the Gram matrix of its positive part minus that of its negative part."""
         parts = [self.gram(np.maximum(sign * weights, 0.0), precise) for sign in (1.0, -1.0)]
         return parts[0] - parts[1]
 
-    def combined_and_gram(self, slopes: Array, weights: Array) -> tuple[Array, Array]:
-        """`combine` and a precise `gram`, of one number a row each."""
+    def combine_and_gram(self, slopes: Array, weights: Array) -> tuple[Array, Array]:
+        """`combine` of the slopes and a precise `gram` of the weights, (n,) each."""
         return self.combine(slopes[None])[0], self.gram(weights, precise=True)
 
     def sparse_gram(self, weights: Array, diagonal: Array, most: float, full: int) -> CsrMatrix | Array | None:
-        """G = Aᵀ diag(w) A + diag(diagonal) as a scipy CSR matrix, where rows are sparse and no more than `most`
-        products are summed; else None. With up to `full` columns and more products than entries, its lower triangle as
-        an array.
+        """G = Aᵀ diag(w) A + diag(diagonal) as a scipy CSR matrix where rows are sparse and at most `most` products are
+        summed, otherwise None. With at most `full` columns, and more products than entries of G, the lower triangle of
+        G as an array.
         """
         return None
 
     @abstractmethod
-    def squares(self, weights: Array) -> Array:
+    def gram_diagonal(self, weights: Array) -> Array:
         """Σᵢ wᵢaᵢⱼ²: the diagonal of `gram`, without the rest."""
 
     @abstractmethod
@@ -223,24 +225,24 @@ class Rows(ABC):
         """|aᵢ|² of every row."""
 
     def warm(self, loss: Loss, labels: Labels) -> None:
-        """Load what passes over the rows need, so that it is not timed with them."""
+        """Compile or load what passes over the rows need, so that their timing does not include it."""
         return
 
     @abstractmethod
     def choose(self, indices: Indices) -> Rows:
-        """Some of the rows, as rows."""
+        """The chosen rows."""
 
     @abstractmethod
     def lengths(self, norms: Norms) -> Array:
-        """A norm of every row, given for some dense rows at once."""
+        """A norm of every row, by a function of blocks of dense rows."""
 
     def image_squares(self, factor: Array) -> Array:
-        """|Fᵀaᵢ|² of every row in float64, F being zero above its diagonal."""
+        """|Fᵀaᵢ|² of every row in float64, for F that is zero above its diagonal."""
         from svrhmc.kernels import columns
 
-        def squares(some: Reals) -> Array:
-            out, transposed = np.empty(len(some)), np.ascontiguousarray(factor.T)
-            columns.squares(np.asarray(some, np.float64).T.copy(), transposed, out)
+        def squares(block: Reals) -> Array:
+            out, transposed = np.empty(len(block)), np.ascontiguousarray(factor.T)
+            columns.squares(np.asarray(block, np.float64).T.copy(), transposed, out)
             return out
 
         return self.lengths(squares)
@@ -251,9 +253,7 @@ class Rows(ABC):
 
 
 class DenseRows(Rows):
-    """Rows of a C-ordered array of float32 or float64, kept as they are; many of them are gone through by compiled
-    code.
-    """
+    """Rows of a C-ordered array of float32 or float64, which is not copied; passes over many rows are compiled."""
 
     storage = "dense"
 
@@ -270,14 +270,14 @@ class DenseRows(Rows):
 
     def predict(self, x: Array) -> Array:
         """Block by block of rows."""
-        if (passes := self._compiled()) is not None:
+        if (passes := self._compiled_passes()) is not None:
             return np.array([passes.predict(self, state) for state in np.ascontiguousarray(x)])
         return np.concatenate([contract("nd,cd->cn", block, x) for _, block in self._blocks()], axis=1)
 
     def predict_at(self, x: Array, indices: Indices) -> Array:
         return contract("cbd,cd->cb", self._gather(indices), x)
 
-    def taken(self, indices: Indices) -> Array:
+    def dense_matrix(self, indices: Indices) -> Array:
         return self._gather(indices)
 
     def column_values(self, columns: Indices) -> Array:
@@ -285,7 +285,7 @@ class DenseRows(Rows):
 
     def combine(self, weights: Array) -> Array:
         """Block by block of rows, in their order."""
-        if (passes := self._compiled()) is not None:
+        if (passes := self._compiled_passes()) is not None:
             return np.array([passes.combine(self, state) for state in np.ascontiguousarray(weights)])
         total = np.zeros((len(weights), self.dim))
         for begin, block in self._blocks():
@@ -295,20 +295,20 @@ class DenseRows(Rows):
     def combine_at(self, weights: Array, indices: Indices) -> Array:
         return contract("cb,cbd->cd", weights, self._gather(indices))
 
-    def slopes_combined(self, loss: Loss, x: Array, labels: Labels) -> Array | None:
-        """At many states in one pass each, where rows are many and the loss is compiled; else None."""
-        passes = self._compiled()
-        if passes is None or not self.one_pass(loss):
+    def combine_slopes(self, loss: Loss, x: Array, labels: Labels) -> Array | None:
+        """One compiled pass for each state, where rows are many and the loss is compiled; otherwise None."""
+        passes = self._compiled_passes()
+        if passes is None or not self.can_combine_slopes(loss):
             return None
         return np.asarray(passes.RowsPass(self, loss, labels)(x, valued=False)[1], np.float64)
 
-    def one_pass(self, loss: Loss) -> bool:
-        """Where the loss is compiled, and rows are so many that passes are."""
-        return loss.kernel is not None and self._compiled() is not None
+    def can_combine_slopes(self, loss: Loss) -> bool:
+        """True where the loss is compiled, and rows are so many that passes are."""
+        return loss.kernel is not None and self._compiled_passes() is not None
 
     def gram(self, weights: Array, precise: bool = False) -> Array:
         """One pass over the rows."""
-        if (passes := self._passes()) is not None and not (precise and self.dtype == np.float32):
+        if (passes := self._threaded_passes()) is not None and not (precise and self.dtype == np.float32):
             return np.asarray(passes.grams(self.X, [weights])[0], np.float64)
         total = np.zeros((self.dim, self.dim))
         with indivisible_work(self.n * self.dim**2):
@@ -317,12 +317,12 @@ class DenseRows(Rows):
         return total
 
     def grams(self, weights: Sequence[Array], precise: bool = False) -> Array:
-        """One pass over the rows for all of them, where rows are many."""
-        if (passes := self._passes()) is not None and not (precise and self.dtype == np.float32):
+        """One pass over the rows for all weights, where rows are many."""
+        if (passes := self._threaded_passes()) is not None and not (precise and self.dtype == np.float32):
             return np.asarray(passes.grams(self.X, weights), np.float64)
         return super().grams(weights, precise)
 
-    def squares(self, weights: Array) -> Array:
+    def gram_diagonal(self, weights: Array) -> Array:
         """One pass over the rows."""
         total = np.zeros(self.dim)
         for begin, block in self._blocks():
@@ -357,21 +357,21 @@ class DenseRows(Rows):
 
     def warm(self, loss: Loss, labels: Labels) -> None:
         """Compile, or load, the passes for rows like these."""
-        if (passes := self._compiled()) is not None:
-            one = self.choose(np.arange(1))
-            passes.predict(one, np.zeros(self.dim))
-            passes.combine(one, np.ones(1))
-            if self.one_pass(loss):
+        if (passes := self._compiled_passes()) is not None:
+            single_row = self.choose(np.arange(1))
+            passes.predict(single_row, np.zeros(self.dim))
+            passes.combine(single_row, np.ones(1))
+            if self.can_combine_slopes(loss):
                 state = np.zeros((1, loss.windows(self.dim)[-1].coefficients.stop))
-                passes.RowsPass(one, loss, labels.chosen(slice(1)))(state, valued=False)
+                passes.RowsPass(single_row, loss, labels.choose(slice(1)))(state, valued=False)
 
-    def _compiled(self) -> ModuleType | None:
-        """Compiled passes, for rows so many that they pay."""
-        return self._passes() if self.X.size >= _COMPILED else None
+    def _compiled_passes(self) -> ModuleType | None:
+        """The module of compiled passes where rows are so many that compiling pays off; otherwise None."""
+        return self._threaded_passes() if self.X.size >= _COMPILED else None
 
-    def _passes(self) -> ModuleType | None:
-        """Passes on threads, loaded only for rows so many that they pay."""
-        if self.X.size < _LARGE:
+    def _threaded_passes(self) -> ModuleType | None:
+        """The module of passes on threads where rows are so many that threads pay off; otherwise None."""
+        if self.X.size < _THREADED:
             return None
         from svrhmc.rows import passes
 
@@ -381,12 +381,14 @@ class DenseRows(Rows):
         return self.X[indices].astype(np.float64, copy=False)
 
     def _blocks(self) -> Iterator[tuple[int, Array]]:
-        """Blocks of rows in float64; of float32 rows all in one place, so that each is gone when the next one comes."""
+        """The first row number and the float64 entries of each block. Blocks of float32 rows share one buffer, so that
+        each is overwritten by the next one.
+        """
         size = max(1, _BLOCK_ELEMENTS // max(1, self.dim))
-        room = None if self.dtype == np.float64 else np.empty((min(size, self.n), self.dim))
+        buffer = None if self.dtype == np.float64 else np.empty((min(size, self.n), self.dim))
         for begin in checking_budget(range(0, self.n, size)):
             block = self.X[begin : begin + size]
-            if room is not None:
-                room[: len(block)] = block
-                block = room[: len(block)]
+            if buffer is not None:
+                buffer[: len(block)] = block
+                block = buffer[: len(block)]
             yield begin, np.asarray(block, np.float64)

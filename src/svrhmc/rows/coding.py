@@ -1,4 +1,4 @@
-"""The labels of rows in partitions: one list of classes for all of them, and what a loss has for each."""
+"""Labels of rows in partitions: one list of classes for all partitions, and the numbers by which a loss codes them."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from svrhmc.core.arrays import Array, Integers, Values
 from svrhmc.core.errors import DataError, requirement
 from svrhmc.families.base import Loss
 from svrhmc.rows.base import Rows
-from svrhmc.rows.columns import rows_of_block
+from svrhmc.rows.columns import make_block_rows
 from svrhmc.rows.forms import RowsForm
-from svrhmc.rows.predictors import seen_by
+from svrhmc.rows.predictors import rows_for_loss
 from svrhmc.rows.reading import Block, Partitions, Reader
 from svrhmc.rows.sparse import make_rows
 
 _MOST_CLASSES = 1000
-_FEW = 8  # values of labels
+_FEW = 8  # different labels
 
 
 @dataclass(frozen=True, eq=False)
 class Coding:
-    """The labels of a loss: values as they are read, in order, and what the loss has for them; or as they are."""
+    """How labels are coded for a loss: `coded` has numbers for the sorted `values`; None leaves labels as they are."""
 
     loss: Loss
     values: Values | None = None
     coded: Array | None = None
 
     def form(self, block: Block, where: str) -> RowsForm:
-        """The rows of a block with their labels, and no prior."""
-        rows: Rows = seen_by(rows_of_block(block.X, make_rows), self.loss)
+        """The form of the rows of a block, without a prior; `where` is the name of the partition in errors."""
+        rows: Rows = rows_for_loss(make_block_rows(block.X, make_rows), self.loss)
         flat = np.zeros(rows.dim)
         return RowsForm(
             rows, self._coded_labels(block, where), self.loss, flat, flat, offset=block.offset, weights=block.weights
@@ -41,8 +41,8 @@ class Coding:
             if self.values is None or self.coded is None:
                 return self.loss.observed(block.y, len(block.y)).y
             places = _places(self.values, block.y)
-            if not (listed := self.values[places] == block.y).all():
-                row = int(np.argmin(listed))
+            if not (known := self.values[places] == block.y).all():
+                row = int(np.argmin(known))
                 raise DataError(
                     f"row {block.first + row} has the label {block.y[row]!r}, which no other partition has."
                 )
@@ -52,8 +52,8 @@ class Coding:
 
 
 def _places(values: Values, y: Values) -> Integers:
-    """The number of the last value that is no larger than each label, or 0: counted where values are few, which is
-    faster than a search for each label.
+    """For each label the index of the last value that is not larger, or 0. Few values are compared one by one, which is
+    faster than a binary search.
     """
     if len(values) > _FEW:
         return np.maximum(np.searchsorted(values, y, "right") - 1, 0)
@@ -63,15 +63,15 @@ def _places(values: Values, y: Values) -> Integers:
     return places
 
 
-def coding_of(data: Partitions, loss: Loss) -> tuple[Coding, Values | None]:
-    """How labels as they are read become those of a loss, and what classes they stand for.
+def make_coding(data: Partitions, loss: Loss) -> tuple[Coding, Values | None]:
+    """The coding of labels for a loss, and the classes they stand for.
 
-    Where labels are events or classes, all partitions are asked for theirs: so the classes are one list for all.
+    Where labels are events or classes, a pass over all partitions finds the list of classes.
     """
     if loss.outcome not in ("events", "classes"):
         return Coding(loss), None
     reader = data.reader
-    by_partition = data.pass_over(surveyed, [(k, _MOST_CLASSES) for k in range(len(reader.sizes))], "labels")
+    by_partition = data.pass_over(distinct_labels, [(k, _MOST_CLASSES) for k in range(len(reader.sizes))], "labels")
     filled = [labels for labels in by_partition if labels is None or len(labels)]
     if not filled:
         raise DataError("there are no rows in any partition.")
@@ -83,15 +83,15 @@ def coding_of(data: Partitions, loss: Loss) -> tuple[Coding, Values | None]:
 
 
 def _union(by_partition: list[Values]) -> Values:
-    """All labels that some partition has, in order."""
+    """The different labels of all partitions, sorted."""
     kinds = {labels.dtype.kind for labels in by_partition}
     if len(kinds) > 1 and kinds & set("USO") and kinds - set("USO"):
         raise DataError("the labels are texts in some partitions and numbers in others. Give all of them one type.")
     return np.unique(np.concatenate(by_partition))
 
 
-def surveyed(reader: Reader, number: int, most: int) -> Values | None:
-    """The values that labels of a partition have, in order; None where they are more than `most`."""
+def distinct_labels(reader: Reader, number: int, most: int) -> Values | None:
+    """The different labels of a partition, sorted; None if there are more than `most`."""
     distinct: Values | None = None
     for y in reader.labels(number):
         in_block = np.unique(y)

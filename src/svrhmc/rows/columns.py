@@ -1,4 +1,4 @@
-"""Rows of a block of a table, whose entries lie column by column as tables have them."""
+"""Rows of a block of a table, stored column by column as tables are."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ class ColumnRows(Rows):
 
     def combine(self, weights: Array) -> Array:
         out = np.zeros((len(weights), self.dim))
-        for some, total in zip(np.ascontiguousarray(weights), out, strict=True):
-            self._sums.combine(self._columns, some, total)
+        for chain_weights, total in zip(np.ascontiguousarray(weights), out, strict=True):
+            self._sums.combine(self._columns, chain_weights, total)
         return out
 
     def gram(self, weights: Array, precise: bool = False) -> Array:
         """Tile by tile, always in float64."""
-        return self.combined_and_gram(np.zeros(self.n), weights)[1]
+        return self.combine_and_gram(np.zeros(self.n), weights)[1]
 
-    def combined_and_gram(self, slopes: Array, weights: Array) -> tuple[Array, Array]:
-        """In one product for both."""
+    def combine_and_gram(self, slopes: Array, weights: Array) -> tuple[Array, Array]:
+        """One product gives both."""
         out = self._sums.gram(self._columns, np.ascontiguousarray(slopes), np.ascontiguousarray(weights))
         upper = np.triu(out[: self.dim, : self.dim])
         return out[: self.dim, self.dim].copy(), upper + np.triu(upper, 1).T
@@ -51,7 +51,7 @@ class ColumnRows(Rows):
         self._sums.squares(self._columns, np.ascontiguousarray(factor.T), out)
         return out
 
-    def squares(self, weights: Array) -> Array:
+    def gram_diagonal(self, weights: Array) -> Array:
         return np.array([float(weights @ column.astype(np.float64) ** 2) for column in self._columns])
 
     def squared_norms(self) -> Array:
@@ -63,12 +63,12 @@ class ColumnRows(Rows):
     def combine_at(self, weights: Array, indices: Indices) -> Array:
         return self._in_rows.combine_at(weights, indices)
 
-    def taken(self, indices: Indices) -> Array:
-        """With the entries of a row side by side."""
+    def dense_matrix(self, indices: Indices) -> Array:
+        """A copy, row by row."""
         return np.ascontiguousarray(self.X[indices], np.float64)
 
     def choose(self, indices: Indices) -> Rows:
-        """A copy, with the entries of a row side by side."""
+        """A copy, row by row."""
         return DenseRows(np.ascontiguousarray(self.X[indices]))
 
     def lengths(self, norms: Norms) -> Array:
@@ -94,8 +94,8 @@ class ColumnRows(Rows):
         return self._in_rows.digest()
 
 
-def rows_of_block(X: Matrix, make: Callable[[Matrix], Rows]) -> Rows:
-    """Rows of a block as they lie: column by column where they do, else as `make` has them."""
+def make_block_rows(X: Matrix, make: Callable[[Matrix], Rows]) -> Rows:
+    """Rows of a block as they are stored: column by column for arrays in Fortran's order, otherwise by `make`."""
     if isinstance(X, np.ndarray) and X.ndim == 2 and X.flags.f_contiguous and X.dtype in (np.float32, np.float64):
         return ColumnRows(X)
     return make(X)

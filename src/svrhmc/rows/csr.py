@@ -1,7 +1,7 @@
-"""Sparse rows at the door: compiled code trusts every index that it reads, so that none may lead out of its array.
+"""Checks of CSR matrices: compiled code trusts every index that it reads, so none may point outside its array.
 
-scipy looks at little of a CSR matrix that is made from its three arrays, which may also be changed afterwards, or be
-mapped from a file; so all of it is looked at here, in pieces, and what scipy has noted about it is not believed.
+scipy checks little of a CSR matrix that is made from its three arrays, and these may also be changed afterwards or be
+mapped from a file. So all of it is checked here, in pieces, whatever flags scipy has set.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array, Integers, Reals, Selection
 from svrhmc.core.errors import requirement
 
-_BLOCK = 1 << 22  # entries looked at in one piece
+_BLOCK = 1 << 22  # entries that are checked in one piece
 _MOST_COLUMNS = 1 << 32  # that a column's number of four bytes can tell apart
 _REMEDY = "make it again, as with scipy.sparse.csr_matrix((data, (rows, columns)), shape=(n, dim))"
 
 
 class CsrMatrix(Protocol):
-    """A scipy.sparse matrix or array in CSR form, as far as it is used here: scipy has no types of its own."""
+    """What the library uses of a scipy.sparse matrix or array in CSR form, for which scipy has no types."""
 
     data: Reals
     indices: Integers
@@ -54,10 +54,10 @@ class CsrMatrix(Protocol):
         """The matrix stored column by column."""
 
     def toarray(self) -> Reals:
-        """The same entries in a dense array."""
+        """The entries in a dense array."""
 
     def astype(self, dtype: npt.DTypeLike) -> CsrMatrix:
-        """With entries of another type."""
+        """The matrix with entries of another type."""
 
     def sum_duplicates(self) -> None:
         """Sort the columns of each row, and add entries of one place."""
@@ -70,15 +70,15 @@ class CsrMatrix(Protocol):
 
 
 Matrix = Reals | CsrMatrix  # of rows, dense or sparse
-MatrixLike = Any  # of NumPy or of scipy.sparse, where it is calculated with: they share operators, and no types
+MatrixLike = Any  # a matrix of NumPy or scipy.sparse in calculations: they share operators, but no types
 
 
 def checked_csr(X: CsrMatrix) -> CsrMatrix:
-    """A CSR matrix of float32 or float64 that is sound: the one given, or a copy where something has to be put right.
+    """A sound CSR matrix of float32 or float64: the one given, or a copy where something had to be put right.
 
-    Each row's columns increase in what is given back. Columns out of order are sorted, and an entry given twice stands
-    for the sum, as everywhere in scipy; both on a copy. Indices may be of four bytes or eight. Entries beyond the last
-    row's end are left out. Anything else that does not fit is refused with the place where it was found.
+    The columns of each row of the result increase. In a copy, columns out of order are sorted, and repeated entries are
+    added, as everywhere in scipy. Indices may have four bytes or eight. Entries beyond the end of the last row are left
+    out. Anything else that is wrong is refused, with its place.
 
     >>> from scipy.sparse import csr_matrix
     >>> from svrhmc.targets import logistic
@@ -102,19 +102,19 @@ use indices - 1.
     _require_columns(indices[:ends], indptr, X.shape[1])
     _require_finite(data[:ends], indices, indptr)
     same = len(data) == len(indices) == ends and data is X.data and indices is X.indices and indptr is X.indptr
-    rising = _rising(indices[:ends], indptr)
-    if same and rising:
+    increasing = _has_increasing_columns(indices[:ends], indptr)
+    if same and increasing:
         return X
-    matrix = csr_like(X, data[:ends], indices[:ends], indptr, copy=not rising)
-    if not rising:
-        matrix.has_sorted_indices = matrix.has_canonical_format = False  # else scipy may believe what it noted before
+    matrix = csr_like(X, data[:ends], indices[:ends], indptr, copy=not increasing)
+    if not increasing:
+        matrix.has_sorted_indices = matrix.has_canonical_format = False  # otherwise scipy may trust its earlier flags
         matrix.sum_duplicates()
         _require_finite(matrix.data, matrix.indices, matrix.indptr)  # a sum may be too large
     return matrix
 
 
 def csr_like(X: CsrMatrix, data: Reals, indices: Integers, indptr: Integers, copy: bool) -> CsrMatrix:
-    """Three arrays as a matrix of X's class and shape."""
+    """A matrix of the class and shape of X, from three arrays."""
     kind: Callable[..., CsrMatrix] = type(X)
     return kind((data, indices, indptr), shape=X.shape, copy=copy)
 
@@ -128,7 +128,7 @@ def _values(data: Reals) -> Reals:
 
 
 def _whole(name: str, array: Integers) -> Integers:
-    """Whole numbers as scipy keeps them: of four or eight bytes, with a sign."""
+    """Whole numbers of a type that scipy uses: signed, of four or eight bytes."""
     if array.dtype.kind not in "iu":
         raise _unsound(f"whole numbers as {name}", f"dtype {array.dtype}", _REMEDY)
     if array.dtype in (np.int32, np.int64):
@@ -139,7 +139,7 @@ def _whole(name: str, array: Integers) -> Integers:
 
 
 def _require_ends(indptr: Integers, n: int, stored: int) -> int:
-    """Where rows begin and end: from 0, never falling, within what is stored; gives the end of the last one."""
+    """Check that rows begin at 0, never fall, and end within what is stored; returns the end of the last row."""
     if len(indptr) != n + 1:
         raise _unsound(f"indptr of n + 1 = {n + 1} numbers", len(indptr), _REMEDY)
     if indptr[0] != 0:
@@ -173,11 +173,11 @@ def _require_finite(data: Reals, indices: Integers, indptr: Integers) -> None:
             raise requirement("X", "finite everywhere", f"{data[k]} at row {_row_of(k, indptr)}, column {indices[k]}")
 
 
-def _rising(indices: Integers, indptr: Integers) -> bool:
+def _has_increasing_columns(indices: Integers, indptr: Integers) -> bool:
     """Whether each row's columns increase."""
     for begin in range(0, len(indices) - 1, _BLOCK):
         piece = indices[begin : begin + _BLOCK + 1]
-        steps = np.flatnonzero(piece[1:] <= piece[:-1]) + begin + 1  # places that do not rise must begin a row
+        steps = np.flatnonzero(piece[1:] <= piece[:-1]) + begin + 1  # places that do not increase must begin a row
         if len(steps):
             rows = np.searchsorted(indptr, steps)
             if not (np.asarray(indptr)[np.minimum(rows, len(indptr) - 1)] == steps).all():

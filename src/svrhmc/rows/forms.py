@@ -1,7 +1,7 @@
-"""What a target is made of, as plain data: engines, exact samplers, theory and `sample` read it and ask no class.
+"""What a target is made of, as plain data that engines, exact samplers, theory and `sample` read.
 
-A form says its `kind` and holds the arrays; a target whose structure is not known has none: its `form()` is None, and
-its methods alone say what it is.
+A form has a `kind` and the arrays of the target. A target whose structure is not known has no form: its `form()` is
+None, and only its methods can be used.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 ALL = slice(None)
 _BLOCK = 4096  # rows
-_SMALL, _LOSS = 1 << 17, 16  # entries of rows up to which they are few, and as many as a row's loss costs
-_DRAWN = 1024  # rows from which a sum over all of them is estimated
+_SMALL, _LOSS = 1 << 17, 16  # entries up to which rows are small; the cost of the loss of a row, in entries
+_SAMPLED = 1024  # rows from which a sum over all of them is estimated
 
 
 @dataclass(frozen=True, eq=False)
 class Removed:
-    """What is taken from every row's loss at the centre x̂ of the variables: value and slope, and curvature too.
+    """The Taylor terms at the centre x̂ of the variables that are taken out of every row's loss.
 
-    With t̂ᵢ = oᵢ + aᵢᵀx̂ in `predictors`, a row's slope at t̂ᵢ + u is wᵢℓ′(t̂ᵢ + u) − slopesᵢ − curvaturesᵢ·u, curvatures
-    being 0 where only the first orders are taken. `force` is −b: what was taken is put back, never subsampled, as bᵀz
-    and, where curvatures were taken, ½|z|².
+    With t̂ᵢ = oᵢ + aᵢᵀx̂ in `predictors`, the slope of a row at t̂ᵢ + u becomes wᵢℓ′(t̂ᵢ + u) − slopesᵢ − curvaturesᵢ·u.
+    The curvatures are 0 unless second orders are taken out too. The sum of these terms is added back without
+    subsampling, as bᵀz with b = −`force`, and with second orders also ½|z|².
     """
 
     predictors: Array
@@ -61,7 +61,7 @@ class Derivatives(NamedTuple):
     hessian: Array
 
     def __add__(self, other: Derivatives) -> Derivatives:  # type: ignore[override]
-        return Derivatives(*(one + two for one, two in zip(self, other, strict=True)))
+        return Derivatives(*(own + more for own, more in zip(self, other, strict=True)))
 
 
 class Squares(NamedTuple):
@@ -76,15 +76,15 @@ class Squares(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RowsForm:
-    """f(x) = Σᵢ wᵢℓ(tᵢ, yᵢ) + ½(x − p)ᵀΛ(x − p) + Σⱼ ψⱼ(xⱼ), tᵢ = oᵢ + aᵢᵀx; x = z or (with a whitening) x̂ + W z,
-    less what is removed. The ψⱼ are in `heavy`, which is None where all priors are normal or flat.
+    """f(x) = Σᵢ wᵢℓ(tᵢ, yᵢ) + ½(x − p)ᵀΛ(x − p) + Σⱼ ψⱼ(xⱼ) with tᵢ = oᵢ + aᵢᵀx, where x = z or, with a whitening,
+    x = x̂ + W z, and without the terms in `removed`. The ψⱼ are in `heavy`, None where all priors are normal or flat.
 
-    Where m predictors see a row (`svrhmc.rows.predictors`), its slope has m numbers and its curvature m × m, on axes of
+    Where a row has m predictors (`svrhmc.rows.predictors`), its slope has m numbers and its curvature m × m, on axes of
     their own (`Loss.predictor_shape`).
 
     `offset` and `weights` are None where all oᵢ are 0 and all wᵢ are 1. A component is fᵢ = n wᵢℓ(tᵢ, yᵢ) + the prior,
-    n being the number of rows whatever they weigh: so a weight multiplies a row's value, slope and curvature, and
-    nothing but the methods below has to know of it.
+    where n is the number of rows whatever their weights. So a weight multiplies the value, slope and curvature of a
+    row, and only the methods below have to know of it.
     """
 
     kind: ClassVar[str] = "rows"
@@ -98,15 +98,15 @@ class RowsForm:
     offset: Array | None = None
     weights: Array | None = None
     heavy: Heavy | None = None
-    terms: Terms | None = None  # of the prior, that couple coordinates; the rows see the coordinates before theirs
+    terms: Terms | None = None  # of the prior, that couple coordinates; their own parameters are the last coordinates
 
     @property
     def is_small(self) -> bool:
-        """Whether a pass in plain NumPy takes so little time that a run is over before code for it is compiled."""
+        """Whether a pass in plain NumPy is so quick that a run ends before compiled code would be ready."""
         return self.rows.in_memory and self.rows.n * (self.rows.entries + _LOSS) <= _SMALL
 
-    def chosen(self, places: Indices) -> RowsForm:
-        """Some of its rows."""
+    def choose(self, places: Indices) -> RowsForm:
+        """The same form of the chosen rows."""
         offset, weights = (None if values is None else values[places] for values in (self.offset, self.weights))
         return replace(self, rows=self.rows.choose(places), y=self.y[places], offset=offset, weights=weights)
 
@@ -125,15 +125,15 @@ class RowsForm:
         """Value, gradient and Hessian at one state."""
         t = self.predictors(x[None, :])
         value = np.asarray(self.values(t).sum())
-        return Derivatives(value, *self.rows.combined_and_gram(self.slopes(t)[0], self.curvatures(t)[0]))
+        return Derivatives(value, *self.rows.combine_and_gram(self.slopes(t)[0], self.curvatures(t)[0]))
 
     def squares(self, beta: Array) -> Squares:
-        """All that y ~ N(aᵀx, σ²) knows of the rows; with residuals of β in place of y no digits cancel."""
-        rows = self.rows.seen_once
+        """The sufficient statistics of y ~ N(aᵀx, σ²), by residuals of β, so that no digits cancel."""
+        rows = self.rows.design_matrix
         e = self.y - rows.predict(beta[None, :])[0] - (0.0 if self.offset is None else self.offset)
         w = np.ones(len(e)) if self.weights is None else self.weights
         gram = np.empty((rows.dim + 1, rows.dim + 1))
-        gram[-1, :-1], gram[:-1, :-1] = rows.combined_and_gram(w * e, w)
+        gram[-1, :-1], gram[:-1, :-1] = rows.combine_and_gram(w * e, w)
         gram[:-1, -1] = gram[-1, :-1]
         gram[-1, -1] = float((w * e * e).sum())
         return Squares(np.asarray(w.sum()), gram)
@@ -148,19 +148,19 @@ class RowsForm:
         return self.prior_precision if self.heavy is None else self.prior_precision + self.heavy.curvature(x)
 
     def predictors(self, x: Array) -> Array:
-        """All tᵢ at some x, in the user's variables: (chains, dim) → (chains, n)."""
-        return self._shifted(self.rows.predict(self._coefficients(x)), ALL)
+        """All tᵢ at states x in the user's variables: (chains, dim) → (chains, n)."""
+        return self._add_offset(self.rows.predict(self._coefficients(x)), ALL)
 
     def predictors_at(self, x: Array, indices: Indices) -> Array:
-        """The chosen tᵢ: (chains, dim), (chains, batch) → (chains, batch)."""
-        return self._shifted(self.rows.predict_at(self._coefficients(x), indices), indices)
+        """tᵢ of the chosen rows: (chains, dim), (chains, batch) → (chains, batch)."""
+        return self._add_offset(self.rows.predict_at(self._coefficients(x), indices), indices)
 
     def _coefficients(self, x: Array) -> Array:
-        """The coefficients of the rows: all coordinates but the parameters of the prior's terms."""
+        """The coefficients of the rows: all coordinates but the parameters of prior terms."""
         return x if self.terms is None else np.ascontiguousarray(x[..., : self.rows.dim])
 
-    def _shifted(self, t: Array, chosen: Selection) -> Array:
-        """The offset belongs to the first predictor, as the others have no exposure: classes, and shared parameters."""
+    def _add_offset(self, t: Array, chosen: Selection) -> Array:
+        """Predictors plus offsets, which enter the first predictor alone: classes and shared parameters have none."""
         if self.offset is None:
             return t
         shifted: Array = t if self.loss.predictor_shape else t + self.offset[chosen]
@@ -169,43 +169,46 @@ class RowsForm:
         return shifted
 
     def values(self, t: Array, chosen: Selection = ALL) -> Array:
-        """wᵢℓ(tᵢ, yᵢ) of all or of some rows."""
-        return self._of_rows(self.loss.value, t, chosen, 0)
+        """wᵢℓ(tᵢ, yᵢ) of all rows, or of the chosen ones."""
+        return self._evaluate_rows(self.loss.value, t, chosen, 0)
 
     def constants(self, chosen: Selection = ALL) -> Array:
-        """What −log p(yᵢ | tᵢ) has beside wᵢℓ(tᵢ, yᵢ), which does not depend on t."""
+        """The part of −log p(yᵢ | tᵢ) that is not in wᵢℓ(tᵢ, yᵢ) and does not depend on t."""
         weights = None if self.weights is None else self.weights[chosen]
         constant = self.loss.constant(self.y[chosen], weights)
         return constant if self.loss.weights_are_trials or weights is None else constant * weights
 
     def slopes(self, t: Array, chosen: Selection = ALL) -> Array:
         """wᵢℓ′(tᵢ, yᵢ)."""
-        return self._of_rows(self.loss.slope, t, chosen, 1)
+        return self._evaluate_rows(self.loss.slope, t, chosen, 1)
 
     def curvatures(self, t: Array, chosen: Selection = ALL) -> Array:
         """wᵢℓ″(tᵢ, yᵢ)."""
-        return self._of_rows(self.loss.curvature, t, chosen, 2)
+        return self._evaluate_rows(self.loss.curvature, t, chosen, 2)
 
-    def weighed(self, values: Array) -> Array:
-        """A number of every row, times its weight."""
-        return values if self.weights is None else values * self.weights
+    def multiply_by_weights(self, values: Array, chosen: Selection = ALL, predictor_axes: int = 0) -> Array:
+        """Values of rows times their weights; predictor_axes: how many last axes of the values are of predictors."""
+        if self.weights is None:
+            return values
+        weighted: Array = values * self.weights[chosen][(..., *(None,) * predictor_axes)]
+        return weighted
 
-    def turned(self, curvatures: Array, u: Array) -> Array:
-        """Cᵢuᵢ: what rows' slopes change by, for changes u of their predictors."""
+    def slope_changes(self, curvatures: Array, u: Array) -> Array:
+        """Cᵢuᵢ: the changes of slopes for changes u of the predictors, to first order."""
         return contract("...ab,...b->...a", curvatures, u) if self.loss.predictor_shape else curvatures * u
 
-    def along(self, slopes: Array, u: Array) -> Array:
-        """sᵢ·uᵢ: what rows' values change by."""
+    def value_changes(self, slopes: Array, u: Array) -> Array:
+        """sᵢ·uᵢ: the changes of values for changes u of the predictors, to first order."""
         total: Array = (slopes * u).sum(axis=-1) if self.loss.predictor_shape else slopes * u
         return total
 
-    def largest(self, values: Array) -> Array:
+    def largest_by_row(self, values: Array) -> Array:
         """The largest |value| of each row over its linear predictors."""
-        sizes: Array = np.abs(values).max(axis=-1) if self.loss.predictor_shape else np.abs(values)
-        return sizes
+        largest: Array = np.abs(values).max(axis=-1) if self.loss.predictor_shape else np.abs(values)
+        return largest
 
-    def sizes(self, curvatures: Array) -> Array:
-        """|Cᵢ|, a number for each row: of matrices the Frobenius norm, at least the operator norm."""
+    def curvature_norms(self, curvatures: Array) -> Array:
+        """|Cᵢ| of each row; for matrices the Frobenius norm, which is at least the operator norm."""
         return (
             np.asarray(np.sqrt((curvatures**2).sum(axis=(-2, -1))), np.float64)
             if self.loss.predictor_shape
@@ -213,64 +216,62 @@ class RowsForm:
         )
 
     def curvature_noise(self, curvatures: Array, lengths: Array, probabilities: Array, whitening: LinearMap) -> float:
-        """Σᵢ |WᵀHᵢW|²_F/Pᵢ, Hᵢ = Cᵢaᵢaᵢᵀ: what the curvature of one row, drawn with probability Pᵢ, varies by.
+        """Σᵢ |WᵀHᵢW|²_F/Pᵢ with Hᵢ = Cᵢaᵢaᵢᵀ: the second moment of the curvature of one row drawn with probability Pᵢ.
 
-        For several predictors Hᵢ = JᵢᵀCᵢJᵢ, of which |WᵀHᵢW|²_F = tr (CᵢGᵢ)², Gᵢ = JᵢWWᵀJᵢᵀ: from some rows drawn with
-        Pᵢ, in their order, without chance.
+        For several predictors Hᵢ = JᵢᵀCᵢJᵢ and |WᵀHᵢW|²_F = tr (CᵢGᵢ)², Gᵢ = JᵢWWᵀJᵢᵀ; the sum is then estimated from
+        rows at evenly spaced quantiles of P, without randomness.
         """
         if not self.loss.predictor_shape:
             return float((curvatures**2 * lengths**4 / probabilities).sum())
-        places = (np.arange(_DRAWN) + 0.5) / _DRAWN
-        some = np.minimum(np.searchsorted(np.cumsum(probabilities), places), len(probabilities) - 1)
-        jacobians = self.rows.jacobians(some)
+        places = (np.arange(_SAMPLED) + 0.5) / _SAMPLED
+        sampled = np.minimum(np.searchsorted(np.cumsum(probabilities), places), len(probabilities) - 1)
+        jacobians = self.rows.jacobians(sampled)
         images = whitening.images(jacobians.reshape(-1, self.rows.dim)).reshape(jacobians.shape)
-        products = curvatures[some] @ (images @ images.swapaxes(1, 2))
+        products = curvatures[sampled] @ (images @ images.swapaxes(1, 2))
         squares = (products * products.swapaxes(1, 2)).sum(axis=(1, 2))
-        return float((squares / probabilities[some] ** 2).mean())
+        return float((squares / probabilities[sampled] ** 2).mean())
 
-    def bounded(self, sizes: Array) -> Array:
-        """Curvatures of which these are the sizes: numbers, or multiples of the identity."""
-        return sizes[..., None, None] * np.eye(sum(self.loss.predictor_shape)) if self.loss.predictor_shape else sizes
+    def isotropic_curvatures(self, norms: Array) -> Array:
+        """Curvatures with these operator norms: the numbers themselves, or multiples of the identity for each row."""
+        return norms[..., None, None] * np.eye(sum(self.loss.predictor_shape)) if self.loss.predictor_shape else norms
 
-    def _of_rows(self, function: Callable[[Array, Array], Array], t: Array, chosen: Selection, axes: int) -> Array:
-        """A function of the loss, weighed, which has so many axes of predictors: of all rows of several predictors in
-        blocks that stay in a near cache, on all cores.
+    def _evaluate_rows(
+        self, function: Callable[[Array, Array], Array], t: Array, chosen: Selection, predictor_axes: int
+    ) -> Array:
+        """A function of the loss times the weights; over all rows of several predictors on all cores, in blocks that
+        stay in a near cache.
         """
+
+        def weighted(places: Selection, t: Array) -> Array:
+            axes = predictor_axes if self.loss.predictor_shape else 0
+            return self.multiply_by_weights(function(t, self.y[places]), places, axes)
+
         n = t.shape[-2] if self.loss.predictor_shape else 0
         if chosen is not ALL or n <= _BLOCK:
-            return self._weighed(function(t, self.y[chosen]), chosen, axes)
+            return weighted(chosen, t)
         from concurrent.futures import ThreadPoolExecutor
 
-        before = (slice(None),) * (t.ndim - 2)
+        leading = (slice(None),) * (t.ndim - 2)
 
         def block(low: int) -> Array:
-            some = slice(low, min(low + _BLOCK, n))
-            return self._weighed(function(t[(*before, some)], self.y[some]), some, axes)
+            places = slice(low, min(low + _BLOCK, n))
+            return weighted(places, t[(*leading, places)])
 
         first = block(0)
         out = np.empty((*first.shape[: t.ndim - 2], n, *first.shape[t.ndim - 1 :]))
-        out[(*before, slice(0, _BLOCK))] = first
+        out[(*leading, slice(0, _BLOCK))] = first
 
         def fill(low: int) -> None:
-            out[(*before, slice(low, low + _BLOCK))] = block(low)
+            out[(*leading, slice(low, low + _BLOCK))] = block(low)
 
         with ThreadPoolExecutor(cores()) as pool:
             list(pool.map(fill, range(_BLOCK, n, _BLOCK)))
         return out
 
-    def _weighed(self, values: Array, chosen: Selection, axes: int) -> Array:
-        if self.weights is None:
-            return values
-        weights = self.weights[chosen]
-        weighed: Array = values * (
-            weights.reshape(*weights.shape, *(1,) * axes) if self.loss.predictor_shape else weights
-        )
-        return weighed
-
 
 @dataclass(frozen=True, eq=False)
 class QuadraticForm:
-    """fᵢ(x) = ½(x − aᵢ)ᵀSᵢ(x − aᵢ): S (one for all if `shared`), the forces Sᵢaᵢ, and the means of both."""
+    """fᵢ(x) = ½(x − aᵢ)ᵀSᵢ(x − aᵢ): the precisions Sᵢ (one S for all if `shared`), the forces Sᵢaᵢ, and their means."""
 
     kind: ClassVar[str] = "quadratic"
     whitening: ClassVar[None] = None
@@ -295,14 +296,14 @@ class FunctionsForm:
     """log p(row | x) and log p(x) as JAX functions (`models/functions.py`), with the rows, in whitened variables."""
 
     kind: ClassVar[str] = "functions"
-    engine: ClassVar[str] = "jax"  # which runs it, where nothing else is said
+    engine: ClassVar[str] = "jax"  # that runs it unless another one is asked for
     functions: Any  # `models.functions.Functions`
     data: object  # the rows, a tree of arrays
     whitening: Any = None  # a map of `svrhmc.whitening`
 
     @property
     def mesh(self) -> Mesh | None:
-        """The devices over which its rows are cut; None where they are not."""
+        """The devices over which the rows are distributed; None for a single device."""
         mesh: Mesh | None = self.functions.place.mesh
         return mesh
 
@@ -311,10 +312,10 @@ Form = RowsForm | QuadraticForm | ComponentsForm | FunctionsForm
 
 
 def rows_of(form: Form | None) -> RowsForm | None:
-    """The form itself where it is one of rows, else None."""
+    """The form if it is a `RowsForm`, otherwise None."""
     return form if isinstance(form, RowsForm) else None
 
 
 def functions_of(form: Form | None) -> FunctionsForm | None:
-    """The form itself where it is one of JAX functions, else None."""
+    """The form if it is a `FunctionsForm`, otherwise None."""
     return form if isinstance(form, FunctionsForm) else None

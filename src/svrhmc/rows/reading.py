@@ -1,4 +1,4 @@
-"""What reads rows in partitions, and who works through them; made by `svrhmc.data`."""
+"""Rows in partitions: the interfaces of what reads them and of what makes passes; `svrhmc.data` implements them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from svrhmc.rows.csr import Matrix
 
 T = TypeVar("T")
 Stacked = TypeVar("Stacked")
-BLOCK_ENTRIES = 1 << 21  # of X that a block has, about
+BLOCK_ENTRIES = 1 << 21  # the approximate number of entries of X in a block
 
 
 class Block(NamedTuple):
@@ -26,14 +26,14 @@ class Block(NamedTuple):
     offset: Array | None = None
     weights: Array | None = None
 
-    def chosen(self, rows: Selection) -> Block:
-        """Some of its rows."""
+    def choose(self, rows: Selection) -> Block:
+        """The chosen rows of the block."""
         offset, weights = (None if values is None else values[rows] for values in (self.offset, self.weights))
         return Block(self.first, self.X[rows], self.y[rows], offset, weights)
 
-    def silenced(self) -> Block:
-        """The same with zeros for the entries and the offset of rows of weight 0, for which 0 · ∞ would be NaN. They
-        keep their places, by which rows are drawn.
+    def clear_weightless_rows(self) -> Block:
+        """The block with zeros as entries and offsets of rows of weight 0, whose terms could be 0 · ∞ otherwise. These
+        rows keep their places, by which rows are drawn.
         """
         if self.weights is None or self.weights.all():
             return self
@@ -46,7 +46,7 @@ class Block(NamedTuple):
 
 
 class Reader(ABC):
-    """Reads partitions; it is sent to workers, so it holds names of files and not their contents.
+    """Reads partitions. It is sent to workers, so it holds names of files and not their contents.
 
     sizes: the number of rows of each partition. names: of the columns of X. dtype: of X.
     """
@@ -63,28 +63,28 @@ class Reader(ABC):
         """The rows of a partition, block by block, in their order."""
 
     def blocks(self, number: int) -> Iterator[Block]:
-        """The same with zeros in rows of weight 0."""
-        return (block.silenced() for block in self.read(number))
+        """The rows of a partition, block by block, with zeros in rows of weight 0."""
+        return (block.clear_weightless_rows() for block in self.read(number))
 
     @abstractmethod
     def labels(self, number: int) -> Iterator[Values]:
         """The labels of a partition without its rows, block by block."""
 
     @abstractmethod
-    def only(self, number: int) -> Reader:
-        """A reader of one partition, which has the number 0: all that a worker needs of this one."""
+    def single_partition(self, number: int) -> Reader:
+        """A reader of this partition alone, which then has the number 0, to be sent to a worker."""
 
     @abstractmethod
-    def where(self, number: int) -> str:
-        """What a partition is called, for errors."""
+    def partition_name(self, number: int) -> str:
+        """The name of a partition in error messages."""
 
     @abstractmethod
     def identity(self) -> list[str]:
-        """What a run that goes on must find unchanged: names and sizes, and when files were last written."""
+        """What must be unchanged when a run is resumed: names and sizes, and when files were last written."""
 
 
 class Partitions(ABC):
-    """Rows that a target takes in place of X and y; made by `svrhmc.data`."""
+    """Rows that a target accepts in place of X and y; made by `svrhmc.data`."""
 
     reader: Reader
 
@@ -92,31 +92,31 @@ class Partitions(ABC):
     def pass_over(
         self, work: Callable[..., T], arguments: Sequence[tuple[int, *tuple[object, ...]]], purpose: str
     ) -> Iterator[T]:
-        """work(reader, *some) for each of some arguments, by whoever works, in their order and as soon as they are
-        there; `purpose` names the pass.
+        """The results of work(reader, 0, *rest) for each (number, *rest) in `arguments`, in their order, each as soon
+        as it is there; the reader is that of one partition. purpose: a name for the pass, shown as progress.
         """
 
     @abstractmethod
-    def read_by(self, reader: Reader) -> Partitions:
+    def with_reader(self, reader: Reader) -> Partitions:
         """The same workers with another reader."""
 
 
 def require_finite(block: Block, reader: Reader, number: int) -> None:
-    """Refuse a block with an entry that is no finite number, and name it."""
+    """Refuse a block with an entry, offset or weight that is not finite, with its place."""
     entries = block.X if isinstance(block.X, np.ndarray) else block.X.toarray()
-    for name, values in (("", entries), *(((n, v) for n, v in block._asdict().items() if n in ("offset", "weights")))):
-        if values is None or (fine := np.isfinite(values)).all():
+    for name, values in (("", entries), ("offset", block.offset), ("weights", block.weights)):
+        if values is None or (finite := np.isfinite(values)).all():
             continue
-        row = int(np.argmin(fine.all(axis=1) if fine.ndim > 1 else fine))
-        column = name or f"column {reader.names[int(np.argmin(fine[row]))]!r}"
+        row = int(np.argmin(finite.all(axis=1) if finite.ndim > 1 else finite))
+        column = name or f"column {reader.names[int(np.argmin(finite[row]))]!r}"
         raise DataError(
-            f"{reader.where(number)}, row {block.first + row}, {column}: a missing value or one that is not finite. "
-            "Fill such values in, or leave these rows out."
+            f"{reader.partition_name(number)}, row {block.first + row}, {column}: a missing value or one that is not "
+            "finite. Fill such values in, or leave these rows out."
         )
 
 
-def stacked(parts: Sequence[Stacked]) -> Stacked:
-    """Arrays, or CSR matrices, one after another; None where there are none."""
+def concatenate(parts: Sequence[Stacked]) -> Stacked:
+    """Arrays or CSR matrices, one below the other; None if the parts are None."""
     first: object = parts[0]
     if first is None:
         return parts[0]

@@ -1,4 +1,4 @@
-"""Rows of sparse matrices, and the one door to rows of any storage."""
+"""Rows of sparse matrices, and `make_rows`, which makes rows from any matrix."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class SparseRows(Rows):
 
     @cached_property
     def _by_columns(self) -> CsrMatrix:
-        """The same with the entries of a column side by side."""
+        """The matrix stored column by column."""
         return self.X.tocsc()
 
     def predict(self, x: Array) -> Array:
@@ -57,7 +57,7 @@ class SparseRows(Rows):
         chain = slot // indices.shape[1]
         return sums_by_index(slot, entries * x[chain, columns], indices.size).reshape(indices.shape)
 
-    def taken(self, indices: Indices) -> Array:
+    def dense_matrix(self, indices: Indices) -> Array:
         return np.asarray(self.X[indices].toarray(), np.float64)
 
     def column_values(self, columns: Indices) -> Array:
@@ -79,12 +79,12 @@ class SparseRows(Rows):
         return sums_by_index(place, entries * weights.ravel()[slot], chains * self.dim).reshape(chains, self.dim)
 
     def gram(self, weights: Array, precise: bool = False) -> Array:
-        """Sparse products, in float64 as the weights are, some columns at a time."""
+        """Sparse products in float64, a block of columns at a time."""
         weighted, left = self.X.multiply(weights[:, None]).tocsc(), self.X.T
         total = np.empty((self.dim, self.dim))
-        some = max(1, int(self.dim * _BLOCK_PRODUCTS / max(self._products, 1.0)))
-        for begin in checking_budget(range(0, self.dim, some)):
-            total[:, begin : begin + some] = (left @ weighted[:, begin : begin + some]).toarray()
+        width = max(1, int(self.dim * _BLOCK_PRODUCTS / max(self._products, 1.0)))
+        for begin in checking_budget(range(0, self.dim, width)):
+            total[:, begin : begin + width] = (left @ weighted[:, begin : begin + width]).toarray()
         return total
 
     def sparse_gram(self, weights: Array, diagonal: Array, most: float, full: int) -> CsrMatrix | Array | None:
@@ -107,7 +107,7 @@ class SparseRows(Rows):
             total.sort_indices()
         return total
 
-    def squares(self, weights: Array) -> Array:
+    def gram_diagonal(self, weights: Array) -> Array:
         """Sums over each column's entries."""
         entries = self.X.data.astype(np.float64) ** 2 * np.repeat(weights, np.diff(self.X.indptr))
         return sums_by_index(self.X.indices.astype(np.int64, copy=False), entries, self.dim)
@@ -119,11 +119,10 @@ class SparseRows(Rows):
 
     @property
     def entries(self) -> float:
-        """Those that are not left out as 0."""
+        """The number of stored entries of a row, on average."""
         return float(self.X.nnz) / self.n
 
     def digest(self) -> str:
-        """Of entries, columns and the beginnings of rows."""
         return digest(self.X.data, self.X.indices.astype(np.int64), self.X.indptr.astype(np.int64))
 
     def choose(self, indices: Indices) -> SparseRows:
@@ -136,7 +135,7 @@ class SparseRows(Rows):
         return np.concatenate([norms(self.X[begin : begin + size].toarray()) for begin in begins])
 
     def _entries(self, indices: Indices) -> tuple[Array, Indices, Indices]:
-        """Entries of the chosen rows, with the slot of `indices` and the column each belongs to."""
+        """The entries of the chosen rows, and for each entry its place in `indices` and its column."""
         rows = indices.ravel()
         start, count = self.X.indptr[rows].astype(np.int64), np.diff(self.X.indptr)[rows].astype(np.int64)
         slot = np.repeat(np.arange(len(rows)), count)
@@ -145,9 +144,9 @@ class SparseRows(Rows):
 
 
 def make_rows(X: npt.ArrayLike | CsrMatrix, empty: bool = False) -> Rows:
-    """Dense rows from anything array-like, sparse rows from scipy CSR; checked once, never copied where avoidable.
+    """Dense rows from anything array-like, sparse rows from scipy CSR; checked once, and not copied where avoidable.
 
-    empty: whether rows may have no column, where something else stands beside them.
+    empty: whether rows may have no columns, as a model of group effects alone has.
     """
     if empty and np.ndim(X) == 2 and np.shape(X)[0] and not np.shape(X)[1]:  # type: ignore[arg-type]
         return DenseRows(np.empty(np.shape(X)))
@@ -157,15 +156,15 @@ def make_rows(X: npt.ArrayLike | CsrMatrix, empty: bool = False) -> Rows:
 
 
 def is_sparse(X: object) -> TypeIs[CsrMatrix]:
-    """Whether it is a sparse matrix or array of scipy's."""
-    if "scipy.sparse" not in sys.modules:  # then nobody has made a sparse matrix
+    """Whether X is a scipy sparse matrix or array."""
+    if "scipy.sparse" not in sys.modules:  # then no sparse matrix can have been made
         return False
     from scipy.sparse import issparse
 
     return bool(issparse(X))
 
 
-def beside(parts: Sequence[Matrix]) -> Matrix:
+def side_by_side(parts: Sequence[Matrix]) -> Matrix:
     """Matrices side by side; sparse where one of them is."""
     if len(parts) == 1:
         return parts[0]

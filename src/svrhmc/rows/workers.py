@@ -1,8 +1,8 @@
-"""Who makes the passes: threads, processes or the workers of a Dask cluster, through `submit` and `result` alone.
+"""Passes over partitions by threads, processes or the workers of a Dask cluster.
 
-A task is a pure function of a reader, the number of a partition and a few numbers, so that any worker may run it, and
-run it again. Results are taken in the order of the tasks, and only some tasks are submitted before the first of them is
-taken: so what this process holds does not grow with the number of partitions.
+A task is a pure function of a reader, the number of a partition and a few numbers, so that any worker may run it, also
+repeatedly. Results are taken in the order of the tasks, and only some tasks are submitted before the first result is
+taken, so that the memory of this process does not grow with the number of partitions.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from svrhmc.rows.reading import Partitions, Reader
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
-Tell = Callable[[int], None]
-_RETRIES, _PATIENCE = 3, 8  # times that a cluster runs a failed task again; seconds to wait for its address
-_AHEAD, _EACH = 64, 4  # tasks that are submitted ahead, at least, and for each thread of the workers
-_GO_ON = (
+Report = Callable[[int], None]
+_RETRIES, _CONNECT_SECONDS = 3, 8  # of a failed task on a cluster; to wait for an answer from its address
+_LEAST_AHEAD, _AHEAD_PER_THREAD = 64, 4  # tasks that are submitted ahead: at least, and for each thread of the workers
+_HOW_TO_RESUME = (
     "Run the same call again when that is put right; what was found before is kept in the folder of checkpoint=…, if "
     "you gave one."
 )
-_UNLIKE = (
+_CANNOT_LOAD = (
     "the cluster cannot load the work: its scheduler and workers need the packages that this process has, svrhmc too"
 )
 _ALLOWED = "None, a concurrent.futures executor, a distributed.Client, or the address of a Dask cluster"
@@ -40,88 +40,90 @@ class Future(Protocol[T_co]):
     """A task that was submitted, by `concurrent.futures` or by Dask."""
 
     def result(self) -> T_co:
-        """What the task gave, as soon as it is done."""
+        """The result of the task, as soon as it is done."""
 
     def cancel(self) -> object:
-        """Give it up, unless it has begun."""
+        """Cancel the task unless it has begun."""
 
 
 class Client(Protocol):
-    """A `distributed.Client`, as far as it is used here: Dask has no types."""
+    """What the library uses of a `distributed.Client`, for which Dask has no types."""
 
     status: str
 
     def nthreads(self) -> dict[str, int]:
-        """Threads of each worker, by its address."""
+        """The number of threads of each worker, by its address."""
 
     def submit(self, work: Callable[..., T], *task: object, pure: bool, retries: int) -> Future[T]:
-        """Have some worker call a function."""
+        """Have a worker call a function."""
 
     def gather(self, futures: list[Future[T]]) -> list[T]:
-        """The results of all of them, in their order."""
+        """The results of the futures, in their order."""
 
 
 class Workers(ABC):
     """Submits tasks and waits for them."""
 
-    def run(self, work: Callable[..., T], tasks: Iterable[tuple[object, ...]], tell: Tell) -> Iterator[T]:
-        """The results, in the order of the tasks; `tell` hears how many were taken.
+    def run(self, work: Callable[..., T], tasks: Iterable[tuple[object, ...]], report: Report) -> Iterator[T]:
+        """The results, in the order of the tasks; `report` is called with the number of results taken so far.
 
-        Where one fails, those that have not begun are given up.
+        Where a task fails, those that have not begun are cancelled.
         """
         ahead: deque[Future[T]] = deque()
-        window, left, done = max(_AHEAD, _EACH * self.threads()), iter(tasks), 0
-        with self.in_words():
+        window, left, done = max(_LEAST_AHEAD, _AHEAD_PER_THREAD * self.threads()), iter(tasks), 0
+        with self.translate_errors():
             try:
                 while True:
                     ahead.extend(self.submit(work, task) for task in islice(left, window - len(ahead)))
                     if not ahead:
                         return
-                    for result in self.results([ahead.popleft() for _ in range(min(len(ahead), window // _EACH))]):
+                    for result in self.results(
+                        [ahead.popleft() for _ in range(min(len(ahead), window // _AHEAD_PER_THREAD))]
+                    ):
                         done += 1
-                        tell(done)
+                        report(done)
                         yield result
             finally:
                 for future in ahead:
-                    self.give_up(future)
+                    self.cancel(future)
 
     @abstractmethod
     def threads(self) -> int:
-        """How many tasks run at once, about."""
+        """The approximate number of tasks that run at once."""
 
     @abstractmethod
     def submit(self, work: Callable[..., T], task: tuple[object, ...]) -> Future[T]:
-        """A task that will be run."""
+        """Submit a task."""
 
     @abstractmethod
     def results(self, futures: list[Future[T]]) -> Iterable[T]:
-        """The results of some tasks, in their order."""
+        """The results of the futures, in their order."""
 
     @abstractmethod
-    def give_up(self, future: Future[T]) -> None:
-        """A task whose result nobody wants."""
+    def cancel(self, future: Future[T]) -> None:
+        """Cancel a task whose result is not needed any more."""
 
     @abstractmethod
-    def require_known(self, functions: Mapping[str, Callable[..., object]]) -> None:
-        """Refuse functions of a caller that those who work cannot load."""
+    def require_importable(self, functions: Mapping[str, Callable[..., object]]) -> None:
+        """Refuse functions that the workers cannot import."""
 
     @abstractmethod
-    def in_words(self) -> AbstractContextManager[None]:
-        """A context in which errors of the workers, and not of the work, become a `WorkersError`."""
+    def translate_errors(self) -> AbstractContextManager[None]:
+        """A context in which failures of the workers, but not of the work, become a `WorkersError`."""
 
 
 class Pool(Workers):
-    """An executor of `concurrent.futures` that somebody else opens and closes."""
+    """An executor of `concurrent.futures`, which the caller opens and closes."""
 
     def __init__(self, pool: Executor) -> None:
         self.pool = pool
 
     def threads(self) -> int:
-        """As many as there are cores."""
+        """The number of cores."""
         return cores()
 
-    def require_known(self, functions: Mapping[str, Callable[..., object]]) -> None:
-        """Processes load them by their names."""
+    def require_importable(self, functions: Mapping[str, Callable[..., object]]) -> None:
+        """Other processes import functions by their names."""
         if isinstance(getattr(self, "pool", None), ProcessPoolExecutor):
             try:
                 pickle.dumps(dict(functions))
@@ -132,7 +134,7 @@ class Pool(Workers):
                 ) from None
 
     def submit(self, work: Callable[..., T], task: tuple[object, ...]) -> Future[T]:
-        """Unless it is shut down, or broken."""
+        """Submit a task; an error where the executor is shut down or broken."""
         try:
             return self.pool.submit(work, *task)
         except BrokenExecutor:
@@ -141,21 +143,21 @@ class Pool(Workers):
             raise WorkersError(f"the executor takes no tasks: {error}.") from None
 
     def results(self, futures: list[Future[T]]) -> Iterable[T]:
-        """One after another; where one fails, the others are given up."""
+        """The results one after another; where one fails, the others are cancelled."""
         try:
             for future in futures:
                 yield future.result()
         finally:
             for future in futures:
-                self.give_up(future)
+                self.cancel(future)
 
-    def give_up(self, future: Future[T]) -> None:
-        """Unless it has begun."""
+    def cancel(self, future: Future[T]) -> None:
+        """Cancel it unless it has begun."""
         future.cancel()
 
     @contextmanager
-    def in_words(self) -> Iterator[None]:
-        """Processes that died, and pools that were shut down."""
+    def translate_errors(self) -> Iterator[None]:
+        """Translates the errors of processes that died, and of executors that were shut down."""
         try:
             yield
         except BrokenExecutor:
@@ -165,45 +167,45 @@ class Pool(Workers):
 
 
 class Threads(Pool):
-    """One thread more than there are cores, for one pass each time: so that some read while others compute."""
+    """One thread more than there are cores, opened for each pass, so that some read while others compute."""
 
     def __init__(self) -> None:
         pass
 
-    def run(self, work: Callable[..., T], tasks: Iterable[tuple[object, ...]], tell: Tell) -> Iterator[T]:
-        """By a pool that ends with the pass."""
+    def run(self, work: Callable[..., T], tasks: Iterable[tuple[object, ...]], report: Report) -> Iterator[T]:
+        """Run by an executor that ends with the pass."""
         with ThreadPoolExecutor(cores() + 1) as pool:
-            yield from Pool(pool).run(work, tasks, tell)
+            yield from Pool(pool).run(work, tasks, report)
 
 
 class Cluster(Workers):
-    """A `distributed.Client`: the scheduler runs tasks of workers that died again, and a failed task three times.
+    """A `distributed.Client`. The scheduler repeats the tasks of workers that died, and a failed task three times.
 
-    Nothing but names of files and a few numbers goes to the workers; sums and single rows come back.
+    Only names of files and a few numbers go to the workers; sums and single rows come back.
     """
 
     def __init__(self, client: Client) -> None:
         self.client = client
 
     def threads(self) -> int:
-        """Of the workers that are there now."""
+        """The threads of the workers that are connected now."""
         return sum(self.client.nthreads().values())
 
     def submit(self, work: Callable[..., T], task: tuple[object, ...]) -> Future[T]:
         return self.client.submit(work, *task, pure=False, retries=_RETRIES)
 
-    def require_known(self, functions: Mapping[str, Callable[..., object]]) -> None:
-        """Dask sends any of them."""
+    def require_importable(self, functions: Mapping[str, Callable[..., object]]) -> None:
+        """Nothing is refused, as Dask sends functions by value."""
 
     def results(self, futures: list[Future[T]]) -> Iterable[T]:
         return self.client.gather(futures)
 
-    def give_up(self, future: Future[T]) -> None:
-        """The scheduler forgets what nobody holds."""
+    def cancel(self, future: Future[T]) -> None:
+        """Nothing to do: the scheduler forgets futures that are not referenced."""
 
     @contextmanager
-    def in_words(self) -> Iterator[None]:
-        """Workers that die, a scheduler that goes away, and a cluster without the packages."""
+    def translate_errors(self) -> Iterator[None]:
+        """Translates the errors of workers that die, a lost scheduler, and a cluster without the packages."""
         from distributed import KilledWorker
 
         try:
@@ -211,24 +213,24 @@ class Cluster(Workers):
         except KilledWorker as error:
             raise WorkersError(f"workers died again and again at a partition, as if memory ran out: {error}") from None
         except ImportError as error:
-            raise WorkersError(f"{_UNLIKE} ({error}).") from None
+            raise WorkersError(f"{_CANNOT_LOAD} ({error}).") from None
         except (CancelledError, TimeoutError, OSError, RuntimeError) as error:
             if "deserialization" in str(error):
-                raise WorkersError(f"{_UNLIKE}.") from None
+                raise WorkersError(f"{_CANNOT_LOAD}.") from None
             if self.client.status == "running" and not isinstance(error, (CancelledError, TimeoutError)):
-                raise  # it is one of a task
+                raise  # the task itself failed
             raise WorkersError(f"the cluster went away ({type(error).__name__}).") from None
 
 
-ClientLike = Client | Executor | str | None  # None: threads of this machine
+ClientLike = Client | Executor | str | None  # None for threads of this machine
 
 
 def workers_of(client: ClientLike) -> Workers:
-    """Threads of this machine for None; else what was given."""
+    """The workers of an executor, a Dask client or the address of a cluster; for None threads of this machine."""
     if client is None:
         return Threads()
     if isinstance(client, str):
-        return Cluster(_connected(client))
+        return Cluster(_connect(client))
     if isinstance(client, Executor):
         return Pool(client)
     if hasattr(client, "submit") and hasattr(client, "scheduler_info"):
@@ -236,26 +238,26 @@ def workers_of(client: ClientLike) -> Workers:
     raise requirement("client", _ALLOWED, repr(client))
 
 
-def _connected(address: str) -> Client:
+def _connect(address: str) -> Client:
     try:
         import distributed
     except ImportError:
         raise missing_package("distributed", "dask", "a Dask cluster") from None
     try:
-        return cast(Client, distributed.Client(address, timeout=_PATIENCE))  # type: ignore[no-untyped-call]
+        return cast(Client, distributed.Client(address, timeout=_CONNECT_SECONDS))  # type: ignore[no-untyped-call]
     except (OSError, TimeoutError, ValueError) as error:
-        raise WorkersError(f"no Dask scheduler answers at {address!r} within {_PATIENCE} seconds.") from error
+        raise WorkersError(f"no Dask scheduler answers at {address!r} within {_CONNECT_SECONDS} seconds.") from error
 
 
 def _file_problem(error: OSError) -> str:
-    """What is wrong with a file."""
+    """An error of a file, in words."""
     if isinstance(error, FileNotFoundError):
         return f"{error.filename or error}: the file is not there any more."
     return f"{error.filename or 'A file'} cannot be read: {error.strerror or error}."
 
 
 class InPartitions(Partitions):
-    """A reader with its workers."""
+    """Partitions that a reader reads and workers make passes over."""
 
     def __init__(self, reader: Reader, workers: Workers) -> None:
         self.reader, self.workers = reader, workers
@@ -264,7 +266,7 @@ class InPartitions(Partitions):
         rows, columns = int(self.reader.sizes.sum()), len(self.reader.names)
         return f"Partitions({rows:,} rows, {columns} columns, {len(self.reader.sizes)} partitions)"
 
-    def read_by(self, reader: Reader) -> InPartitions:
+    def with_reader(self, reader: Reader) -> InPartitions:
         """The same workers with another reader."""
         return InPartitions(reader, self.workers)
 
@@ -275,29 +277,29 @@ class InPartitions(Partitions):
         return pass_over(self.workers, self.reader, work, arguments, purpose)
 
 
-class Parted(Protocol):
-    """Whatever can be cut down to one of its partitions."""
+class Partitioned(Protocol):
+    """Anything that consists of partitions, and can be cut down to one of them."""
 
-    def only(self, number: int) -> object:
-        """The same with one of them, which has the number 0."""
+    def single_partition(self, number: int) -> object:
+        """The same with one partition, which then has the number 0."""
 
 
 def pass_over(
     workers: Workers,
-    parted: Parted,
+    partitioned: Partitioned,
     work: Callable[..., T],
     arguments: Sequence[tuple[int, *tuple[object, ...]]],
     purpose: str,
 ) -> Iterator[T]:
-    """work(one partition, 0, *rest) for each (number, *rest) of some arguments, in their order, as they are there."""
-    tasks = ((parted.only(number), 0, *rest) for number, *rest in arguments)
+    """The results of work(single partition, 0, *rest) for each (number, *rest) in `arguments`, in their order."""
+    tasks = ((partitioned.single_partition(number), 0, *rest) for number, *rest in arguments)
     try:
         yield from workers.run(
             work, tasks, lambda done: set_progress_note(f"{purpose}, {done} of {len(arguments)} partitions")
         )
     except WorkersError as error:
-        raise WorkersError(f"{error} It was in the pass '{purpose}'. {_GO_ON}") from None
+        raise WorkersError(f"{error} It was in the pass '{purpose}'. {_HOW_TO_RESUME}") from None
     except OSError as error:  # of a file
-        raise DataError(f"{_file_problem(error)} It was in the pass '{purpose}'. {_GO_ON}") from None
+        raise DataError(f"{_file_problem(error)} It was in the pass '{purpose}'. {_HOW_TO_RESUME}") from None
     finally:
         set_progress_note("")

@@ -56,7 +56,7 @@ def _row(space: Space, entry: float, near: float) -> float:
     """
     if not space.scalar_parts:
         return float(entry * space.row_entries)
-    stored = space.target.rows.stored
+    stored = space.target.rows.entries_read_once
     return float(space.target.loss.nanoseconds + entry * stored + near * (space.row_entries - stored))
 
 

@@ -129,14 +129,14 @@ class Gaussianity:
         u = some.target.rows.choose(rows).predict(whitening.displace(unit))  # (direction, row), or (direction, row, m)
         t, form = some.predictors[rows], rows_of(some.form())
         assert form is not None
-        slopes, curved = some.slopes[rows], form.turned(some.curvatures[rows], u)
+        slopes, curved = some.slopes[rows], form.slope_changes(some.curvatures[rows], u)
         values = form.values(t, rows)
         remainders = []
         with np.errstate(over="ignore", invalid="ignore"):  # a tail so light that it overflows is not heavy
             for away in distances:
                 check_budget()
                 rest = [
-                    form.values(t + s * u, rows) - values - form.along(slopes * s + s * s * curved / 2, u)
+                    form.values(t + s * u, rows) - values - form.value_changes(slopes * s + s * s * curved / 2, u)
                     for s in (-away, away)
                 ]
                 prior = [some.prior_remainder(s * unit) for s in (-away, away)]

@@ -19,7 +19,7 @@ from svrhmc.core.arrays import Array, Indices, Values
 from svrhmc.core.errors import DataError, requirement
 from svrhmc.priors.groups import Group, Smooth
 from svrhmc.rows.csr import CsrMatrix, Matrix
-from svrhmc.rows.sparse import beside
+from svrhmc.rows.sparse import side_by_side
 from svrhmc.tables import formula as grammar
 from svrhmc.tables import smooths as smoothing
 from svrhmc.tables.columns import CATEGORY, NUMBER, Column, Columns, Level, column_names, columns_of
@@ -282,7 +282,7 @@ class Design:
         """The design matrix (n, columns), with the columns of further predictors last. It is sparse if most columns are
         levels of categories.
         """
-        return beside([design._own_matrix(columns) for design in self._designs])
+        return side_by_side([design._own_matrix(columns) for design in self._designs])
 
     def _own_matrix(self, columns: Columns) -> Matrix:
         levels = sum(len(term.names) for term in self.made_of if term.kind == "category")

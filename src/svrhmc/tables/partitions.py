@@ -155,12 +155,12 @@ class TableReader(Reader):
         self.has_offset = layout.offset is not None or layout.exposure is not None
         self.has_weights = layout.weights is not None
 
-    def only(self, number: int) -> TableReader:
-        return TableReader(self.source.only(number), self.layout, self.sizes[number : number + 1])
+    def single_partition(self, number: int) -> TableReader:
+        return TableReader(self.source.single_partition(number), self.layout, self.sizes[number : number + 1])
 
-    def where(self, number: int) -> str:
+    def partition_name(self, number: int) -> str:
         """As the table has it."""
-        return self.source.where(number)
+        return self.source.partition_name(number)
 
     def identity(self) -> list[str]:
         """That of the table, and which columns are used how."""
@@ -168,13 +168,13 @@ class TableReader(Reader):
 
     def read(self, number: int) -> Iterator[Block]:
         for first, columns in self.columns(number, self.layout.columns, len(self.names)):
-            yield self.layout.block(first, columns, self.where(number))
+            yield self.layout.block(first, columns, self.partition_name(number))
 
     def labels(self, number: int) -> Iterator[Values]:
         """The one column, where no others say which rows are used."""
         names = self.layout.columns if self.layout.drop else list(self.layout.factor.variables)
         for first, columns in self.columns(number, names, 2):
-            yield self.layout.labels(first, columns, self.where(number))
+            yield self.layout.labels(first, columns, self.partition_name(number))
 
     def columns(self, number: int, names: Sequence[str], width: int) -> Iterator[tuple[int, Columns]]:
         """The columns of the rows that are used, as many at a time as fit a block of so many columns."""
@@ -369,7 +369,7 @@ def open_by_formula(
 ) -> OpenedTable:
     """Read a formula, and find the levels that it needs."""
     given, source = require_transforms(transforms), data.source
-    data.workers.require_known(given)
+    data.workers.require_importable(given)
     parsed_formula = parse_formula(formula, list(source.kinds))
     if parsed_formula.smooths:
         raise formula_error(

@@ -37,11 +37,11 @@ class Source(ABC):
         """Some columns of a partition, about so many rows at a time."""
 
     @abstractmethod
-    def only(self, number: int) -> Source:
+    def single_partition(self, number: int) -> Source:
         """The same with one partition, which has the number 0: all that a worker needs of it."""
 
     @abstractmethod
-    def where(self, number: int) -> str:
+    def partition_name(self, number: int) -> str:
         """What a partition is called, for errors."""
 
     @abstractmethod
@@ -54,7 +54,7 @@ class Source(ABC):
         """The same as columns of a table. gaps: whether missing values are marked; else they are refused, but for
         nan, which a pass will find.
         """
-        where = self.where(number)
+        where = self.partition_name(number)
         for first, batch in self.batches(number, names, rows):
             columns = {name: column_of(values, name, where, name in self.ordered) for name, values in batch.items()}
             count = len(next(iter(columns.values())).values)

@@ -103,7 +103,7 @@ def whitening(target: GeneralisedLinear | Model, kind: str | None = None, rank: 
         if by_factor is not None:
             return by_factor
         kind = "diagonal"
-    scale = (target.rows.squares(curvature) + bend) ** -0.5
+    scale = (target.rows.gram_diagonal(curvature) + bend) ** -0.5
     if kind == "diagonal":
         return LowRankWhitening(mode, scale, np.zeros((target.dim, 0)), np.zeros(0))
     count = whole_number("rank", min(_RANK, target.dim - 1) if rank is None else rank, 1, target.dim - 1)

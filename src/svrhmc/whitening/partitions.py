@@ -24,8 +24,8 @@ from svrhmc.core.randomness import Stream
 from svrhmc.density.generalised import GeneralisedLinear
 from svrhmc.rows.csr import Matrix
 from svrhmc.rows.forms import RowsForm
-from svrhmc.rows.partitions import Gathered, Lengths, PartitionRows, Places, joined, root_of
-from svrhmc.rows.predictors import seen_by
+from svrhmc.rows.partitions import Gathered, PartitionRows, Places, RowWeights, image_root, join_gathered
+from svrhmc.rows.predictors import rows_for_loss
 from svrhmc.rows.sparse import make_rows
 from svrhmc.whitening.maps import Whitening
 from svrhmc.whitening.targets import Region, Whitened, WhitenedRows
@@ -118,7 +118,7 @@ class WhitenedPartitions(Whitened):
         return loss.third_within(np.zeros(1), np.zeros(1)) is not None
 
     @cached_property
-    def _weighed(self) -> tuple[Lengths, tuple[int, ...], float]:
+    def _weighed(self) -> tuple[RowWeights, tuple[int, ...], float]:
         """S and all that weights are made of, the sums Q before each partition, and what curvatures vary by.
 
         S follows from n and dim alone, and from how large weights turn out only where they would overflow.
@@ -128,10 +128,10 @@ class WhitenedPartitions(Whitened):
         power = _BITS - _SPARE - math.ceil(math.log2(self.n)) - math.floor(math.log2(typical))
         third = (1.0 if math.isfinite(self.radius) else loss.third_bound) if self.bounded else None
         floor = 0.0 if self.bounded and loss.third_bound != 0 else 0.1 * typical
-        root, shared = root_of(whitening.arrays()["factor"], loss, self.target.rows.columns)
+        root, shared = image_root(whitening.arrays()["factor"], loss, self.target.rows.columns)
         while True:
-            lengths = Lengths(whitening.centre, root, shared, 2.0**power, third, self.radius, floor)
-            by_partition = self.rows.weights_by(lengths)
+            lengths = RowWeights(whitening.centre, root, shared, 2.0**power, third, self.radius, floor)
+            by_partition = self.rows.sum_weights(lengths)
             if by_partition is not None and sum(measured.total for measured in by_partition) < _MOST:
                 break
             power -= _SPARE
@@ -141,7 +141,7 @@ class WhitenedPartitions(Whitened):
         return lengths, tuple(ends), sum(measured.noise for measured in by_partition)
 
     @property
-    def lengths(self) -> Lengths:
+    def lengths(self) -> RowWeights:
         """What weights are made of."""
         return self._weighed[0]
 
@@ -217,7 +217,7 @@ class WhitenedPartitions(Whitened):
         cuts = np.searchsorted(wanted, ends, "left")
         by_partition = [wanted[low:high] - end for low, high, end in zip(cuts[:-1], cuts[1:], ends[:-1], strict=True)]
         parts = [part for part in self.rows.gather(self.lengths, by_partition) if part is not None]
-        return Window(self, joined(parts))
+        return Window(self, join_gathered(parts))
 
 
 class Window(WhitenedRows):
@@ -232,7 +232,7 @@ class Window(WhitenedRows):
 
     def __init__(self, tall: WhitenedPartitions, rows: Gathered) -> None:
         target, whitening = tall.target, tall.whitening
-        some = seen_by(make_rows(rows.X), target.loss)
+        some = rows_for_loss(make_rows(rows.X), target.loss)
         held = GeneralisedLinear(
             some, rows.y, target.loss, target.prior_precision, target.prior_mean, rows.offset, rows.weights,
             target.heavy,
@@ -266,7 +266,7 @@ class Window(WhitenedRows):
         """Where bounds on ℓ‴ hold, with what they are for these rows."""
         if math.isinf(all_rows.radius):
             return all_rows
-        lengths = self.whitening.norms(self.target.rows.taken(np.arange(self.held)))
+        lengths = self.whitening.norms(self.target.rows.dense_matrix(np.arange(self.held)))
         reach = (1 + 1e-3) * all_rows.radius * lengths
         bounds = self.target.loss.third_within(self.predictors - reach, self.predictors + reach)
         return replace(all_rows, shares=bounds)

@@ -201,7 +201,7 @@ class WhitenedRows(Whitened):
     @cached_property
     def smoothness(self) -> float:
         """λ_max(Wᵀ(c Aᵀ diag(w) A + Λ)W), c the loss's largest curvature: a bound."""
-        bounds = self.rows_form.bounded(self.target.curvature_bounds())
+        bounds = self.rows_form.isotropic_curvatures(self.target.curvature_bounds())
         return self._largest(bounds, self.target.prior_bounds()[1])
 
     @cached_property
@@ -236,12 +236,12 @@ class WhitenedRows(Whitened):
     def _pass(self) -> RowsPass | None:
         """Where rows are so many that passes over them are compiled; else None."""
         form = self.rows_form
-        if form.is_small or form.loss.kernel is None or form.rows.seen_once.compiled is None:
+        if form.is_small or form.loss.kernel is None or form.rows.design_matrix.compiled is None:
             return None
         from svrhmc.rows.passes import RowsPass
 
         labels = Labels(form.y, self.predictors, form.weights)
-        return RowsPass(form.rows.seen_once, form.loss, labels, form.rows.dtype)
+        return RowsPass(form.rows.design_matrix, form.loss, labels, form.rows.dtype)
 
     def curvature_range(self, bound: bool) -> tuple[float, float] | None:
         """Bounds, or those at the mode: 1 for a dense W."""
@@ -255,7 +255,9 @@ class WhitenedRows(Whitened):
         u = target.rows.predict(at) if indices is None else target.rows.predict_at(at, indices)
         chosen = slice(None) if indices is None else indices
         rest = self.rows_form.slopes(self.predictors[chosen] + u, chosen) - self.slopes[chosen]
-        return self.n * (rest - self.rows_form.turned(self.curvatures[chosen], u) if self.identity_hessian else rest)
+        return self.n * (
+            rest - self.rows_form.slope_changes(self.curvatures[chosen], u) if self.identity_hessian else rest
+        )
 
     def assemble(self, parts: Array, indices: Indices | None) -> Array:
         """(1/B) Σ_b part_b Wᵀa_{i_b}."""
@@ -303,8 +305,8 @@ class WhitenedRows(Whitened):
         form, one = self.rows_form, self.curvatures
         if form.weights is not None:
             one = form.loss.curvature(self.predictors, form.y)
-        third = form.loss.third_size(form.sizes(one))
-        return mix_with_uniform(form.weighed(third) * self.row_norms**3)
+        third = form.loss.third_size(form.curvature_norms(one))
+        return mix_with_uniform(form.multiply_by_weights(third) * self.row_norms**3)
 
     def spaced(self, count: int) -> tuple[WhitenedRows, Indices, Array]:
         """Rows at even distances in the order of all of them, measured by their probabilities, without chance; with the

@@ -352,7 +352,7 @@ def plain_model(form: RowsForm) -> layout.Model:
     kind = form.rows.dtype.type
     number = np.float64 if form.loss.predictor_shape else kind
     added = np.zeros((0, 0)) if form.offset is None else form.offset[:, None]
-    rows = form.rows.seen_once
+    rows = form.rows.design_matrix
     model = layout.Model(
         rows=rows.compiled,
         layout=rows.compiled.layout(form.loss.windows(rows.dim), rows.dim, kind),

@@ -31,7 +31,7 @@ from svrhmc.kernels import split
 from svrhmc.kernels.frames import Frame
 from svrhmc.kernels.rows import fixed
 from svrhmc.kernels.stream import CompiledStream
-from svrhmc.rows.passes import PassRoom
+from svrhmc.rows.passes import PassBuffers
 from svrhmc.whitening.targets import WhitenedRows, pass_of
 
 _LONG_PASS = 1 << 21  # entries of rows: worth the hand-over to other threads, and long beside a step in NumPy
@@ -49,7 +49,7 @@ class SplitKernel(CompiledKernel):
     def __init__(self, setup: Setup) -> None:
         self.setup, rows = setup, setup.form.rows
         self.team = -(-len(setup.chains) // setup.threads)
-        long = rows.n * rows.stored >= _LONG_PASS
+        long = rows.n * rows.entries_read_once >= _LONG_PASS
         shared = setup.threads // -(-len(setup.chains) // self.team) if long else 1
         density = Passes(setup.target, max(1, shared))
         self.definition: Any = setup.sampler.kernel(replace(setup, target=density, randomness=CompiledStream))
@@ -148,7 +148,7 @@ class Trajectories:
         for low in range(0, count, rows.together):
             size = min(rows.together, count - low)
             own = (part[low * width : (low + size) * width] for part, width in zip(flat, widths, strict=True))
-            self._rooms.append(PassRoom(rows, size, *own))
+            self._rooms.append(PassBuffers(rows, size, *own))
         passes = [room.shares[0] for room in self._rooms]
         data, (states, sums, values) = np.array([share.data for share in passes]), flat
         self._rows = split.Rows(

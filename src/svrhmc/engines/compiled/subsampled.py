@@ -162,7 +162,9 @@ def _tables(
     """Alias cells, cards and a sum s with s·pᵢ ≥ wᵢ|ãᵢ|³ for every row, times its share in the bound on ℓ‴; s = 0 where
     all rows are zeros, none of which is ever picked then. t: t̂ᵢ of all rows.
     """
-    cubes = form.weighed(lengths**3 if shares is None else shares * lengths**3) * _CUSHION[form.rows.dtype] ** 3
+    cubes = (
+        form.multiply_by_weights(lengths**3 if shares is None else shares * lengths**3) * _CUSHION[form.rows.dtype] ** 3
+    )
     if not cubes.any():
         return np.zeros(1, np.uint64), np.stack([t, np.zeros_like(t)], axis=1).reshape(-1), 0.0
     threshold, alias, p = alias_table(cubes)

@@ -96,7 +96,7 @@ class Design:
     @staticmethod
     def of(form: RowsForm) -> tuple[Design, Arrays]:
         """Of a form, with its arrays."""
-        rows: Tree = form.rows.seen_once
+        rows: Tree = form.rows.design_matrix
         sparse = rows.storage == "sparse"
         arrays = dict(zip(("columns", "values"), padded(rows.X), strict=True)) if sparse else {"X": rows.X}
         return Design(rows.dim, form.loss.windows(rows.dim), sparse, rows.X.dtype), arrays
