@@ -230,7 +230,7 @@ class Rows(ABC):
 
     @abstractmethod
     def choose(self, indices: Indices) -> Rows:
-        """The chosen rows."""
+        """The chosen rows, stored in the same way."""
 
     @abstractmethod
     def lengths(self, norms: Norms) -> Array:

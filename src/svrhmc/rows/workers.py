@@ -93,7 +93,7 @@ class Workers(ABC):
 
     @abstractmethod
     def submit(self, work: Callable[..., T], task: tuple[object, ...]) -> Future[T]:
-        """Submit a task."""
+        """Submit a task to the workers."""
 
     @abstractmethod
     def results(self, futures: list[Future[T]]) -> Iterable[T]:
