@@ -160,7 +160,10 @@ def of_families():
         some, few = (
             of_chains(replace(sampler, gradient=Minibatch(size, importance=True)), space)[0] for size in (batch, 1)
         )
-        said = costs.of_pass(space) / n, (costs.of_rows(space, batch) - costs.of_rows(space, 1)) / (batch - 1)
+        said = (
+            costs.pass_seconds(space) / n,
+            (costs.rows_seconds(space, batch) - costs.rows_seconds(space, 1)) / (batch - 1),
+        )
         shown = one / n, said[0], (some - few) / (batch - 1), said[1]
         loss = space.target.loss
         print(f"| {family} | {loss.blocks} + {loss.shared} | " + " | ".join(f"{1e9 * s:.3g}" for s in shown) + " |")

@@ -19,8 +19,7 @@ from svrhmc.diagnostics import ess
 from svrhmc.exact import SplitHMC, SubsampledMH
 from svrhmc.exact.subsampled import region
 from svrhmc.sampling.choice import Chooser
-from svrhmc.sampling.gaussianity import Gaussianity
-from svrhmc.sampling.gradients import FreshGradients
+from svrhmc.sampling.gradients import FreshGradients, Gaussianity
 from svrhmc.whitening import whitened
 
 CHAINS = np.arange(4)

@@ -22,10 +22,10 @@ from svrhmc.fitting import regress
 from svrhmc.gradients import Full
 from svrhmc.results.posterior import Posterior
 from svrhmc.rows import sparse as stored
-from svrhmc.sampling import drawing, run, search
+from svrhmc.sampling import drawing, preparation, run, search
 from svrhmc.sampling.bias import Pairs
 from svrhmc.sampling.gradients import FreshGradients
-from svrhmc.sampling.search import Search
+from svrhmc.sampling.preparation import ChainStarter
 
 FAR = 1e9
 
@@ -394,9 +394,9 @@ def slow_draws(clock, monkeypatch):
         clock.now += 0.01 * count
         return plain(self, count, *rest)
 
-    def found_of(few, *rest):
-        clock.now += 0.01 / 3 * few.x.shape[1]
-        return of(few, *rest)
+    def found_of(z, x, *rest):
+        clock.now += 0.01 / 3 * x.shape[1]
+        return of(z, x, *rest)
 
     monkeypatch.setattr(CompiledChains, "extend", extend)
     monkeypatch.setattr(search.DrawMoments, "of", staticmethod(found_of))
@@ -565,14 +565,14 @@ def test_a_number_of_passes_beyond_all_use_is_refused():
 
 def test_tuning_has_a_bound_of_its_own(monkeypatch):
     """Where no share of accepted proposals is enough, steps fall to 0.005 where f is convex, and what was made with the last is given."""
-    monkeypatch.setattr(search, "_ACCEPTED", 2.0)
-    plain, steps = Search._drawing, []
+    monkeypatch.setattr(preparation, "_ACCEPTED", 2.0)
+    plain, steps = ChainStarter._drawing, []
 
     def told(self, sampler, seed, name):
         steps.append(sampler.step_size)
         return plain(self, sampler, seed, name)
 
-    monkeypatch.setattr(Search, "_drawing", told)
+    monkeypatch.setattr(ChainStarter, "_drawing", told)
     posterior = sample(regression(), 40)
     assert posterior.method == "split-hmc"
     assert len(steps) < 20

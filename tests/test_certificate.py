@@ -35,15 +35,14 @@ from svrhmc.sampling.bias import Pairs, plan_of, settling_steps
 from svrhmc.sampling.certificate import Bias, Certificate, Chance, Measured, judge, judge_invariant, unmeasured
 from svrhmc.sampling.correction import Correction, correction, stein_bias
 from svrhmc.sampling.doubts import (
-    agreement,
     effective_draws,
-    heavy_tail,
+    largest_r_hat,
     longest_stay,
+    settling_doubt,
     tail_draws,
-    tails_by_density,
-    unsettled,
 )
 from svrhmc.sampling.gradients import FreshGradients
+from svrhmc.sampling.tails import density_tail_doubt, tails_by_density
 from svrhmc.theory import stationary
 from svrhmc.whitening import dense_whitening, whitened
 
@@ -231,7 +230,7 @@ def test_a_verdict_needs_chains_that_agree_with_each_other_and_with_the_gradient
         (NONE, enough, np.array([1.2]), "undecided", "have not settled (R-hat up to 1.2"),
     ]
     for stein, effective, r_hat, verdict, said in cases:
-        doubt = unsettled(effective, r_hat, 1000, 4, False)
+        doubt = settling_doubt(effective, r_hat, 1000, 4, False)
         judged = judge_invariant(stein, 0.02, doubt)
         assert (judged.verdict, judged.draws) == (verdict, verdict)
         assert judged.corrects == (verdict == "exact")
@@ -240,19 +239,19 @@ def test_a_verdict_needs_chains_that_agree_with_each_other_and_with_the_gradient
             biased = judge(stein, fine, 0.02, QUIET, doubt)
             assert (biased.verdict, biased.corrects) == (("undecided", False) if doubt else ("certified", True))
             assert unmeasured(0.02, stein, doubt).corrects == (not doubt)
-    assert unsettled(np.array([60.0]), one, 50, 4, False) == ""  # as many as were asked for
-    assert unsettled(np.array([60.0]), np.array([1.15]), 50, 4, False) == ""  # chance, with so few
-    assert "the budget ended too soon" in unsettled(np.array([60.0]), one, 1000, 4, True)
+    assert settling_doubt(np.array([60.0]), one, 50, 4, False) == ""  # as many as were asked for
+    assert settling_doubt(np.array([60.0]), np.array([1.15]), 50, 4, False) == ""  # chance, with so few
+    assert "the budget ended too soon" in settling_doubt(np.array([60.0]), one, 1000, 4, True)
 
 
 def test_chains_that_stick_or_are_slow_are_no_ground_for_a_verdict():
     """Neither R-hat nor effective draws show a part of the posterior that chains hardly enter."""
     enough, few, one = np.array([500.0]), np.array([499.0]), np.array([1.01])
-    assert unsettled(enough, one, 1000, 4, False, stay=100) == ""
-    assert "a chain stood at one point for 101 draws" in unsettled(enough, one, 1000, 4, False, stay=101)
-    assert "only 499 effective draws of the 1,000 asked for" in unsettled(few, one, 1000, 4, False)
-    assert unsettled(few, one, 1000, 4, True) == ""  # a budget ended them, and their number is known
-    assert "one stood at one point for 101 draws" in unsettled(enough, np.array([1.2]), 1000, 4, False, stay=101)
+    assert settling_doubt(enough, one, 1000, 4, False, stay=100) == ""
+    assert "a chain stood at one point for 101 draws" in settling_doubt(enough, one, 1000, 4, False, stay=101)
+    assert "only 499 effective draws of the 1,000 asked for" in settling_doubt(few, one, 1000, 4, False)
+    assert settling_doubt(few, one, 1000, 4, True) == ""  # a budget ended them, and their number is known
+    assert "one stood at one point for 101 draws" in settling_doubt(enough, np.array([1.2]), 1000, 4, False, stay=101)
 
 
 @pytest.mark.parametrize(
@@ -285,7 +284,7 @@ def test_a_tail_without_a_variance_is_noticed_where_it_holds_some_of_the_varianc
         ),
     )  # fmt: skip
     ledger = SimpleNamespace(pays=lambda seconds, passes: True, evaluations=0.0)
-    found = heavy_tail(target.names, tails_by_density(target, draws, np.ones(2), ledger).shapes)
+    found = density_tail_doubt(target.names, tails_by_density(target, draws, np.ones(2), ledger).shapes)
     assert (said in found) if said else found == ""
     assert (ledger.evaluations > 0) == bool(count)
     assert not tails_by_density(target, draws, np.ones(2), ledger, stopped=True).shapes.any()
@@ -590,9 +589,9 @@ def test_the_tails_have_effective_draws_of_their_own():
 
 def test_chains_that_differ_in_spread_alone_do_not_agree():
     x = np.random.default_rng(0).normal(size=(4, 1000, 1))
-    assert agreement(x)[0] < 1.01
+    assert largest_r_hat(x)[0] < 1.01
     x[0] *= 3
-    assert svrhmc.diagnostics.r_hat(x)[0] < 1.01 < 1.1 < agreement(x)[0]
+    assert svrhmc.diagnostics.r_hat(x)[0] < 1.01 < 1.1 < largest_r_hat(x)[0]
 
 
 def test_corrected_moments_do_not_depend_on_units():

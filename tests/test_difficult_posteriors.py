@@ -16,9 +16,8 @@ from svrhmc.core.deadline import Budget
 from svrhmc.dynamics import Anchored
 from svrhmc.gradients import Minibatch
 from svrhmc.sampling import gradients as gradients_module
-from svrhmc.sampling import search
-from svrhmc.sampling.gaussianity import Gaussianity
-from svrhmc.sampling.gradients import FreshGradients
+from svrhmc.sampling import judging
+from svrhmc.sampling.gradients import FreshGradients, Gaussianity
 from svrhmc.whitening import whitened
 
 DECIDED = ("exact", "certified")
@@ -102,8 +101,11 @@ def test_a_correction_whose_rows_miss_what_matters_is_left_out(monkeypatch):
     assert (missed.certificate.verdict, missed.certificate.corrects) == ("undecided", False)
     assert missed.mean is missed.raw.mean
     assert "the corrected moments contradict the draws" in str(missed)
-    for doubt in ("staying", "refusing_tail"):  # its five rows make a long tail, which is doubted already
-        monkeypatch.setattr(search, doubt, lambda number: "")
+    for doubt in (
+        "long_stay_doubt",
+        "tail_acceptance_doubt",
+    ):  # its five rows make a long tail, which is doubted already
+        monkeypatch.setattr(judging, doubt, lambda number: "")
     exact = sample(target, draws=1000, method="subsampled-mh", certificate=True)
     assert exact.mean is exact.raw.mean
     assert "do not agree with the gradients at them" in str(exact)

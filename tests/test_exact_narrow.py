@@ -14,10 +14,15 @@ from conftest import LIMIT
 from quadrature import around_the_mode
 from svrhmc.core.deadline import Budget
 from svrhmc.exact import SplitHMC, SubsampledMH
-from svrhmc.sampling import search
-from svrhmc.sampling.doubts import curvatures, is_narrow, least_tail_acceptance, rare_curvature, refusing_tail
-from svrhmc.sampling.gaussianity import Gaussianity
-from svrhmc.sampling.gradients import FreshGradients
+from svrhmc.sampling import judging
+from svrhmc.sampling.doubts import (
+    is_narrow,
+    largest_curvatures,
+    least_tail_acceptance,
+    rare_curvature,
+    tail_acceptance_doubt,
+)
+from svrhmc.sampling.gradients import FreshGradients, Gaussianity
 from svrhmc.whitening import whitened
 
 pytestmark = pytest.mark.usefixtures("compiled")
@@ -148,8 +153,8 @@ def test_an_end_of_a_ridge_that_no_chain_has_seen_is_missed_without_a_look_at_cu
     ridge, seed, left_out, monkeypatch
 ):
     """The controls: chains agree, proposals are accepted in all tails that they know, and the sd of b is too small."""
-    monkeypatch.setattr(search, left_out, 1 if left_out == "_NARROW" else lambda *_: False)
-    monkeypatch.setattr(search, "_NARROW", 1)
+    monkeypatch.setattr(judging, left_out, 1 if left_out == "_NARROW" else lambda *_: False)
+    monkeypatch.setattr(judging, "_NARROW", 1)
     posterior = svrhmc.sample(ridge, seed=seed)
     assert posterior.certificate.verdict in NO_DOUBT
     assert scores_on_ridge(posterior).min() < -LIMIT
@@ -180,7 +185,7 @@ def test_curvature_is_that_of_whitened_variables(ridge):
     """1 at the mode, and 1 + (sd of a · slope/width)² at the far end of the ridge, in every whitening of the same law."""
     how = whitened(ridge, "dense").whitening
     far = np.array([6.0, np.logaddexp(0, 4.0)])
-    first, last = curvatures(ridge, np.array([[ridge.mode(), far]]), how)
+    first, last = largest_curvatures(ridge, np.array([[ridge.mode(), far]]), how)
     L = np.linalg.inv(np.linalg.cholesky(ridge.hessian(ridge.mode())))
     assert first == pytest.approx(1.0, rel=1e-6)
     assert last == pytest.approx(np.linalg.eigvalsh(L @ ridge.hessian(far) @ L.T)[-1], rel=1e-6)
@@ -253,8 +258,8 @@ def test_acceptance_of_tails_is_measured():
     assert 0.2 < least_tail_acceptance(falling) < 0.5
     assert least_tail_acceptance(falling[:, :100]) > least_tail_acceptance(falling)  # few draws tell little
     assert least_tail_acceptance(np.zeros((2, 50, 3))) == 1.0  # a chain that never moved is judged elsewhere
-    assert refusing_tail(least_tail_acceptance(level)) == ""
-    assert "times as often as elsewhere" in refusing_tail(least_tail_acceptance(falling))
+    assert tail_acceptance_doubt(least_tail_acceptance(level)) == ""
+    assert "times as often as elsewhere" in tail_acceptance_doubt(least_tail_acceptance(falling))
 
 
 def test_only_the_shortest_steps_of_a_cycle_are_measured():
@@ -334,7 +339,7 @@ def test_errors_of_what_is_called_exact_are_calibrated(target, method):
 @pytest.mark.slow
 def test_errors_of_doubted_stays_are_not_calibrated(monkeypatch):
     """The control: without the doubt the sd of one row is called exact, and its error is too small."""
-    monkeypatch.setattr(search, "staying", lambda index: "")
+    monkeypatch.setattr(judging, "long_stay_doubt", lambda index: "")
     posterior, z = one_count(0.3), []
     _, sd = quadrature(posterior)
     for seed in range(40):

@@ -285,7 +285,7 @@ def test_draws_given_the_scales_have_the_moments_of_the_normal_law(design):
     model = model_of(design, **SETTINGS["weights and offset"])
     density = GaussianScales(model)
     phi = np.full((1, density.dim), -0.4)
-    given, theta = density.given(phi), phi[0, : model.theta_dim]
+    given, theta = density.conditional_law(phi), phi[0, : model.theta_dim]
     conditional, count = model.conditional, model.effects.stop
     A = model.matrix if isinstance(model.matrix, np.ndarray) else model.matrix.toarray()
     H = (A.T * conditional.weights) @ A * np.exp(0.8)
@@ -403,7 +403,7 @@ def scores_of_walks(law):
     squares = []
     for seed in range(100):
         starts = np.random.default_rng(seed).multivariate_normal(law.mean, law.covariance, 48)
-        places, values = scales._walked(law, starts, law.log_density(starts), Stream(seed, np.zeros(1, np.int64)))
+        places, values = scales._walk(law, starts, law.log_density(starts), Stream(seed, np.zeros(1, np.int64)))
         assert values == pytest.approx(law.log_density(places))
         squares.append(((places - law.mean) ** 2).mean(axis=0))
     error = np.std(squares, axis=0, ddof=1) / np.sqrt(len(squares))
@@ -524,7 +524,7 @@ def test_slopes_of_a_column_far_from_0_are_effects_of_levels(away):
     for columns, scale in ((None, 1.0), ((x + away)[:, None], away)):
         groups = [Group(index, columns, name="g", prior=priors.HalfNormal(1.5 / scale))]
         model = glm(X, y, "gaussian", prior_precision=0.3, groups=groups)
-        modes.append(np.add(scales._mode(GaussianScales(model), np.array([-0.5, 0.0])), [np.log(scale), 0.0]))
+        modes.append(np.add(scales._find_mode(GaussianScales(model), np.array([-0.5, 0.0])), [np.log(scale), 0.0]))
     assert modes[1] == pytest.approx(modes[0], abs=0.03 if away < 1e6 else 0.01)
 
 

@@ -668,7 +668,7 @@ def test_before_any_draw_a_budget_gives_laplaces_approximation(model, clock, mon
         return plain(*_)
 
     plain = Drawing.settle
-    monkeypatch.setattr(Drawing, "settle", spent)
+    monkeypatch.setattr(Drawing, "burn_in", spent)
     cut = answer_of(model, 100, seed=5, budget_seconds=5.0)
     assert cut.method == "laplace"
     assert cut.certificate.verdict == "undecided"
@@ -735,12 +735,12 @@ def test_a_density_that_is_not_a_number_ends_the_run_and_one_far_out_does_not(mo
     f, gradient = variables.energies(np.full((1, variables.dim), 1e200))
     assert f.tolist() == [np.inf]
     assert not gradient.any()
-    plain = MixedModel.energies_given
+    plain = MixedModel.conditional_energies
 
     def undefined(self, w, valued=True):
         f, gradient = plain(self, w, valued)
         return np.where(w[:, 0] > 1.0, np.nan, f), gradient
 
-    monkeypatch.setattr(MixedModel, "energies_given", undefined)
+    monkeypatch.setattr(MixedModel, "conditional_energies", undefined)
     with pytest.raises(UndefinedDensityError, match=r"chain \d, step \d+: the log posterior is not a number"):
         sample(model, draws=100)

@@ -7,8 +7,8 @@ import pytest
 
 import svrhmc
 from svrhmc.core.summaries import Summary
-from svrhmc.sampling.doubts import NO_MEAN, NO_VARIANCE, UNKNOWN_ERROR
-from svrhmc.sampling.parameters import UNSTABLE, Parameters, heavy_shapes, pareto_shapes
+from svrhmc.sampling.parameters import Parameters
+from svrhmc.sampling.tails import NO_MEAN, NO_VARIANCE, UNKNOWN_ERROR, UNSTABLE, heavy_shapes, pareto_shapes
 
 LAWS = {  # and the largest moment that exists
     "pareto, no variance": (lambda rng, size: rng.pareto(1.3, size), 1.3),

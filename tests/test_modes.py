@@ -15,7 +15,7 @@ from simulated_data import events
 from svrhmc import sample, targets
 from svrhmc.core.deadline import Budget
 from svrhmc.density import minima as search_of_minima
-from svrhmc.density.minima import minima, only_minimum
+from svrhmc.density.minima import find_minima, find_only_minimum
 from svrhmc.sampling.certificate import Bias, Certificate
 from svrhmc.targets import families, glm
 from svrhmc.targets.priors import Flat, Laplace, Normal, StudentT
@@ -91,8 +91,8 @@ def test_a_prior_far_from_the_data_gives_a_gaussian_two_modes_which_the_profile_
     S, W, mean = ((y - y.mean()) ** 2).sum(), 50.0, y.mean()
     beta = W * np.exp(-2 * tau) * mean / (W * np.exp(-2 * tau) + 4.0)
     p = W * tau + 0.5 * np.exp(-2 * tau) * (S + W * (mean - beta) ** 2) + 2 * beta**2 + 0.02 * tau**2
-    minima = ((p[1:-1] < p[:-2]) & (p[1:-1] < p[2:])).sum()
-    assert minima == 2
+    find_minima = ((p[1:-1] < p[:-2]) & (p[1:-1] < p[2:])).sum()
+    assert find_minima == 2
     assert target.one_mode is None
     assert glm(np.ones((50, 1)), y, "gaussian").one_mode is not None  # under N(0, 1) for each there is one
 
@@ -122,9 +122,9 @@ def test_what_is_declared_log_concave_and_is_not_is_refused(apart):
     target = Mixture([0.5, 0.5], [[0.0, 0.0], [apart, 0.0]], [1.0, 1.0])
     if apart:
         with pytest.raises(ValueError, match=r"log_concave must be True only .* curves upwards somewhere between"):
-            only_minimum(target, np.zeros(2), 1e-6)
+            find_only_minimum(target, np.zeros(2), 1e-6)
     else:
-        assert np.abs(only_minimum(target, np.ones(2), 1e-6).points).max() < 1e-6
+        assert np.abs(find_only_minimum(target, np.ones(2), 1e-6).points).max() < 1e-6
 
 
 def certificate(verdict, draws):
@@ -195,7 +195,7 @@ class Mixture:
         return (share / self.sds**2).sum() * np.eye(self.dim) - outer + np.outer(mean, mean)
 
     def modes(self):
-        return minima(self, np.zeros(self.dim)).points
+        return find_minima(self, np.zeros(self.dim)).points
 
 
 def has(found, mode, sd):
@@ -259,9 +259,9 @@ def test_points_lie_in_the_ball_that_a_narrow_mode_rules_as_often_as_derived():
     d, narrow, places = 3, 0.04, np.random.default_rng(0).normal(size=(100, 3))
     places /= np.linalg.norm(places, axis=1, keepdims=True)
     target = Mixture([1.0], [[0.0] * d], [1.0])
-    search = search_of_minima._Search(target)
+    search = search_of_minima._MinimumSearch(target)
     first = search.minimum(np.full(d, 1e-9))
-    points = search_of_minima._OtherMinima(search, first, np.ones(d), 2e4)._points_around(first, np.eye(d))
+    points = search_of_minima._MinimaSearch(search, first, np.ones(d), 2e4)._points_around(first, np.eye(d))
     radii = np.linspace(0.0, 12.0, 100_001)
     integral = np.trapezoid(radii ** (d - 1) * (points.c + radii**2) ** (-d / 2), radii)
     m = 0.75 * len(points.x) * narrow**d / (d * integral)
@@ -275,12 +275,12 @@ def test_points_lie_in_the_ball_that_a_narrow_mode_rules_as_often_as_derived():
 
 def test_the_number_of_points_is_decided_by_the_declared_cost():
     target = Mixture([1.0], [[0.0] * 5], [1.0])
-    search = search_of_minima._Search(target)
+    search = search_of_minima._MinimumSearch(target)
     first = search.minimum(np.full(5, 1e-9))
     counts = []
     for nanoseconds in (1e9, 1e6, 1e4):
         search.passes = 0.0
-        others = search_of_minima._OtherMinima(search, first, np.ones(5), nanoseconds)
+        others = search_of_minima._MinimaSearch(search, first, np.ones(5), nanoseconds)
         counts.append(len(others._points_around(first, np.eye(5)).x))
         assert search.passes == counts[-1]
     assert counts == [64, 256, 32768]
@@ -289,7 +289,7 @@ def test_the_number_of_points_is_decided_by_the_declared_cost():
 def test_a_budget_of_passes_makes_points_fewer_and_still_finds_the_other_mode():
     target, deadline = Mixture([0.5, 0.5], [[0.0] * 3, [7.0, 0.0, 0.0]], [1.0, 1.0]), Budget(1, passes=20_000)
     with deadline.binding():
-        minima_found = minima(target, np.zeros(3))
+        minima_found = find_minima(target, np.zeros(3))
     assert len(minima_found.points) == 2
     assert minima_found.passes < 5_000
 

@@ -14,7 +14,7 @@ from svrhmc import Sampler, sample, targets
 from svrhmc.dynamics import BAOAB, UBU, Anchored, EulerMaruyama, Exponential, Overdamped, Underdamped
 from svrhmc.exact import SplitHMC, SubsampledMH
 from svrhmc.gradients import SAGA, SVRG, ControlVariate, Full, Minibatch
-from svrhmc.sampling import choice, coordinates, drawing, search
+from svrhmc.sampling import choice, coordinates, drawing, preparation, search
 from svrhmc.sampling.choice import Choice
 from svrhmc.whitening import at_mode as made
 from svrhmc.whitening import whitened
@@ -119,7 +119,7 @@ def test_where_exact_samplers_are_too_dear_batches_are_used(monkeypatch):
 @pytest.mark.parametrize(("seconds", "method"), [(0.0, "anchored"), (1e6, "split-hmc")])
 def test_the_price_of_batches_includes_that_of_their_verdict(monkeypatch, seconds, method):
     monkeypatch.setattr(choice, "_PATIENCE", 1e-9)
-    monkeypatch.setattr(search.Search, "_seconds_of_verdict", lambda self, sampler: seconds)
+    monkeypatch.setattr(preparation.Preparation, "verdict_seconds", lambda self, sampler: seconds)
     assert sample(regression(200_000, 3), draws=100, certificate=False).method == method
 
 

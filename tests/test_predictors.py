@@ -170,7 +170,7 @@ def test_effects_of_groups_beside_another_predictor():
         model = glm(A, y, "gaussian", predictors={"sigma": Z}, groups=[group])
         w = 0.1 * np.random.default_rng(4).standard_normal(model.inner_dim)
         steps = 1e-5 * np.eye(model.inner_dim)
-        bend = [np.diff(model.energies_given(np.stack([w - h, w + h]))[1], axis=0)[0] / 2e-5 for h in steps]
+        bend = [np.diff(model.conditional_energies(np.stack([w - h, w + h]))[1], axis=0)[0] / 2e-5 for h in steps]
         found = model.curvature(w).hessian
         found = found if isinstance(found, np.ndarray) else found.toarray()
         assert found == pytest.approx(np.array(bend), rel=1e-5, abs=1e-4)

@@ -16,7 +16,7 @@ from svrhmc.core import progress
 from svrhmc.dynamics import UBU
 from svrhmc.fitting import regression
 from svrhmc.gradients import Full
-from svrhmc.sampling import drawing, search
+from svrhmc.sampling import drawing, judging, preparation, search
 from svrhmc.targets import synthetic
 
 
@@ -126,7 +126,7 @@ def test_every_long_stage_of_a_call_has_a_name(monkeypatch, capsys):
         shown.append(name)
         yield
 
-    for module in (drawing, search, progress, regression):
+    for module in (drawing, judging, preparation, search, progress, regression):
         monkeypatch.setattr(module, "stage", stage)
     rng = np.random.default_rng(0)
     x = rng.normal(size=300)

@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 import svrhmc
 from svrhmc.results import advice
 from svrhmc.results.advice import open_verdict, warn_of_verdict
-from svrhmc.sampling import search
+from svrhmc.sampling import judging
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(60, 2))
@@ -32,7 +32,9 @@ def category(door):
 @pytest.mark.parametrize("verdict", ["unjudged", "undecided"])
 def test_a_verdict_that_is_open_warns_at_the_line_of_the_caller(door, verdict, monkeypatch):
     if verdict == "undecided":
-        monkeypatch.setattr(search, "unsettled", lambda *_, **__: "the chains have not settled (as they were told)")
+        monkeypatch.setattr(
+            judging, "settling_doubt", lambda *_, **__: "the chains have not settled (as they were told)"
+        )
     more = {"draws": 40} if verdict == "undecided" else {"method": "ubu", "draws": 40, "certificate": False}
     with pytest.warns(category(door), match=f"The verdict on this posterior is '{verdict}': ") as warned:
         found = DOORS[door](**more)
@@ -84,7 +86,7 @@ def test_a_gate_for_production():
 
 
 def test_estimators_refuse_or_repeat_an_open_verdict(monkeypatch):
-    monkeypatch.setattr(search, "unsettled", lambda *_, **__: "the chains have not settled (as they were told)")
+    monkeypatch.setattr(judging, "settling_doubt", lambda *_, **__: "the chains have not settled (as they were told)")
     model = svrhmc.BayesianLogisticRegression(draws=40, on_undecided="raise")
     with pytest.raises(svrhmc.VerdictError, match="the chains have not settled"):
         model.fit(X, EVENTS)

@@ -43,12 +43,12 @@ class Moments:
         """E|x − c|⁴ of the Gaussian: (tr C + |Δ|²)² + 2 tr C² + 4ΔᵀCΔ with Δ = mean − c."""
         C = self.covariance
         with np.errstate(over="ignore", invalid="ignore"):
-            away = self.mean - centre
-            second = np.trace(C) + away @ away
-            fourth = float(second**2 + 2 * (C * C).sum() + 4 * away @ C @ away)
+            difference = self.mean - centre
+            second = np.trace(C) + difference @ difference
+            fourth = float(second**2 + 2 * (C * C).sum() + 4 * difference @ C @ difference)
         if not math.isfinite(fourth):
-            far = f"one {np.abs(away).max():g} away with a variance of up to {np.diag(C).max():g}"
-            raise requirement("centre", "so near to the mean that E|x − c|⁴ is finite in float64", far)
+            distant = f"one {np.abs(difference).max():g} away with a variance of up to {np.diag(C).max():g}"
+            raise requirement("centre", "so near to the mean that E|x − c|⁴ is finite in float64", distant)
         return fourth
 
 
@@ -197,14 +197,14 @@ class FiniteSum(ABC):
 
         Here: the gradients of a hundred components at two points.
         """
-        some = np.linspace(0, self.n - 1, min(self.n, 100)).astype(np.int64)
+        indices = np.linspace(0, self.n - 1, min(self.n, 100)).astype(np.int64)
         points = (np.zeros(self.dim), np.cos(np.arange(self.dim)))
-        seen = digest(*(self._components_for_identity(point, some) for point in points))
-        return {**self._kind(), "components": seen}
+        gradients = digest(*(self._components_for_identity(point, indices) for point in points))
+        return {**self._kind(), "components": gradients}
 
-    def _components_for_identity(self, point: Array, some: Indices) -> Array:
+    def _components_for_identity(self, point: Array, indices: Indices) -> Array:
         """Gradients of some components."""
-        return self.component_gradients(point, some)
+        return self.component_gradients(point, indices)
 
     def _kind(self) -> dict[str, object]:
         return {"target": type(self).__name__, "n": self.n, "dim": self.dim}
@@ -305,7 +305,7 @@ class FiniteSum(ABC):
             H = (self.gradients(at + steps) - self.gradients(at - steps)) / (2 * scale)
             return np.asarray((H + H.T) / 2, np.float64)
 
-        return self._known("∇²f", point, differences)
+        return self._finite_value("∇²f", point, differences)
 
     def recall_mode(self, mode: Array) -> None:
         """Take a mode that was found before, so that it need not be found again."""
@@ -395,25 +395,25 @@ class FiniteSum(ABC):
     def potential(self, x: npt.ArrayLike) -> float:
         """f(x) at one point, up to a constant."""
         point = self._point(x)
-        return float(self._known("f", point, self.potentials)[0])
+        return float(self._finite_value("f", point, self.potentials)[0])
 
     def gradient(self, x: npt.ArrayLike) -> Array:
         """∇f(x) at one point."""
         point = self._point(x)
-        gradient: Array = self._known("the gradient", point, self.gradients)[0]
+        gradient: Array = self._finite_value("the gradient", point, self.gradients)[0]
         return gradient
 
     def component_gradients(self, x: npt.ArrayLike, indices: npt.ArrayLike) -> Array:
         """∇fᵢ(x) for each index given: (len(indices), dim)."""
         state, rows = self._point(x), self._rows(indices)
         states, single = np.repeat(state, len(rows), axis=0), rows[:, None]
-        return self._known(
+        return self._finite_value(
             "a component's gradient",
             state,
             lambda _: self.prior_gradient(states) + self.assemble(self.parts(states, single), single),
         )
 
-    def _known(self, what: str, point: Array | None, evaluate: Callable[..., Array]) -> Array:
+    def _finite_value(self, name: str, point: Array | None, evaluate: Callable[..., Array]) -> Array:
         """What is asked for, at a point if there is one; an error, and neither a warning nor a nan, where float64 does
         not hold it.
         """
@@ -421,8 +421,8 @@ class FiniteSum(ABC):
             value = evaluate(point)
         if not np.isfinite(value).all():
             why = "the numbers of the target, or of x, are too large; scale them to about 1"
-            where = "" if point is None else f" at x = {np.array2string(point[0], threshold=8)}"
-            raise requirement(f"{what}{where}", "finite in float64", "what is not", why)
+            at_point = "" if point is None else f" at x = {np.array2string(point[0], threshold=8)}"
+            raise requirement(f"{name}{at_point}", "finite in float64", "what is not", why)
         return value
 
     def _point(self, x: npt.ArrayLike) -> Array:

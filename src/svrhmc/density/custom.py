@@ -94,9 +94,9 @@ class Custom(FiniteSum):
         """What the user's function gives for a hundred components at two points, and the constants."""
         return {**super().identity(), "smoothness": self._smoothness, "convexity": self._convexity}
 
-    def _components_for_identity(self, point: Array, some: Indices) -> Array:
+    def _components_for_identity(self, point: Array, indices: Indices) -> Array:
         """By one call of the user's function, which may be slow."""
-        return self._known("a component's gradient", point[None], lambda at: self._component(at[0], some))
+        return self._finite_value("a component's gradient", point[None], lambda at: self._component(at[0], indices))
 
     @property
     def smoothness(self) -> float:

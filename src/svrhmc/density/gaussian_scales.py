@@ -51,7 +51,7 @@ _ROUNDING = 1e-15  # of each of the squares that Q is made of
 
 
 @dataclass(frozen=True, eq=False)
-class Given:
+class ConditionalLaw:
     """The law of w given some φ, a row each.
 
     log_density: log p(φ | y) up to a constant, −∞ where K has no factor. solution: x. root: L, K = LLᵀ. Y: √ρ FᵀM.
@@ -82,10 +82,10 @@ class GaussianScales:
         self._mean = conditional.prior_mean[:p]
         X, Z = model.design
         places = [np.arange(term.effects.start, term.effects.stop) - p for term in self.core_terms]
-        others = np.concatenate([np.zeros(0, np.int64), *places])
-        Ze, Zo = _sparse(Z[:, first.effects.start - p : first.effects.stop - p]), _sparse(Z[:, others])
-        self.places = np.concatenate([np.arange(p), others + p])  # of x in w
-        self.columns, self.core = p, p + len(others)
+        other_columns = np.concatenate([np.zeros(0, np.int64), *places])
+        Ze, Zo = _as_csr(Z[:, first.effects.start - p : first.effects.stop - p]), _as_csr(Z[:, other_columns])
+        self.places = np.concatenate([np.arange(p), other_columns + p])  # of x in w
+        self.columns, self.core = p, p + len(other_columns)
         self._root, pseudo = _level_roots(first.group.blocks(weights))
         scaled = Ze @ _block_diagonal(pseudo).T  # F⁺z of every row
         scaled_weighted = scaled.multiply(weights[:, None]).tocsr()
@@ -96,8 +96,8 @@ class GaussianScales:
 
         def within(e: Array) -> tuple[Array, Array]:
             """ẽ of every level, and e less what the levels explain."""
-            own = scaled_weighted.T @ e
-            return own, e - scaled @ own
+            diagonal = scaled_weighted.T @ e
+            return diagonal, e - scaled @ diagonal
 
         def combined(e: Array) -> Array:
             return np.concatenate([X.T @ (weights * e), Zo.T @ (weights * e)])
@@ -107,38 +107,47 @@ class GaussianScales:
         self._border = np.concatenate([within_X.T @ (weights[:, None] * within_X), ZX])
         rough = np.linalg.lstsq(X.T @ (weights[:, None] * X), X.T @ (weights * y), rcond=None)[0] if p else np.zeros(0)
         e = y - X @ rough
-        self._by_both = _joined(self._by_beta, by_other)
-        more, force = np.zeros(self.core), combined(within(e)[1])
-        own = np.concatenate([np.diag(self._border[:p]), ZZ.diagonal()])
-        explained = np.asarray(_sparse(self._by_both).power(2).sum(axis=0)).ravel()
-        seen = np.flatnonzero(own > _NULL * explained)  # columns that vary within levels
-        if len(seen):
-            more[seen] = least_squares(_bordered(self._border, ZZ)[seen][:, seen], force[seen])
-        self._fit = more + np.concatenate([rough, np.zeros(len(others))])
-        e = e - X @ more[:p] - Zo @ more[p:]
-        self._levels, rest = within(e)
-        self._square, self._force = float(weights @ (rest * rest)), combined(rest)
+        self._by_both = _join_columns(self._by_beta, by_other)
+        correction, force = np.zeros(self.core), combined(within(e)[1])
+        diagonal = np.concatenate([np.diag(self._border[:p]), ZZ.diagonal()])
+        explained = np.asarray(_as_csr(self._by_both).power(2).sum(axis=0)).ravel()
+        varying = np.flatnonzero(diagonal > _NULL * explained)  # columns that vary within levels
+        if len(varying):
+            correction[varying] = least_squares(
+                _with_dense_border(self._border, ZZ)[varying][:, varying], force[varying]
+            )
+        self._fit = correction + np.concatenate([rough, np.zeros(len(other_columns))])
+        e = e - X @ correction[:p] - Zo @ correction[p:]
+        self._level_residuals, unexplained = within(e)
+        self._residual_square, self._residual_force = (
+            float(weights @ (unexplained * unexplained)),
+            combined(unexplained),
+        )
         self._require_residuals(float(weights @ (y - np.average(y, weights=weights)) ** 2))
-        self._between = ZZ
+        self._other_gram = ZZ
         self._entries = LevelPairs(self.core_terms, by_other, first.width, ZZ)
         self._within_levels = self._entries.values_of(ZZ)
-        self._ahead = self._product(self._fit[None])[0] + self._force
-        self._unexplained = self._levels + self._by_both @ self._fit
+        self._right_hand_side = self._product(self._fit[None])[0] + self._residual_force
+        self._unexplained = self._level_residuals + self._by_both @ self._fit
         rows, columns = self._entries.rows + p, self._entries.columns + p
         self.pattern = Pattern.of(self.core, np.arange(p), rows, columns, MOST_CORE)
-        own = np.arange(self.core)
-        of_beta = np.repeat(np.arange(p), self.core), np.tile(own, p)
+        diagonal = np.arange(self.core)
+        of_beta = np.repeat(np.arange(p), self.core), np.tile(diagonal, p)
         self._of_beta = np.flatnonzero(of_beta[1] >= of_beta[0])
         beta = of_beta[1][self._of_beta], of_beta[0][self._of_beta]
-        self._places = [self.pattern.places(*at) for at in (beta, (rows, columns), (own, own))]
+        self._places = [self.pattern.places(*at) for at in (beta, (rows, columns), (diagonal, diagonal))]
         heavy = conditional.heavy
         self._noise_heavy = None if heavy is None else replace(heavy, columns=heavy.columns - (model.inner_dim - 1))
 
     @property
     def noise_of_residuals(self) -> float:
         """log σ by the residuals of least squares, where effects and coefficients leave some; else ∞."""
-        left = self._weight * (1 - (self.model.columns + self.model.effect_count) / self.model.n)
-        return 0.5 * float(np.log(self._square / left)) if left > 0 and self._square > 0 else np.inf
+        freedom = self._weight * (1 - (self.model.columns + self.model.effect_count) / self.model.n)
+        return (
+            0.5 * float(np.log(self._residual_square / freedom))
+            if freedom > 0 and self._residual_square > 0
+            else np.inf
+        )
 
     def _require_residuals(self, total: float) -> None:
         """Refuse a response that coefficients and effects, fewer than the rows, fit exactly: p(φ) grows as σ → 0.
@@ -146,8 +155,8 @@ class GaussianScales:
         total: the sum of its squares, less its mean.
         """
         model = self.model
-        few = model.columns + model.effect_count < model.n
-        if few and self.known_noise is None and self._square <= _EXACT * total:
+        determined = model.columns + model.effect_count < model.n
+        if determined and self.known_noise is None and self._residual_square <= _EXACT * total:
             why = (
                 "no residual tells how large the noise is; look whether a factor or a column repeats the response, and "
                 "leave it out"
@@ -156,7 +165,7 @@ class GaussianScales:
             raise requirement("y", allowed, "labels that the groups and columns fit exactly", why, NoResidualsError)
 
     @property
-    def together(self) -> int:
+    def batch_size(self) -> int:
         """How many φ are best evaluated in one call."""
         first = self.eliminated
         size = self.pattern.numbers + first.count * first.width * (first.width * 3 + self.columns + 2)
@@ -171,18 +180,18 @@ class GaussianScales:
 
     def log_density(self, phi: Array) -> Array:
         """log p(φ | y) of many states, up to a constant."""
-        parts = [phi[begin : begin + self.together] for begin in range(0, len(phi), self.together)]
+        parts = [phi[begin : begin + self.batch_size] for begin in range(0, len(phi), self.batch_size)]
         if len(parts) == 1:
-            return self.given(phi).log_density
+            return self.conditional_law(phi).log_density
         out = []
         with ThreadPoolExecutor(cores()) as pool, one_blas_thread():
-            for part in pool.map(self.given, parts):
+            for part in pool.map(self.conditional_law, parts):
                 check_budget()
                 out.append(part.log_density)
         return np.concatenate(out)
 
     @np.errstate(all="ignore")
-    def given(self, phi: Array) -> Given:
+    def conditional_law(self, phi: Array) -> ConditionalLaw:
         """The law of w given each φ, (states, dim)."""
         first, (theta, log_sigma) = self.eliminated, self.split(phi)
         r, q, S = first.width, first.count, len(phi)
@@ -194,21 +203,27 @@ class GaussianScales:
                 Y[i, j] = sum(M[:, k, j, None] * self._root[k, i] for k in range(j, r))
         inverse, within = _inverse_factor(Y, False), _inverse_factor(Y, True)
         scale = self._core_factors(theta)
-        K, ahead = self._core_matrices(inverse, rho, scale)
-        solution, root, log_root = self._solve(K, ahead, scale)
+        K, right_hand_side = self._core_matrices(inverse, rho, scale)
+        solution, root, log_root = self._solve(K, right_hand_side, scale)
         d = solution - self._fit
         e = self._residuals(d)
         scaled = np.array([sum(inverse[i, j] * e[j] for j in range(i + 1)) for i in range(r)])
         product = self._product(d)
-        inner = self._square + np.einsum("sj,sj->s", d, product - 2 * self._force)
-        rounding = _ROUNDING * rho * (self._square + np.einsum("sj,sj->s", abs(d), abs(product) + 2 * abs(self._force)))
+        inner = self._residual_square + np.einsum("sj,sj->s", d, product - 2 * self._residual_force)
+        rounding = (
+            _ROUNDING
+            * rho
+            * (self._residual_square + np.einsum("sj,sj->s", abs(d), abs(product) + 2 * abs(self._residual_force)))
+        )
         v = self._unscaled(solution, scale)
         Q = rho * (inner + np.einsum("isl,isl->s", scaled, scaled))
         Q = Q + ((solution[:, : self.columns] - self._mean) ** 2) @ self._precision + (v * v).sum(axis=1)
         volume = log_root - sum(np.log(inverse[i, i]).sum(axis=1) for i in range(r))
         log_density = -self._weight * log_sigma - 0.5 * Q - volume - self._prior(theta, log_sigma)
-        lost = np.isnan(log_density) | (rounding > 1)  # as where σ is far too small, and Q of digits that are left
-        return Given(phi, np.where(lost, -np.inf, log_density), solution, root, Y, within)
+        not_finite = np.isnan(log_density) | (
+            rounding > 1
+        )  # as where σ is far too small, and Q of digits that are left
+        return ConditionalLaw(phi, np.where(not_finite, -np.inf, log_density), solution, root, Y, within)
 
     def _prior(self, theta: Array, log_sigma: Array) -> Array:
         """−log p(φ)."""
@@ -240,84 +255,84 @@ class GaussianScales:
         explained = np.concatenate([self._by_beta, self._unexplained[:, None]], axis=1).reshape(q, r, p + 1)
         coefficients = np.concatenate([products[i, j] * (1 + (i != j)) for i, j in products], axis=1)
         values = self._within_levels[:, None] + self._entries.sums @ np.ascontiguousarray(coefficients.T)
-        ahead, K = np.empty((S, n)), []
+        right_hand_side, K = np.empty((S, n)), []
         of_beta, of_others, diagonal = self._places
         for s in range(S):
             by_level = np.einsum("ijl,ljp->lip", whole[:, :, s], explained).reshape(q * r, p + 1)
             added = np.asarray(self._by_both.T @ by_level)
-            ahead[s] = rho[s] * (self._ahead + added[:, p])
+            right_hand_side[s] = rho[s] * (self._right_hand_side + added[:, p])
             own = [M[s : s + 1] for M in scale]
             numbers = np.zeros(self.pattern.numbers)
-            border = rho[s] * self._pulled((self._border + added[:, :p]).T, own)
+            border = rho[s] * self._apply_factors((self._border + added[:, :p]).T, own)
             numbers[of_beta] = border.ravel()[self._of_beta]
-            numbers[of_others] = self._entries.scaled(rho[s] * values[:, s], own)
+            numbers[of_others] = self._entries.scale_entries(rho[s] * values[:, s], own)
             numbers[diagonal] += np.concatenate([self._precision, np.ones(n - p)])
             K.append(numbers)
-        ahead = self._pulled(ahead, scale)
-        ahead[:, :p] += self._precision * self._mean
-        return K, ahead
+        right_hand_side = self._apply_factors(right_hand_side, scale)
+        right_hand_side[:, :p] += self._precision * self._mean
+        return K, right_hand_side
 
     def _product(self, x: Array) -> Array:
         """Gx of states, G in columns of β and the sparse rest."""
         p = self.columns
         out: Array = x[:, :p] @ self._border.T
         out[:, :p] += x[:, p:] @ self._border[p:]
-        out[:, p:] += (self._between @ x[:, p:].T).T
+        out[:, p:] += (self._other_gram @ x[:, p:].T).T
         return out
 
-    def _pulled(self, x: Array, scale: list[Array], inverse: bool = False, forward: bool = False) -> Array:
+    def _apply_factors(self, x: Array, scale: list[Array], inverse: bool = False, forward: bool = False) -> Array:
         """Tᵀx of states; T x where `forward`, T⁻¹x where `inverse`."""
         out, begin = x.copy(), self.columns
         for term, M in zip(self.core_terms, scale, strict=True):
             part = slice(begin, begin + term.count * term.width)
-            how = np.linalg.inv(M) if inverse else (M if forward else M.transpose(0, 2, 1))
+            factors = np.linalg.inv(M) if inverse else (M if forward else M.transpose(0, 2, 1))
             blocks = x[:, part].reshape(len(x), term.count, term.width)
-            out[:, part] = np.einsum("sab,slb->sla", how, blocks).reshape(len(x), term.count * term.width)
+            out[:, part] = np.einsum("sab,slb->sla", factors, blocks).reshape(len(x), term.count * term.width)
             begin = part.stop
         return out
 
     def _unscaled(self, x: Array, scale: list[Array]) -> Array:
         """v of the terms that are not eliminated."""
-        return self._pulled(x, scale, inverse=True)[:, self.columns :]
+        return self._apply_factors(x, scale, inverse=True)[:, self.columns :]
 
-    def _solve(self, K: list[Array], ahead: Array, scale: list[Array]) -> tuple[Array, list[Factor], Array]:
+    def _solve(self, K: list[Array], right_hand_side: Array, scale: list[Array]) -> tuple[Array, list[Factor], Array]:
         """x, the factors L and log |L|, which is nan where there is none."""
         roots = [self.pattern.factor(numbers) for numbers in K]
         logs = np.array([root.log_root for root in roots])
-        solutions = np.zeros(ahead.shape)
+        solutions = np.zeros(right_hand_side.shape)
         for s in np.flatnonzero(np.isfinite(logs)):
-            solutions[s] = roots[s].solve(ahead[s])
-        return self._pulled(solutions, scale, forward=True), roots, logs
+            solutions[s] = roots[s].solve(right_hand_side[s])
+        return self._apply_factors(solutions, scale, forward=True), roots, logs
 
     def _residuals(self, d: Array) -> Array:
         """ẽ − ãd of every level: (states, core) → (r, states, levels)."""
         first = self.eliminated
-        e = self._levels - (self._by_both @ d.T).T
+        e = self._level_residuals - (self._by_both @ d.T).T
         return np.ascontiguousarray(np.moveaxis(e.reshape(len(d), first.count, first.width), -1, 0))
 
     # Draws
 
-    def draw(self, given: Given, state: int, normals: Array) -> Array:
+    def draw(self, law: ConditionalLaw, state: int, normals: Array) -> Array:
         """w given one φ, from as many standard normal numbers as w has coordinates."""
-        model, first, one = self.model, self.eliminated, slice(state, state + 1)
-        theta, log_sigma = self.split(given.phi[one])
+        model, first, single = self.model, self.eliminated, slice(state, state + 1)
+        theta, log_sigma = self.split(law.phi[single])
         scale, n, r = self._core_factors(theta), self.core, first.width
         w = np.empty(model.inner_dim)
         if self.known_noise is None:
             w[-1] = log_sigma[0]
-        more = given.root[state].displace(normals[:n])
-        x = given.solution[state] + self._pulled(more[None], scale, forward=True)[0]
+        displacement = law.root[state].displace(normals[:n])
+        x = law.solution[state] + self._apply_factors(displacement[None], scale, forward=True)[0]
         w[self.places] = x
         e = np.exp(-log_sigma[0]) * self._residuals(x[None] - self._fit)[:, 0]
-        Y, root = given.Y[:, :, state], given.within[:, :, state]
-        ahead = [sum(Y[j, i] * e[j] for j in range(r)) for i in range(r)]
-        inner = [sum(root[i, j] * ahead[j] for j in range(i + 1)) for i in range(r)]
+        Y, root = law.Y[:, :, state], law.within[:, :, state]
+        right_hand_side = [sum(Y[j, i] * e[j] for j in range(r)) for i in range(r)]
+        inner = [sum(root[i, j] * right_hand_side[j] for j in range(i + 1)) for i in range(r)]
         noise = normals[n : n + first.count * r].reshape(first.count, r)
         total = [inner[i] + noise[:, i] for i in range(r)]
         v = [sum(root[j, i] * total[j] for j in range(i, r)) for i in range(r)]
         M = first.covariance.factor(theta[:, first.theta])[0]
         term_blocks = np.array([sum(M[i, j] * v[j] for j in range(i + 1)) for i in range(r)])
-        first.put(term_blocks, w)
+        first.put_blocks(term_blocks, w)
         return w
 
 
@@ -336,49 +351,49 @@ class LevelPairs:
         begins = np.cumsum(np.append(0, widths))[:-1]
         level_of = np.repeat(np.arange(len(widths)), widths)
         term_of = np.repeat(np.arange(len(terms)), [term.count for term in terms])
-        high, low = _meeting(by_other, width, gram, level_of)
+        first, second = _meeting_levels(by_other, width, gram, level_of)
         self._parts: list[tuple[int, int, slice, tuple[int, int]]] = []
         rows, columns, begin = [], [], 0
-        for k, other in sorted(set(zip(term_of[high].tolist(), term_of[low].tolist(), strict=True))):
-            own = (term_of[high] == k) & (term_of[low] == other)
-            shape = terms[k].width, terms[other].width
-            grid = np.ones((int(own.sum()), *shape), np.int64)
-            rows.append((grid * (begins[high[own]][:, None, None] + np.arange(shape[0])[:, None])).ravel())
-            columns.append((grid * (begins[low[own]][:, None, None] + np.arange(shape[1]))).ravel())
-            self._parts.append((k, other, slice(begin, begin + grid.size), shape))
+        for first_term, second_term in sorted(set(zip(term_of[first].tolist(), term_of[second].tolist(), strict=True))):
+            mask = (term_of[first] == first_term) & (term_of[second] == second_term)
+            shape = terms[first_term].width, terms[second_term].width
+            grid = np.ones((int(mask.sum()), *shape), np.int64)
+            rows.append((grid * (begins[first[mask]][:, None, None] + np.arange(shape[0])[:, None])).ravel())
+            columns.append((grid * (begins[second[mask]][:, None, None] + np.arange(shape[1]))).ravel())
+            self._parts.append((first_term, second_term, slice(begin, begin + grid.size), shape))
             begin += grid.size
         none = np.zeros(0, np.int64)
         self.rows, self.columns = np.concatenate([none, *rows]), np.concatenate([none, *columns])
         self._order = np.argsort(self.rows * size + self.columns)
         self._sorted = (self.rows * size + self.columns)[self._order]
-        self.sums = self._sums_of(by_other, width)
+        self.sums = self._sums_matrix(by_other, width)
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def _places(self, at: Indices) -> tuple[Indices, Indices]:
+    def _places(self, numbers: Indices) -> tuple[Indices, Indices]:
         """Which of some entries, numbered row by row, are here, and where."""
-        near = np.minimum(np.searchsorted(self._sorted, at), max(len(self) - 1, 0))
-        here = np.flatnonzero(self._sorted[near] == at) if len(self) else np.zeros(0, np.int64)
-        return here, self._order[near[here]]
+        nearest = np.minimum(np.searchsorted(self._sorted, numbers), max(len(self) - 1, 0))
+        present = np.flatnonzero(self._sorted[nearest] == numbers) if len(self) else np.zeros(0, np.int64)
+        return present, self._order[nearest[present]]
 
     def values_of(self, matrix: MatrixLike) -> Array:
         """Those of a sparse matrix."""
-        given, out = matrix.tocoo(), np.zeros(len(self))
-        here, places = self._places(given.row.astype(np.int64) * self._size + given.col)
-        out[places] = given.data[here]
+        entries, out = matrix.tocoo(), np.zeros(len(self))
+        present, places = self._places(entries.row.astype(np.int64) * self._size + entries.col)
+        out[places] = entries.data[present]
         return out
 
-    def scaled(self, values: Array, scale: list[Array]) -> Array:
+    def scale_entries(self, values: Array, scale: list[Array]) -> Array:
         """The entries of TᵀQT of one state, in the place of those of Q."""
-        for k, other, part, shape in self._parts:
+        for first, second, part, shape in self._parts:
             if shape == (1, 1):
-                values[part] *= scale[k][0, 0, 0] * scale[other][0, 0, 0]
+                values[part] *= scale[first][0, 0, 0] * scale[second][0, 0, 0]
             else:
-                values[part] = (scale[k][0].T @ values[part].reshape(-1, *shape) @ scale[other][0]).ravel()
+                values[part] = (scale[first][0].T @ values[part].reshape(-1, *shape) @ scale[second][0]).ravel()
         return values
 
-    def _sums_of(self, by_other: MatrixLike, r: int) -> MatrixLike:
+    def _sums_matrix(self, by_other: MatrixLike, r: int) -> MatrixLike:
         from scipy.sparse import coo_matrix, csr_matrix, hstack
 
         q, n = by_other.shape[0] // r, by_other.shape[1]
@@ -386,30 +401,30 @@ class LevelPairs:
         parts = []
         for i in range(r):
             for j in range(i + 1):
-                at, level, value = _products(lines[i], lines[j], n)
+                entry, level, value = _pair_products(lines[i], lines[j], n)
                 if i != j:  # half of both orders, as coefficients count twice
-                    back = _products(lines[j], lines[i], n)
-                    at, level = np.concatenate([at, back[0]]), np.concatenate([level, back[1]])
-                    value = 0.5 * np.concatenate([value, back[2]])
-                here, places = self._places(at)
-                parts.append(csr_matrix(coo_matrix((value[here], (places, level[here])), shape=(len(self), q))))
+                    reverse = _pair_products(lines[j], lines[i], n)
+                    entry, level = np.concatenate([entry, reverse[0]]), np.concatenate([level, reverse[1]])
+                    value = 0.5 * np.concatenate([value, reverse[2]])
+                present, places = self._places(entry)
+                parts.append(csr_matrix(coo_matrix((value[present], (places, level[present])), shape=(len(self), q))))
         return csr_matrix(hstack(parts, format="csr"))
 
 
-def _meeting(by_other: MatrixLike, r: int, gram: MatrixLike, level_of: Indices) -> tuple[Indices, Indices]:
+def _meeting_levels(by_other: MatrixLike, r: int, gram: MatrixLike, level_of: Indices) -> tuple[Indices, Indices]:
     """Levels l ≥ l′ of other terms that meet, each with itself among them."""
     from scipy.sparse import csr_matrix, identity, tril
 
     levels = int(level_of.max(initial=-1)) + 1
 
-    def by_levels(given: MatrixLike, rows: Indices, count: int) -> MatrixLike:
-        return csr_matrix((np.ones(given.nnz), (rows, level_of[given.col])), shape=(count, levels))
+    def by_levels(matrix: MatrixLike, rows: Indices, count: int) -> MatrixLike:
+        return csr_matrix((np.ones(matrix.nnz), (rows, level_of[matrix.col])), shape=(count, levels))
 
-    met, together = by_other.tocoo(), gram.tocoo()
-    where = by_levels(met, met.row // r, by_other.shape[0] // r)
-    rows = by_levels(together, level_of[together.row], levels)
-    both = tril(where.T @ where + rows + identity(levels), format="coo")
-    return both.row.astype(np.int64), both.col.astype(np.int64)
+    in_levels, in_rows = by_other.tocoo(), gram.tocoo()
+    met_in_level = by_levels(in_levels, in_levels.row // r, by_other.shape[0] // r)
+    rows = by_levels(in_rows, level_of[in_rows.row], levels)
+    pairs = tril(met_in_level.T @ met_in_level + rows + identity(levels), format="coo")
+    return pairs.row.astype(np.int64), pairs.col.astype(np.int64)
 
 
 def eliminated_term(model: MixedModel) -> Term:
@@ -435,12 +450,12 @@ def refusal(model: MixedModel) -> str | None:
     widths = sum(term.width if term.group.by_level else term.count for term in model.terms if term is not first)
     if core <= MOST_CORE and float(first.group.row_counts().max() * widths) ** 2 * first.count <= MOST_PAIRS:
         return None
-    met = _met(model, first)
+    met = _effects_by_level(model, first)
     pairs = float((np.diff(met.indptr).astype(np.float64) ** 2).sum()) * first.width**2
     if pairs > MOST_PAIRS:
         return f"{pairs:,.0f} pairs of effects meet in the levels of {first.group.label}, beyond {MOST_PAIRS:,.0f}"
-    together = (met.T @ met).tocoo()
-    places = model.columns + together.row.astype(np.int64), model.columns + together.col.astype(np.int64)
+    meeting = (met.T @ met).tocoo()
+    places = model.columns + meeting.row.astype(np.int64), model.columns + meeting.col.astype(np.int64)
     if core > MOST_CORE and Pattern.of(core, np.arange(model.columns), *places, MOST_CORE).core > MOST_CORE:
         return (
             f"{core:,} coefficients and effects are left beside those of {first.group.label}, of which more than "
@@ -449,27 +464,27 @@ def refusal(model: MixedModel) -> str | None:
     return None
 
 
-def _met(model: MixedModel, first: Term) -> MatrixLike:
+def _effects_by_level(model: MixedModel, first: Term) -> MatrixLike:
     """Which effects of other terms are met in each level of a term, in CSR."""
     from scipy.sparse import csr_matrix
 
-    p, seen = model.columns, _sparse(model.design[1]) != 0
-    own = slice(first.effects.start - p, first.effects.stop - p)
-    others = np.setdiff1d(np.arange(model.effect_count), np.arange(own.start, own.stop))
-    lines = (seen[:, own].T.astype(np.float64) @ seen[:, others].astype(np.float64)).tocoo()
-    shape = first.count, len(others)
+    p, nonzero = model.columns, _as_csr(model.design[1]) != 0
+    eliminated = slice(first.effects.start - p, first.effects.stop - p)
+    other_effects = np.setdiff1d(np.arange(model.effect_count), np.arange(eliminated.start, eliminated.stop))
+    lines = (nonzero[:, eliminated].T.astype(np.float64) @ nonzero[:, other_effects].astype(np.float64)).tocoo()
+    shape = first.count, len(other_effects)
     met = csr_matrix((np.ones(lines.nnz), (lines.row // first.width, lines.col)), shape=shape)
     met.sum_duplicates()
     return met
 
 
-def _sparse(Z: MatrixLike) -> MatrixLike:
+def _as_csr(Z: MatrixLike) -> MatrixLike:
     from scipy.sparse import csr_matrix
 
     return csr_matrix(Z)
 
 
-def _bordered(border: Array, inner: MatrixLike) -> MatrixLike:
+def _with_dense_border(border: Array, inner: MatrixLike) -> MatrixLike:
     """A symmetric matrix of which some first columns are dense."""
     from scipy.sparse import bmat, csr_matrix
 
@@ -479,7 +494,7 @@ def _bordered(border: Array, inner: MatrixLike) -> MatrixLike:
     return total
 
 
-def _joined(by_beta: Array, by_other: MatrixLike) -> MatrixLike:
+def _join_columns(by_beta: Array, by_other: MatrixLike) -> MatrixLike:
     """ã of all columns; dense where there are those of β alone."""
     from scipy.sparse import csr_matrix, hstack
 
@@ -490,15 +505,15 @@ def _level_roots(D: Array) -> tuple[Array, Array]:
     """F with FFᵀ = D, and F⁺: (r, r, levels). Directions that the rows of a level do not see have columns of 0."""
     r, q = D.shape[0], D.shape[2]
     length = np.sqrt(np.maximum(np.einsum("aal->al", D), 0.0))
-    by = np.where(length > 0, length, 1.0)
+    safe_length = np.where(length > 0, length, 1.0)
     if r == 1:
-        return length[:, None, :], np.where(length > 0, 1 / by, 0.0)[:, None, :]
-    values, vectors = np.linalg.eigh(np.moveaxis(D / (by[:, None] * by[None]), -1, 0))
-    seen = values > _NULL * r
-    root = np.sqrt(np.where(seen, values, 0.0))
-    inverse = np.where(seen, 1 / np.where(seen, root, 1.0), 0.0)
-    F = by.T[:, :, None] * vectors * root[:, None, :]
-    plus = inverse[:, :, None] * np.swapaxes(vectors, 1, 2) / by.T[:, None, :]
+        return length[:, None, :], np.where(length > 0, 1 / safe_length, 0.0)[:, None, :]
+    values, vectors = np.linalg.eigh(np.moveaxis(D / (safe_length[:, None] * safe_length[None]), -1, 0))
+    positive = values > _NULL * r
+    root = np.sqrt(np.where(positive, values, 0.0))
+    inverse = np.where(positive, 1 / np.where(positive, root, 1.0), 0.0)
+    F = safe_length.T[:, :, None] * vectors * root[:, None, :]
+    plus = inverse[:, :, None] * np.swapaxes(vectors, 1, 2) / safe_length.T[:, None, :]
     assert F.shape == (q, r, r)
     return np.ascontiguousarray(np.moveaxis(F, 0, -1)), np.ascontiguousarray(np.moveaxis(plus, 0, -1))
 
@@ -530,12 +545,12 @@ def _inverse_factor(Y: Array, transposed: bool) -> Array:
     return out
 
 
-def _products(left: MatrixLike, right: MatrixLike, n: int) -> tuple[Indices, Indices, Array]:
+def _pair_products(left: MatrixLike, right: MatrixLike, n: int) -> tuple[Indices, Indices, Array]:
     """Of every level all products of an entry of one row and an entry of the other: place, level and value."""
     a, b = np.diff(left.indptr), np.diff(right.indptr)
     level = np.repeat(np.arange(len(a)), a * b)
     inside = np.arange(len(level)) - np.repeat(np.cumsum(a * b) - a * b, a * b)
     width = np.repeat(b, a * b)
     first, second = left.indptr[level] + inside // width, right.indptr[level] + inside % width
-    at = left.indices[first].astype(np.int64) * n + right.indices[second]
-    return at, level, left.data[first] * right.data[second]
+    entry = left.indices[first].astype(np.int64) * n + right.indices[second]
+    return entry, level, left.data[first] * right.data[second]

@@ -107,8 +107,8 @@ class GeneralisedLinear(RowsDensity):
             raise requirement("X", f"at most {DENSE_DIM} columns where terms of the prior couple them", self.dim)
 
     def __repr__(self) -> str:
-        where = "" if self.rows.in_memory else f", {self.rows!r}"
-        return f"GeneralisedLinear({self.loss}, n={self.n}, dim={self.dim}{where})"
+        storage = "" if self.rows.in_memory else f", {self.rows!r}"
+        return f"GeneralisedLinear({self.loss}, n={self.n}, dim={self.dim}{storage})"
 
     def form(self) -> RowsForm:
         """Rows, labels, loss and prior."""
@@ -123,9 +123,9 @@ class GeneralisedLinear(RowsDensity):
             "loss": self.loss.identity(self.y[:1]) if self.rows.in_memory else repr(self.loss),
             "prior": digest(self.prior_precision, self.prior_mean),
             **{
-                name: digest(given)
-                for name, given in (("offset", self.offset), ("weights", self.weights))
-                if given is not None
+                name: digest(values)
+                for name, values in (("offset", self.offset), ("weights", self.weights))
+                if values is not None
             },
             **({} if self.heavy is None else {"heavy prior": self.heavy.digest()}),
             **({} if self.terms is None else {"terms": [term.identity() for term in self.terms.terms]}),
@@ -141,7 +141,7 @@ class GeneralisedLinear(RowsDensity):
     def one_mode(self) -> str | None:
         """Where f is convex, or is so given a shared parameter along whose profile no other minimum is found."""
         if not self.rows.in_memory and self.loss.mixture:
-            return self._condensed.one_mode  # which is the same function
+            return self._equivalent_rows.one_mode  # which is the same function
         return super().one_mode or one_mode_of_profile(self, self._profile)
 
     @property
@@ -167,7 +167,7 @@ class GeneralisedLinear(RowsDensity):
         """max_i n c wᵢ|aᵢ|² + max Λ."""
         if not self.is_bounded:
             return super().component_smoothness
-        rows = self._known(
+        rows = self._finite_value(
             "a bound on a component's curvature", None,
             lambda _: self.n * (self.curvature_bounds() * self.rows.squared_norms()).max(),
         )  # fmt: skip
@@ -192,7 +192,7 @@ class GeneralisedLinear(RowsDensity):
 
     def prior_curvature(self, x: Array) -> Array:
         """Λ + ψ″ at x."""
-        return self._known("the prior's curvature", x[None, :], lambda at: self._form.prior_curvature(at[0]))
+        return self._finite_value("the prior's curvature", x[None, :], lambda at: self._form.prior_curvature(at[0]))
 
     def curvature_bounds(self) -> Array:
         """wᵢ sup ℓ″ of every row; refused where the loss has none."""
@@ -217,7 +217,7 @@ class GeneralisedLinear(RowsDensity):
         if not self.quadratic:
             return None
         if not self.rows.in_memory:
-            return self._condensed.closed_form
+            return self._equivalent_rows.closed_form
         from scipy.linalg import cho_solve
 
         self._require_rank()
@@ -232,7 +232,7 @@ class GeneralisedLinear(RowsDensity):
         """Also where coefficients are Gaussian given log σ."""
         mixture = self.terms is None and mixes(self.loss, self.heavy, self.dim)
         if not self.rows.in_memory:
-            return self._condensed.exact_law if self.quadratic or mixture else None
+            return self._equivalent_rows.exact_law if self.quadratic or mixture else None
         if not mixture:
             return super().exact_law
         self._require_rank()
@@ -250,38 +250,38 @@ class GeneralisedLinear(RowsDensity):
         """
         point = self._point(x)
         if not self.rows.in_memory:
-            return self._coupled(
-                self._widened(self.row_derivatives(point[0]).hessian, 2)
+            return self._with_prior_terms(
+                self._padded_for_terms(self.row_derivatives(point[0]).hessian, 2)
                 + np.diag(self._form.prior_curvature(point[0])),
                 x,
             )
         curvature, prior = self.row_curvatures(x), self.prior_curvature(point[0])
-        quick = self._coupled(self._gram(curvature, prior, point, precise=self.quadratic), x)
+        quick = self._with_prior_terms(self._gram(curvature, prior, point, precise=self.quadratic), x)
         if self.quadratic or self.rows.dtype == np.float64 or least_eigenvalue(quick) > _FLOAT32:
             return quick
-        return self._coupled(self._gram(curvature, prior, point, precise=True), x)
+        return self._with_prior_terms(self._gram(curvature, prior, point, precise=True), x)
 
-    def _coupled(self, hessian: Array, x: npt.ArrayLike) -> Array:
+    def _with_prior_terms(self, hessian: Array, x: npt.ArrayLike) -> Array:
         """With what terms of the prior add at x."""
         return hessian if self.terms is None else hessian + self.terms.hessian(np.asarray(x, np.float64))
 
-    def _widened(self, of_rows: Array, axes: int = 1) -> Array:
+    def _padded_for_terms(self, of_rows: Array, axes: int = 1) -> Array:
         """What the rows say of the coordinates that they see, with zeros for parameters of terms: the last axes."""
-        more = self.dim - self.rows.dim
-        return np.pad(of_rows, [(0, 0)] * (of_rows.ndim - axes) + [(0, more)] * axes) if more else of_rows
+        missing = self.dim - self.rows.dim
+        return np.pad(of_rows, [(0, 0)] * (of_rows.ndim - axes) + [(0, missing)] * axes) if missing else of_rows
 
     def _gram(self, curvature: Array, bend: Array, point: Array | None = None, precise: bool = False) -> Array:
         """Aᵀ diag(curvature) A + diag(bend); `point`: where these are the curvatures, or None for bounds on them."""
-        bent, what = np.diag(bend), "a bound on ∇²f" if point is None else "∇²f"
+        diagonal, name = np.diag(bend), "a bound on ∇²f" if point is None else "∇²f"
 
         def gram(_: object) -> Array:
             size = self.rows.dim
             of_rows: Array = compute_array_once(
                 lambda: self.rows.gram(curvature, precise=precise), (size, size), curvature
             )
-            return self._widened(of_rows, 2) + bent
+            return self._padded_for_terms(of_rows, 2) + diagonal
 
-        return self._known(what, point, gram)
+        return self._finite_value(name, point, gram)
 
     def expansion(self, x: Array) -> RowExpansion:
         """Hᵢ = n wᵢℓ″ aᵢaᵢᵀ at x, without the prior, which is never subsampled."""
@@ -297,7 +297,9 @@ class GeneralisedLinear(RowsDensity):
         if not self.rows.in_memory or self.terms is not None:
             return self.hessian(x) @ direction
         curvature, bend = self.row_curvatures(x), self.prior_curvature(self._point(x)[0])
-        return self._known("a product", self._point(x), lambda _: self.curved_product(curvature, direction, bend))
+        return self._finite_value(
+            "a product", self._point(x), lambda _: self.curved_product(curvature, direction, bend)
+        )
 
     def row_derivatives(self, x: Array) -> Derivatives:
         """Value, gradient and Hessian of the rows at x, in one pass."""
@@ -309,7 +311,7 @@ class GeneralisedLinear(RowsDensity):
         return derivatives
 
     @cached_property
-    def _condensed(self) -> GeneralisedLinear:
+    def _equivalent_rows(self) -> GeneralisedLinear:
         """A few rows with the same likelihood, for y ~ N(aᵀx, σ²), by one pass.
 
         That likelihood knows the rows by their weight W and by G = Σ w(a, y)(a, y)ᵀ alone. With RᵀR = G, the
@@ -323,7 +325,7 @@ class GeneralisedLinear(RowsDensity):
         values, vectors = np.linalg.eigh(gram / np.outer(scale, scale))
         root = math.sqrt(size / weight) * np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T * scale
         X, y = np.ascontiguousarray(root[:, :-1]), root[:, -1] + root[:, :-1] @ beta
-        return self._of_rows(LabelledRows(X, y, None, np.full(size, weight / size)))
+        return self._with_rows(LabelledRows(X, y, None, np.full(size, weight / size)))
 
     def _first_fit(self) -> Array:
         """Coefficients near the posterior's, from some rows."""
@@ -371,7 +373,7 @@ class GeneralisedLinear(RowsDensity):
         if not self.rows.in_memory:
             return minima
         if not self.convex_components and self.dim <= DENSE_DIM:
-            minima = self._others(minima.first, minima.passes)
+            minima = self._other_minima(minima.first, minima.passes)
         self.mode_passes = minima.passes
         return minima
 
@@ -381,9 +383,9 @@ class GeneralisedLinear(RowsDensity):
         search = ModeSearch(self)
         return Minima(search.find()[None, :], search.passes, "one start")
 
-    def _others(self, mode: Array, passes: float) -> Minima:
+    def _other_minima(self, mode: Array, passes: float) -> Minima:
         """Besides a mode: by the profile of a shared parameter, or else around the mode and that of a weak prior."""
-        scan = self._scanned(mode)
+        scan = self._scan_profile(mode)
         if scan is not None:
             starts = np.array(scan.others).reshape(-1, self.dim)
             return minima_from(self, mode, starts, f"a profile {scan}", passes + scan.passes)
@@ -393,7 +395,7 @@ class GeneralisedLinear(RowsDensity):
     @cached_property
     def _profile(self) -> Profile | None:
         """Along the shared parameter, from the mode."""
-        return self._scanned(self._mode)
+        return self._scan_profile(self._mode)
 
     @property
     def pass_seconds(self) -> float:
@@ -411,27 +413,27 @@ class GeneralisedLinear(RowsDensity):
 
     def shown(self) -> FiniteSum:
         """Some rows with the whole prior, where the others are not in memory."""
-        return self if self.rows.in_memory else self._of_rows(self._few)
+        return self if self.rows.in_memory else self._with_rows(self._sampled_rows)
 
     @property
     def at_hand(self) -> int:
         return self.n if self.rows.in_memory else 0
 
     @cached_property
-    def _few(self) -> LabelledRows:
-        """Some rows of partitions."""
-        some: LabelledRows = self.rows.sample_rows()
-        return some
+    def _sampled_rows(self) -> LabelledRows:
+        """LabelledRows rows of partitions."""
+        sample: LabelledRows = self.rows.sample_rows()
+        return sample
 
-    def _of_rows(self, some: LabelledRows, prior_precision: Array | None = None) -> GeneralisedLinear:
+    def _with_rows(self, sample: LabelledRows, prior_precision: Array | None = None) -> GeneralisedLinear:
         """The same model of other rows in memory; with another prior, which is normal, where its precision is given."""
         precision, heavy = (self.prior_precision, self.heavy) if prior_precision is None else (prior_precision, None)
-        rows = rows_for_loss(make_rows(some.X), self.loss)
+        rows = rows_for_loss(make_rows(sample.X), self.loss)
         return GeneralisedLinear(
-            rows, some.y, self.loss, precision, self.prior_mean, some.offset, some.weights, heavy, self.terms
+            rows, sample.y, self.loss, precision, self.prior_mean, sample.offset, sample.weights, heavy, self.terms
         )
 
-    def _scanned(self, mode: Array) -> Profile | None:
+    def _scan_profile(self, mode: Array) -> Profile | None:
         scan = profile(self, mode) if convex_given_shared(self) else None
         self.__dict__["_profile"] = scan
         return scan
@@ -444,9 +446,11 @@ class GeneralisedLinear(RowsDensity):
         weak, mean = self.prior_precision.copy(), self.prior_mean.copy()
         weak[columns] = _WEAK * np.abs(np.diag(self.hessian(mode)) - self.prior_curvature(mode))[columns]
         mean[columns] = self.heavy.location
-        other = GeneralisedLinear(self.rows, self.y, self.loss, weak, mean, self.offset, self.weights, terms=self.terms)
+        substitute = GeneralisedLinear(
+            self.rows, self.y, self.loss, weak, mean, self.offset, self.weights, terms=self.terms
+        )
         try:
-            return ModeSearch(other).find(_ROUGH)[None, :]
+            return ModeSearch(substitute).find(_ROUGH)[None, :]
         except (ValueError, RuntimeError):
             return np.zeros((0, self.dim))
 
@@ -463,7 +467,7 @@ class GeneralisedLinear(RowsDensity):
         if self.rows.in_memory:
             self.rows.warm(self.loss, self._labels)
         else:
-            assert self._few is not None  # whose passes compile the same
+            assert self._sampled_rows is not None  # whose passes compile the same
 
     @property
     def _labels(self) -> Labels:
@@ -483,7 +487,7 @@ class GeneralisedLinear(RowsDensity):
         mode of some of them, with as much less of the prior.
         """
         if not self.rows.in_memory:
-            part = self._of_rows(self._few, self.prior_strength * (len(self._few.y) / self.n))
+            part = self._with_rows(self._sampled_rows, self.prior_strength * (len(self._sampled_rows.y) / self.n))
             try:
                 return part.minimum().first
             except (ValueError, RuntimeError):
@@ -523,8 +527,8 @@ class GeneralisedLinear(RowsDensity):
 
     def prior_potential(self, x: Array) -> Array:
         """−log prior of states, up to a constant: (states, dim) → (states,)."""
-        away = x - self.prior_mean
-        prior: Array = 0.5 * contract("cd,cd,d->c", away, away, self.prior_precision)
+        deviation = x - self.prior_mean
+        prior: Array = 0.5 * contract("cd,cd,d->c", deviation, deviation, self.prior_precision)
         if self.heavy is not None:
             prior = prior + self.heavy.value(x)
         return prior if self.terms is None else prior + self.terms.value(x)
@@ -532,9 +536,9 @@ class GeneralisedLinear(RowsDensity):
     def energies(self, x: Array) -> tuple[Array, Array]:
         """From the same predictors, where rows are few or elsewhere; else by one compiled pass where there is one."""
         if self.rows.in_memory and not self._form.is_small:
-            return self._by_pass(x) if self.rows.can_combine_slopes(self.loss) else super().energies(x)
+            return self._energies_by_pass(x) if self.rows.can_combine_slopes(self.loss) else super().energies(x)
         values, gradients = self._energies(x)
-        return values + self.prior_potential(x), self._widened(gradients) + self.prior_gradient(x)
+        return values + self.prior_potential(x), self._padded_for_terms(gradients) + self.prior_gradient(x)
 
     def _energies(self, x: Array) -> Energies:
         """Values and gradients of the rows; of single states whose Hessian was just found by that pass."""
@@ -549,13 +553,13 @@ class GeneralisedLinear(RowsDensity):
         )
         return energies
 
-    def _by_pass(self, x: Array) -> tuple[Array, Array]:
+    def _energies_by_pass(self, x: Array) -> tuple[Array, Array]:
         from svrhmc.rows.passes import RowsPass
 
         by_rows = RowsPass(self.rows.design_matrix, self.loss, self._labels)
         inner = np.ascontiguousarray(x[:, : self.rows.dim])
         values, slopes = compute_once(lambda: by_rows(inner), (len(x),), inner.shape, depends_on=x)
-        return values + self.prior_potential(x), self._widened(slopes) + self.prior_gradient(x)
+        return values + self.prior_potential(x), self._padded_for_terms(slopes) + self.prior_gradient(x)
 
     def gradients(self, x: Array) -> Array:
         """Aᵀ(wℓ′) + Λ(x − p)."""
@@ -564,21 +568,23 @@ class GeneralisedLinear(RowsDensity):
     def _gradients(self, x: Array, predictors: Array | None = None) -> Array:
         """predictors: all tᵢ at x, where they are known."""
         if not self.rows.in_memory:
-            return self._widened(self._energies(x).gradients) + self.prior_gradient(x)
+            return self._padded_for_terms(self._energies(x).gradients) + self.prior_gradient(x)
 
         def of_rows() -> Array:
             combined = self.rows.combine_slopes(self.loss, x[:, : self.rows.dim], self._labels)
             if combined is None:
                 combined = self._form.gradients_at(self._form.predictors(x) if predictors is None else predictors)
-            return self._widened(combined)
+            return self._padded_for_terms(combined)
 
         slopes: Array = compute_array_once(of_rows, x.shape, x)
         return slopes + self.prior_gradient(x)
 
-    def _gradient_given(self, x: Array, predictors: Array) -> Array:
+    def _gradient_at_predictors(self, x: Array, predictors: Array) -> Array:
         """`gradient`, where the tᵢ are known: (1, n)."""
-        found: Array = self._known("the gradient", self._point(x), lambda at: self._gradients(at, predictors))[0]
-        return found
+        gradient: Array = self._finite_value(
+            "the gradient", self._point(x), lambda at: self._gradients(at, predictors)
+        )[0]
+        return gradient
 
     def parts(self, x: Array, indices: Indices | None) -> Array:
         """nwᵢℓ′(tᵢ, yᵢ): one number a row."""
@@ -591,8 +597,8 @@ class GeneralisedLinear(RowsDensity):
     def assemble(self, parts: Array, indices: Indices | None) -> Array:
         """(1/B) Σ_b part_b a_{i_b}."""
         if indices is None:
-            return self._widened(self.rows.combine(parts / self.n))
-        return self._widened(self.rows.combine_at(parts / indices.shape[1], indices))
+            return self._padded_for_terms(self.rows.combine(parts / self.n))
+        return self._padded_for_terms(self.rows.combine_at(parts / indices.shape[1], indices))
 
     def prior_gradient(self, x: Array) -> Array:
         """Λ(x − p) + ψ′."""
@@ -638,11 +644,11 @@ class GeneralisedLinear(RowsDensity):
         """
         if not self.rows.in_memory:
             return bool(np.abs(x).max() > _FAR * (1 + np.abs(self.prior_mean).max()))
-        t, along = self._form.predictors(x[None, :])[0], self.rows.predict(direction[None, : self.rows.dim])[0]
+        t, change = self._form.predictors(x[None, :])[0], self.rows.predict(direction[None, : self.rows.dim])[0]
         form, slopes = self._form, self._form.slopes(t)
-        bend = form.value_changes(form.slope_changes(form.curvatures(t), along), along)
-        typical = float(bend @ form.largest_by_row(along)) / max(float(bend.sum()), 1e-300)
-        return bool((form.value_changes(slopes, along) <= _IN_PLANE * typical * form.largest_by_row(slopes)).all())
+        bend = form.value_changes(form.slope_changes(form.curvatures(t), change), change)
+        typical = float(bend @ form.largest_by_row(change)) / max(float(bend.sum()), 1e-300)
+        return bool((form.value_changes(slopes, change) <= _IN_PLANE * typical * form.largest_by_row(slopes)).all())
 
     def _with_quadratic(self, strength: float, centre: Array) -> GeneralisedLinear:
         """The prior and the quadratic together are one Gaussian."""
@@ -669,7 +675,7 @@ class GeneralisedLinear(RowsDensity):
     def row_curvatures(self, x: npt.ArrayLike) -> Array:
         """wᵢℓ″ of every row at x."""
         form = self._form
-        return self._known("ℓ″ of a row", self._point(x), lambda at: form.curvatures(form.predictors(at)[0]))
+        return self._finite_value("ℓ″ of a row", self._point(x), lambda at: form.curvatures(form.predictors(at)[0]))
 
     def operator(self, curvature: Array, bend: Array) -> LinearOperator:
         """Aᵀ diag(curvature) A + diag(bend) as scipy's linear operator."""

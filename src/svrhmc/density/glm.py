@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.errors import positive, real_array, requirement
 from svrhmc.density.generalised import GeneralisedLinear
 from svrhmc.density.learnt import LearntScaleModel
-from svrhmc.density.mixed import mixed_model, require_groups, require_spreads_told
+from svrhmc.density.mixed import mixed_model
 from svrhmc.density.propriety import require_proper
 from svrhmc.density.shrunk import ShrunkModel
 from svrhmc.families import family_of, gaussian
@@ -98,10 +99,10 @@ def glm(
     3
     """
     if isinstance(X, Partitions):
-        beside = {"y": y, "trials": trials, "offset": offset, "weights": weights, "predictors": predictors}
-        return _of_partitions(
-            X, family_of(family), noise_variance, beside,
-            _prior(prior, prior_precision, prior_mean), shared_prior, terms,
+        separate_arguments = {"y": y, "trials": trials, "offset": offset, "weights": weights, "predictors": predictors}
+        return _glm_of_partitions(
+            X, family_of(family), noise_variance, separate_arguments,
+            _column_prior(prior, prior_precision, prior_mean), shared_prior, terms,
         )  # fmt: skip
     if y is None:
         raise requirement("y", "the labels of the rows", "None", "only partitions of svrhmc.data have them in X")
@@ -117,31 +118,35 @@ def glm(
     observed = loss.observed(label, rows.n, trials)
     shift = None if offset is None else _offset(offset, rows.n)
     count = row_weights(weights, observed.counts, rows.n)
-    labels, given = Labels(observed.y, shift, count), rows.n
+    labels, row_count = Labels(observed.y, shift, count), rows.n
     groups = require_groups(groups, rows.n, loss)
-    require_spreads_told(groups, loss, weights is not None, observed.counts)
+    require_identified_spreads(groups, loss, weights is not None, observed.counts)
     if count is not None and not count.all():
-        some = np.flatnonzero(count)
-        rows, labels, groups = rows.choose(some), labels.choose(some), [group.chosen(some) for group in groups]
+        kept_rows = np.flatnonzero(count)
+        rows, labels = rows.choose(kept_rows), labels.choose(kept_rows)
+        groups = [group.chosen(kept_rows) for group in groups]
     if groups:
         if terms:
             raise requirement("terms", "none where there are groups", list(terms))
-        single = settle(_prior(prior, prior_precision, prior_mean), columns)
+        single = settle(_column_prior(prior, prior_precision, prior_mean), columns)
         shared = Normal(*loss.shared_prior) if shared_prior is None else shared_prior
         mixed = mixed_model(rows, labels, loss, single, settle(shared, loss.shared, positive=True), groups)
-        mixed.left_out, mixed.classes = given - rows.n, classes
+        mixed.left_out, mixed.classes = row_count - rows.n, classes
         return mixed
-    own = _prior(prior, prior_precision, prior_mean)
-    joint = any(getattr(one, "joint", False) for one in (own if isinstance(own, Sequence) else (own,)))
+    column_priors = _column_prior(prior, prior_precision, prior_mean)
+    joint = any(
+        getattr(single_prior, "joint", False)
+        for single_prior in (column_priors if isinstance(column_priors, Sequence) else (column_priors,))
+    )
     if joint and any(loss.widths):
         raise requirement("prior", "one of single coefficients where parameters have predictors", repr(prior))
-    shrinkage = joint_prior(own, columns) if joint and not terms else None
-    settled = _settled(own, shared_prior, loss, columns, terms, joint=shrinkage is not None)
+    shrinkage = joint_prior(column_priors, columns) if joint and not terms else None
+    settled = _settled_prior(column_priors, shared_prior, loss, columns, terms, joint=shrinkage is not None)
     target = GeneralisedLinear(
         rows_for_loss(rows, loss), labels.y, loss, settled.precision, settled.mean, labels.offset, labels.weights,
         settled.heavy, settled.terms,
     )  # fmt: skip
-    target.left_out = given - rows.n
+    target.left_out = row_count - rows.n
     if settled.terms is not None:
         target.names = (*(f"x[{j}]" for j in range(settled.terms.inner)), *settled.terms.names)
     target.classes = classes
@@ -155,6 +160,54 @@ def glm(
     return target
 
 
+def require_groups(groups: object, n: int, loss: Loss) -> list[EffectTerm]:
+    """The groups as a list; refused if they do not fit the rows or the family, or two have parameters of one name."""
+    if not isinstance(groups, Sequence) or not all(isinstance(group, EffectTerm) for group in groups):
+        raise requirement("groups", "a list of svrhmc.targets.Group or Smooth", repr(groups)[:60])
+    names = Counter(name for group in groups for name in group.parameter_names())
+    if twice := [name for name, count in names.items() if count > 1]:
+        why = "give groups names of their own (name=…), or put their columns into one"
+        raise requirement("groups", "terms whose parameters have different names", f"{twice[0]!r} twice", why)
+    for group in groups:
+        if group.n != n:
+            raise requirement(f"index of ({group.label})", f"{n} levels, one for each row", group.n)
+        group.require_columns()
+        if group.count < 2:
+            why = "the standard deviation of a single effect cannot be learnt; leave the term out"
+            raise requirement(f"levels of ({group.label})", "at least 2", group.count, why)
+    if groups and loss.blocks > 1:
+        why = 'a row has several linear predictors; take "ordinal", or one "bernoulli" model for each class'
+        raise requirement("groups", f"none for {loss.name!r}", [group.label for group in groups], why)
+    return list(groups)
+
+
+def require_identified_spreads(groups: Sequence[EffectTerm], loss: Loss, weighted: bool, trials: Array | None) -> None:
+    """Refuse effects of single rows whose standard deviation τ the data cannot tell from the variation of a row.
+
+    Under Gaussian noise the rows only determine σ² + τ², and under other laws (Student's t, gamma) little but their
+    sum. One yes or no has the probability E g(t + τv), v ~ N(0, 1), which for a probit link is Φ(t/√(1 + τ²)): τ
+    changes the unit of the coefficients and nothing else, and for other links next to nothing else. Rows with weights,
+    and some with more than one trial, do determine τ.
+    """
+    single = trials is None or bool((trials <= 1).all())
+    if weighted or not (loss.spread or ((loss.most_classes or loss.in_trials) and single)):
+        return
+    if loss.spread:
+        reason, variation = f"{loss.shared_names[0]} is unknown", "that of the noise"
+        instead = "or take a family without it"
+        if loss.name == "gaussian":
+            instead = "give noise_variance=…, or take another family"
+    else:
+        reason, variation = "a row is a single answer", "the spread that the link has already"
+        instead = "or put the trials of one unit into one row (family 'binomial', trials=…)"
+    for group in groups:
+        if group.of_single_rows:
+            indistinct = f"the standard deviation of their effects cannot be told from {variation}"
+            why = f"{indistinct}; leave the term out, {instead}"
+            count = f"one for each of {group.n:,} rows"
+            raise requirement(f"levels of ({group.label})", f"fewer than the rows, where {reason}", count, why)
+
+
 def with_designs(
     X: Any, loss: Loss, designs: Mapping[str, Any], columns: Mapping[str, Sequence[str]] | None = None
 ) -> tuple[Matrix, Loss]:
@@ -162,18 +215,20 @@ def with_designs(
 
     columns: names of theirs.
     """
-    own = {require_parameter(loss, name).name: name for name in designs}
-    if len(own) < len(designs):
+    names_of_designs = {require_parameter(loss, name).name: name for name in designs}
+    if len(names_of_designs) < len(designs):
         raise requirement("predictors", "one design for each parameter", " and ".join(map(repr, designs)))
     parts, widths, ones, names = [X], [], [], []
     for parameter in loss.parameters:
-        given = own.get(parameter.name)
-        if given is not None and np.ndim(designs[given]) != 2 and not hasattr(designs[given], "format"):
-            raise requirement(f"predictors[{given!r}]", "a matrix (n, columns)", f"shape {np.shape(designs[given])}")
-        design: Any = None if given is None else make_rows(designs[given])
+        own_name = names_of_designs.get(parameter.name)
+        if own_name is not None and np.ndim(designs[own_name]) != 2 and not hasattr(designs[own_name], "format"):
+            raise requirement(
+                f"predictors[{own_name!r}]", "a matrix (n, columns)", f"shape {np.shape(designs[own_name])}"
+            )
+        design: Any = None if own_name is None else make_rows(designs[own_name])
         width = 0 if design is None else design.dim
         if design is not None and design.n != np.shape(X)[0]:
-            raise requirement(f"predictors[{given!r}]", f"{np.shape(X)[0]} rows, as X has", design.n)
+            raise requirement(f"predictors[{own_name!r}]", f"{np.shape(X)[0]} rows, as X has", design.n)
         if design is not None:
             parts.append(design.X)
         widths.append(width)
@@ -189,12 +244,12 @@ def require_parameter(loss: Loss, name: str) -> Parameter:
         if not loss.parameters:
             allowed = f"that of the response alone: {loss.name!r} has no other parameter with a formula"
             raise requirement("formula", allowed, f"one of {name!r} too")
-        allowed = " or ".join(repr(one.name) for one in loss.parameters)
+        allowed = " or ".join(repr(parameter.name) for parameter in loss.parameters)
         raise requirement("a formula beside that of the response", f"of {allowed}, as {loss.name!r} has it", repr(name))
     return parameter
 
 
-def _prior(prior: Priors | None, prior_precision: npt.ArrayLike, prior_mean: npt.ArrayLike) -> Priors:
+def _column_prior(prior: Priors | None, prior_precision: npt.ArrayLike, prior_mean: npt.ArrayLike) -> Priors:
     """The prior of the columns, given in one way or in the other."""
     usual = np.ndim(prior_precision) == np.ndim(prior_mean) == 0 and (prior_precision, prior_mean) == (1, 0)
     if prior is not None and not usual:
@@ -202,7 +257,7 @@ def _prior(prior: Priors | None, prior_precision: npt.ArrayLike, prior_mean: npt
     return Normal(prior_precision, prior_mean) if prior is None else prior
 
 
-def _settled(
+def _settled_prior(
     prior: Priors, shared_prior: Priors | None, loss: Loss, columns: int, terms: Sequence[Term], joint: bool = False
 ) -> Settled:
     """The prior of every coordinate of x: coefficients, then parameters that all rows share, then those of terms."""
@@ -217,22 +272,22 @@ def _settled(
     return single.followed(settle(Flat(), coupled.parameters))._replace(terms=coupled)
 
 
-def _of_partitions(
+def _glm_of_partitions(
     data: Partitions,
     loss: Loss,
     noise_variance: float | None,
-    given: Mapping[str, object],
+    separate_arguments: Mapping[str, object],
     prior: Priors,
     shared_prior: Priors | None,
     terms: Sequence[Term],
 ) -> GeneralisedLinear:
     """Labels, offsets and weights are columns of the partitions, so that none is given here."""
-    for name, value in given.items():
+    for name, value in separate_arguments.items():
         if value is not None:
             why = "the partitions have a column for it: say which when you open them, as in target='y'"
             raise requirement(name, "None where X is in partitions", f"{type(value).__name__}", why)
     coding, classes = make_coding(data, loss if noise_variance is None else loss.with_noise(noise_variance))
-    settled = _settled(prior, shared_prior, coding.loss, len(data.reader.names), terms)
+    settled = _settled_prior(prior, shared_prior, coding.loss, len(data.reader.names), terms)
     target = GeneralisedLinear(
         PartitionRows(data, coding), np.zeros(0), coding.loss, settled.precision, settled.mean, heavy=settled.heavy,
         terms=settled.terms,
@@ -320,13 +375,13 @@ def conjugate(
     assert count is not None
     root = np.sqrt(precision)
     with np.errstate(over="ignore"):
-        more = np.append(root * mean, np.sqrt(rate / shape))
-    if not np.isfinite(more).all():
+        prior_labels = np.append(root * mean, np.sqrt(rate / shape))
+    if not np.isfinite(prior_labels).all():
         why = "√prior_precision·prior_mean and rate/shape stand beside the labels"
         raise requirement("the prior", "made of numbers whose products float64 holds", "larger ones", why)
     target: GeneralisedLinear = glm(
-        _followed(X, root),
-        np.concatenate([label - shift, more]),
+        _with_prior_rows(X, root),
+        np.concatenate([label - shift, prior_labels]),
         gaussian(),
         weights=np.concatenate([count, np.ones(rows.dim), [2 * shape]]),
         prior=Flat(),
@@ -335,7 +390,7 @@ def conjugate(
     return target
 
 
-def _followed(X: npt.ArrayLike | CsrMatrix, root: Array) -> Matrix:
+def _with_prior_rows(X: npt.ArrayLike | CsrMatrix, root: Array) -> Matrix:
     """The rows, then a row for each column with this entry in it, then a row of zeros."""
     if hasattr(X, "format"):  # SciPy's
         from scipy.sparse import csr_matrix, diags, vstack
@@ -343,16 +398,16 @@ def _followed(X: npt.ArrayLike | CsrMatrix, root: Array) -> Matrix:
         stacked: CsrMatrix = csr_matrix(vstack([X, diags(root), csr_matrix((1, len(root)))]))
         return stacked
     dense, single = np.asarray(X), np.finfo(np.float32)
-    held = dense.dtype == np.float32 and single.tiny <= root.min() and root.max() <= single.max
-    kind = np.float32 if held else np.float64
+    fits_float32 = dense.dtype == np.float32 and single.tiny <= root.min() and root.max() <= single.max
+    kind = np.float32 if fits_float32 else np.float64
     return np.concatenate([dense, np.diag(root), np.zeros((1, len(root)))]).astype(kind, copy=False)
 
 
 def _offset(offset: npt.ArrayLike, n: int) -> Array:
     """One finite number for each row."""
-    given = np.asarray(offset)
-    if given.dtype.kind == "f" and np.isneginf(given).any():
-        row = int(np.argmax(np.isneginf(given).ravel()))
+    values = np.asarray(offset)
+    if values.dtype.kind == "f" and np.isneginf(values).any():
+        row = int(np.argmax(np.isneginf(values).ravel()))
         why = "the log of an exposure of 0; leave such rows out, as they say nothing"
         raise requirement("offset", "finite everywhere", f"-inf at row {row}", why)
     return np.asarray(real_array("offset", offset, (n,)), np.float64)
@@ -364,26 +419,26 @@ def row_weights(weights: npt.ArrayLike | None, counts: Array | None, n: int) -> 
         raise requirement("trials", "above 0 for some row", "0 for all of them", "such rows say nothing")
     if weights is None:
         return counts
-    given = checked_weights(weights, n)
-    together = given if counts is None else given * counts
-    if not together.any():
+    checked = checked_weights(weights, n)
+    product = checked if counts is None else checked * counts
+    if not product.any():
         raise requirement("weights", "above 0 for some row that has trials", "0 for all of those")
-    return together
+    return product
 
 
 def checked_weights(weights: npt.ArrayLike, n: int) -> Array:
     """Numbers not below 0, and above it for some row."""
-    given = np.asarray(real_array("weights", weights, (n,)), np.float64)
-    if (given < 0).any():
-        row = int(np.argmax(given < 0))
+    values = np.asarray(real_array("weights", weights, (n,)), np.float64)
+    if (values < 0).any():
+        row = int(np.argmax(values < 0))
         why = "a row of weight w counts as w rows; leave out what shall not count, or give it 0"
-        raise requirement("weights", "numbers not below 0", f"{given[row]:g} at row {row}", why)
-    if ((given > 0) & (given < _LEAST)).any():
-        row = int(np.argmax((given > 0) & (given < _LEAST)))
+        raise requirement("weights", "numbers not below 0", f"{values[row]:g} at row {row}", why)
+    if ((values > 0) & (values < _LEAST)).any():
+        row = int(np.argmax((values > 0) & (values < _LEAST)))
         why = "what such a row says is lost in rounding; give it 0"
-        raise requirement("weights", f"0, or at least {_LEAST:g}", f"{given[row]:g} at row {row}", why)
-    if not given.any():
+        raise requirement("weights", f"0, or at least {_LEAST:g}", f"{values[row]:g} at row {row}", why)
+    if not values.any():
         raise requirement(
             "weights", "above 0 for some row", "0 for all of them", "without weights each row counts once"
         )
-    return given
+    return values

@@ -22,7 +22,7 @@ Energies = Callable[[Array], tuple[Array, Array]]
 Ended = Callable[[Array], Mask]
 
 
-def descend(energies: Energies, x: Array, ended: Ended, passes: int, first: float = _LONGEST) -> tuple[Array, Array]:
+def descend(energies: Energies, x: Array, is_known: Ended, passes: int, first: float = _LONGEST) -> tuple[Array, Array]:
     """Where searches from some points (count, dim) are after so many passes, and f there; those of which `ended(x)` is
     true are not followed any further. Before a search knows a curvature its steps are no longer than `first`.
 
@@ -41,23 +41,23 @@ def descend(energies: Energies, x: Array, ended: Ended, passes: int, first: floa
     for number in range(passes):
         if not alive.any():
             break
-        there = np.where(alive[:, None], x + t[:, None] * p, x)
-        value, slope = energies(there)
+        trial = np.where(alive[:, None], x + t[:, None] * p, x)
+        value, slope = energies(trial)
         slope = np.where(np.isfinite(slope), slope, 0.0)
-        falls = _dot(p, g)
-        taken = alive & np.isfinite(value) & (value <= f + _ARMIJO * t * falls)
-        step, change = there - x, slope - g
-        curved = taken & (_dot(step, change) > 1e-10 * np.sqrt(_dot(step, step) * _dot(change, change)))
+        slope_along = _dot(p, g)
+        accepted = alive & np.isfinite(value) & (value <= f + _ARMIJO * t * slope_along)
+        step, change = trial - x, slope - g
+        curved = accepted & (_dot(step, change) > 1e-10 * np.sqrt(_dot(step, step) * _dot(change, change)))
         for old, new in ((s, step), (y, change)):
             old[:, curved] = np.concatenate([old[1:, curved], new[None, curved]])
         rho[:, curved] = np.concatenate([rho[1:, curved], 1 / _dot(step, change)[None, curved]])
-        x, f = np.where(taken[:, None], there, x), np.where(taken, value, f)
-        g = np.where(taken[:, None], slope, g)
-        p = np.where(taken[:, None], _direction(x, g, s, y, rho), p)
-        t = np.where(taken, 1.0, t / 2)
+        x, f = np.where(accepted[:, None], trial, x), np.where(accepted, value, f)
+        g = np.where(accepted[:, None], slope, g)
+        p = np.where(accepted[:, None], _direction(x, g, s, y, rho), p)
+        t = np.where(accepted, 1.0, t / 2)
         alive &= (t > _SHORTEST) & (_dot(p, g) < -(_ENOUGH**2))
         if number % 4 == 3:
-            alive &= ~ended(x)
+            alive &= ~is_known(x)
     return x, f
 
 

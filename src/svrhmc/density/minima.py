@@ -97,7 +97,7 @@ class _Minimum(NamedTuple):
     mass: float
 
 
-class _Search:
+class _MinimumSearch:
     """A search for one minimum, which counts the passes over the data that it takes."""
 
     def __init__(self, target: FiniteSum) -> None:
@@ -119,32 +119,32 @@ class _Search:
 
     def energies(self, x: Array) -> tuple[Array, Array]:
         """f and ∇f at many points, some at a time, always as many; what is not finite is infinite."""
-        together = max(1, min(_TOGETHER, _NUMBERS // self.target.n))
+        block_size = max(1, min(_TOGETHER, _NUMBERS // self.target.n))
         values, slopes = [], []
-        for first in range(0, len(x), together):
-            some = x[first : first + together]
-            check_budget(self.passes + len(some))
-            self.passes += len(some)
-            held = np.concatenate([some, np.repeat(some[:1], together - len(some), axis=0)])
+        for first in range(0, len(x), block_size):
+            block = x[first : first + block_size]
+            check_budget(self.passes + len(block))
+            self.passes += len(block)
+            padded = np.concatenate([block, np.repeat(block[:1], block_size - len(block), axis=0)])
             with np.errstate(all="ignore"):
-                value, slope = self.target.energies(held)
-            values.append(value[: len(some)])
-            slopes.append(slope[: len(some)])
+                value, slope = self.target.energies(padded)
+            values.append(value[: len(block)])
+            slopes.append(slope[: len(block)])
         value, slope = np.concatenate(values), np.concatenate(slopes)
         return np.where(np.isfinite(value), value, np.inf), slope
 
     def potentials(self, x: Array) -> Array:
         """f alone at a power of two of points, as many at a time as rows allow; what is not finite is infinite."""
-        together, values = min(len(x), _power(_OF_BLOCK / self.target.n)), np.empty(len(x))
-        for first in range(0, len(x), together):
-            some = slice(first, first + together)
-            check_budget(self.passes + together)
-            self.passes += together
+        block_size, values = min(len(x), _power_of_two(_OF_BLOCK / self.target.n)), np.empty(len(x))
+        for first in range(0, len(x), block_size):
+            block = slice(first, first + block_size)
+            check_budget(self.passes + block_size)
+            self.passes += block_size
             with np.errstate(all="ignore"):
-                values[some] = self.target.potentials(x[some])
+                values[block] = self.target.potentials(x[block])
         return np.where(np.isfinite(values), values, np.inf)
 
-    def down(self, x: Array) -> Array:
+    def descend(self, x: Array) -> Array:
         """A minimum below a point, by L-BFGS."""
         from scipy.optimize import minimize
 
@@ -154,11 +154,11 @@ class _Search:
             raise RuntimeError(_ENDLESS)
         return end
 
-    def minimum(self, x: Array) -> _Minimum:
+    def polished_minimum(self, x: Array) -> _Minimum:
         """The one near x, where L-BFGS ended."""
-        return self.at(*self.settled(x))
+        return self.minimum_at(*self.polished(x))
 
-    def at(self, point: Array, curved: bool) -> _Minimum:
+    def minimum_at(self, point: Array, curved: bool) -> _Minimum:
         """A point, with the mass of the Gaussian law that has the curvature there."""
         value = self.energy(point)[0]
         if curved and self.target.dim <= DENSE:
@@ -168,26 +168,28 @@ class _Search:
             return _Minimum(value, point, hessian, curved, -value - 0.5 * log_determinant)
         return _Minimum(value, point, None, curved, -value)
 
-    def settled(self, x: Array) -> tuple[Array, bool]:
+    def polished(self, x: Array) -> tuple[Array, bool]:
         """The minimum near x, where L-BFGS ended, and whether f curves upwards there in every direction."""
         if self.target.dim > DENSE:
             return x, True
         for _ in range(_SADDLES):
-            x, curved = self._newton(x)
+            x, curved = self._newton_steps(x)
             if curved:
                 return x, True
             H = self.target.hessian(x)
             if not np.isfinite(H).all():
                 return x, False
             values, vectors = np.linalg.eigh(H)
-            ways = [self.down(x + sign * vectors[:, 0] / np.sqrt(max(-values[0], 1e-12))) for sign in (1.0, -1.0)]
-            lowest = min(ways, key=lambda way: self.energy(way)[0])
+            descents = [
+                self.descend(x + sign * vectors[:, 0] / np.sqrt(max(-values[0], 1e-12))) for sign in (1.0, -1.0)
+            ]
+            lowest = min(descents, key=lambda point: self.energy(point)[0])
             if self.energy(lowest)[0] >= self.energy(x)[0]:  # a kink, or a flat bottom, unless f curves downwards
                 return x, bool(values[0] >= -_ROUNDING * np.abs(values).max())
             x = lowest
         return x, False
 
-    def _newton(self, x: Array) -> tuple[Array, bool]:
+    def _newton_steps(self, x: Array) -> tuple[Array, bool]:
         """Newton steps, halved while f rises; whether H is positive definite at the end."""
         search = Newton(
             lambda at: self.energy(at)[1],
@@ -225,54 +227,56 @@ class _Points(NamedTuple):
     f: Array
     ranges: Indices
 
-    def apart(self, candidates: Indices, most: int) -> list[int]:
+    def separated(self, candidates: Indices, most: int) -> list[int]:
         """The first of them, and others that are farther than 2R from all before, R as the module has it."""
         z = np.linalg.solve(self.root, (self.x[candidates] - self.centre).T).T
-        near, chosen = 4 * _NARROW**2 * (self.c + (z * z).sum(axis=1)), list[int]()
-        left: Mask = np.ones(len(candidates), bool)
-        while left.any() and len(chosen) < most:
-            first = int(np.argmax(left))
+        radii, chosen = 4 * _NARROW**2 * (self.c + (z * z).sum(axis=1)), list[int]()
+        remaining: Mask = np.ones(len(candidates), bool)
+        while remaining.any() and len(chosen) < most:
+            first = int(np.argmax(remaining))
             chosen.append(int(candidates[first]))
-            left &= ((z - z[first]) ** 2).sum(axis=1) > near[first]
+            remaining &= ((z - z[first]) ** 2).sum(axis=1) > radii[first]
         return chosen
 
 
-class _OtherMinima:
+class _MinimaSearch:
     """The minima found by now, and the search for more of them."""
 
-    def __init__(self, search: _Search, first: _Minimum, spread: Array, nanoseconds: float) -> None:
+    def __init__(self, search: _MinimumSearch, first: _Minimum, spread: Array, nanoseconds: float) -> None:
         self.search, self.minima, self.spread = search, [first], spread
         evaluations = min(_NANOSECONDS / max(nanoseconds, 1.0), passes_left() - search.passes)
-        self._points = _power(float(np.clip(evaluations / _FOR_POINTS, *_POINTS)))
+        self._points = _power_of_two(float(np.clip(evaluations / _FOR_POINTS, *_POINTS)))
         self._searches = int(np.clip(evaluations / (2 * _PASSES), *_SEARCHES))
         self.looked_at = 0
 
-    def all(self, starts: Array) -> None:
+    def search_around_each(self, starts: Array) -> None:
         """Around one minimum after another, the heaviest first; around the first also from some starts."""
         done = list[_Minimum]()
         while len(done) < _AROUND:
-            left = [minimum for minimum in self.minima if not any(minimum is other for other in done)]
-            if not left:
+            remaining = [minimum for minimum in self.minima if not any(minimum is finished for finished in done)]
+            if not remaining:
                 return
-            centre = max(left, key=lambda minimum: minimum.mass)
+            centre = max(remaining, key=lambda minimum: minimum.mass)
             if centre.mass < max(minimum.mass for minimum in self.minima) - 2 * _LIGHTER:
                 return
-            self.around(centre, starts[:0] if done else starts)
+            self.search_around(centre, starts[:0] if done else starts)
             done.append(centre)
 
-    def around(self, centre: _Minimum, starts: Array) -> None:
+    def search_around(self, centre: _Minimum, starts: Array) -> None:
         """From points around a minimum, and from some starts besides."""
-        points = self._points_around(centre, _root(centre, self.spread))
+        points = self._points_around(centre, _covariance_root(centre, self.spread))
         self.looked_at += len(starts)
-        begin = np.concatenate([starts, self._of_lines(centre, starts), self._lowest(points, by_value=True)])
+        first_starts = np.concatenate(
+            [starts, self._minima_along_lines(centre, starts), self._lowest(points, by_value=True)]
+        )
         for _ in range(_ROUNDS):
-            before = len(self.minima)
-            self._search(points, np.concatenate([begin, self._lowest(points, by_value=False)]))
-            if len(self.minima) == before:
+            known_count = len(self.minima)
+            self._descend_from(points, np.concatenate([first_starts, self._lowest(points, by_value=False)]))
+            if len(self.minima) == known_count:
                 return
-            begin = starts[:0]
+            first_starts = starts[:0]
 
-    def _search(self, points: _Points, begin: Array) -> None:
+    def _descend_from(self, points: _Points, starts: Array) -> None:
         """From some points, in the variables of the minimum that they lie around."""
         centre, L, inverse = points.centre, points.root, np.linalg.inv(points.root)
 
@@ -280,53 +284,55 @@ class _OtherMinima:
             value, slope = self.search.energies(centre + z @ L.T)
             return value, slope @ L
 
-        def ended(z: Array) -> Mask:
-            return self._near(centre + z @ L.T)
+        def is_known(z: Array) -> Mask:
+            return self._near_known_minimum(centre + z @ L.T)
 
-        z, f = descend(energies, (begin - centre) @ inverse.T, ended, _PASSES, _NARROW * math.sqrt(points.c))
-        self.settle(centre + z @ L.T, f)
+        z, f = descend(energies, (starts - centre) @ inverse.T, is_known, _PASSES, _NARROW * math.sqrt(points.c))
+        self.add_minima(centre + z @ L.T, f)
 
     def _points_around(self, centre: _Minimum, L: Array) -> _Points:
         """By the law of the module, with f at each."""
         d = len(centre.point)
         c = max(1.0, -2 * d * math.log(_NARROW) + 2 * math.log(_LIGHT))
-        needed, *law = _radii(d, c)
-        count = min(self._points, max(_ANYWAY, _power(2 * needed)))
+        needed, *law = _radius_law(d, c)
+        count = min(self._points, max(_ANYWAY, _power_of_two(2 * needed)))
         x, f, ranges = np.empty((count, d)), np.empty(count), np.empty(count, np.int64)
         for first in range(0, count, _MANY):
-            some = slice(first, min(first + _MANY, count))
-            z, quantile = _spread_out(first, some.stop, d, *law)
-            x[some], ranges[some] = centre.point + z @ L.T, (quantile * _RANGES).astype(np.int64)
-            f[some] = self.search.potentials(x[some])
+            block = slice(first, min(first + _MANY, count))
+            z, quantile = _points_by_radius(first, block.stop, d, *law)
+            x[block], ranges[block] = centre.point + z @ L.T, (quantile * _RANGES).astype(np.int64)
+            f[block] = self.search.potentials(x[block])
         self.looked_at += count
         return _Points(centre.point, L, c, x, f, ranges)
 
     def _lowest(self, points: _Points, by_value: bool) -> Array:
         """Those of each range at which f is lowest, or lowest beside what the minima known explain; none twice."""
-        f = points.f if by_value else points.f + self._explained(points.x)
-        kept, chosen = max(1, self._searches // (2 * _RANGES)), list[int]()
+        f = points.f if by_value else points.f + self._log_explained(points.x)
+        count, chosen = max(1, self._searches // (2 * _RANGES)), list[int]()
         for number in range(_RANGES):
             members = np.flatnonzero((points.ranges == number) & np.isfinite(f))
             lowest = members[np.argpartition(f[members], _LOWEST)[:_LOWEST]] if len(members) > _LOWEST else members
-            chosen += points.apart(lowest[np.argsort(f[lowest], kind="stable")], kept)
+            chosen += points.separated(lowest[np.argsort(f[lowest], kind="stable")], count)
         chosen = chosen[:: max(1, 2 * _RANGES // self._searches)]
         points.f[chosen] = np.inf
         return points.x[chosen]
 
-    def _explained(self, x: Array) -> Array:
+    def _log_explained(self, x: Array) -> Array:
         """log Σₖ exp(−f(x̂ₖ) − ½(x − x̂ₖ)ᵀHₖ(x − x̂ₖ)), over the minima with a Hessian; 0 where none has one."""
         laws = [
             (minimum.value, minimum.point, minimum.hessian) for minimum in self.minima if minimum.hessian is not None
         ]
         total = np.full(len(x), -np.inf if laws else 0.0)
         for first in range(0, len(x), _MANY):
-            some = slice(first, first + _MANY)
+            block = slice(first, first + _MANY)
             for value, point, hessian in laws:
-                away = x[some] - point
-                total[some] = np.logaddexp(total[some], -value - 0.5 * contract("nd,nd->n", away @ hessian, away))
+                deviation = x[block] - point
+                total[block] = np.logaddexp(
+                    total[block], -value - 0.5 * contract("nd,nd->n", deviation @ hessian, deviation)
+                )
         return total
 
-    def _of_lines(self, centre: _Minimum, starts: Array) -> Array:
+    def _minima_along_lines(self, centre: _Minimum, starts: Array) -> Array:
         """The minima along each, other than the one in the middle, as far as other minima and starts are or farther."""
         d = len(centre.point)
         if centre.hessian is None:
@@ -335,52 +341,52 @@ class _OtherMinima:
         sd = np.sqrt(np.diag(covariance))
         if not (np.isfinite(sd).all() and (sd > 0).all()):
             return np.zeros((0, d))
-        others = np.concatenate([np.array([minimum.point for minimum in self.minima]), starts])
-        reach = np.maximum(_REACH, np.abs(others - centre.point).max(axis=0) / sd)
-        candidates, t = list[tuple[float, Array]](), _line(2.0 * float(reach.max()))
+        points = np.concatenate([np.array([minimum.point for minimum in self.minima]), starts])
+        reach = np.maximum(_REACH, np.abs(points - centre.point).max(axis=0) / sd)
+        candidates, t = list[tuple[float, Array]](), _line_places(2.0 * float(reach.max()))
         lines = min(d, max(1, 2 * self._points // len(t)))
         for j in np.argsort(-reach, kind="stable")[:lines]:
             x = centre.point + t[:, None] * covariance[j] / sd[j]
             f = self.search.energies(x)[0]
             self.looked_at += len(f)
             inner = np.isfinite(f[1:-1]) & (f[1:-1] < f[:-2]) & (f[1:-1] <= f[2:]) & (np.abs(t[1:-1]) > _STEP)
-            places = 1 + np.flatnonzero(inner)
-            candidates += list(zip(f[places], x[places], strict=True))
+            indices = 1 + np.flatnonzero(inner)
+            candidates += list(zip(f[indices], x[indices], strict=True))
         candidates.sort(key=lambda candidate: candidate[0])
         return np.array([x for _, x in candidates[: self._searches]]).reshape(-1, d)
 
-    def _near(self, x: Array, sds: float = _APART / 2) -> Mask:
+    def _near_known_minimum(self, x: Array, sds: float = _APART / 2) -> Mask:
         """Whether points are within some standard deviations of a known minimum, by the curvature there."""
         near: Mask = np.zeros(len(x), bool)
         for minimum in self.minima:
             if minimum.hessian is not None:
-                away = x - minimum.point
-                near |= ((away @ minimum.hessian) * away).sum(axis=1) < sds**2
+                deviation = x - minimum.point
+                near |= ((deviation @ minimum.hessian) * deviation).sum(axis=1) < sds**2
         return near
 
-    def settle(self, ends: Array, values: Array) -> None:
+    def add_minima(self, ends: Array, values: Array) -> None:
         """Newton steps from the ends of searches that are somewhere new, the lowest first."""
-        settled = 0
+        polished_count = 0
         for k in np.argsort(values, kind="stable"):
-            if not np.isfinite(values[k]) or settled == _SETTLED or len(self.minima) == _MOST:
+            if not np.isfinite(values[k]) or polished_count == _SETTLED or len(self.minima) == _MOST:
                 return
-            if self._near(ends[k][None])[0] or self._negligible(-values[k]):
+            if self._near_known_minimum(ends[k][None])[0] or self._negligible(-values[k]):
                 continue
-            settled += 1
+            polished_count += 1
             try:
-                new = self.search.minimum(ends[k])
+                new = self.search.polished_minimum(ends[k])
             except RuntimeError:  # f falls without end from there, along a way that is not the posterior's
                 continue
-            matters = new.curved and new.value < 1e300 and all(_apart(new, minimum) for minimum in self.minima)
+            matters = new.curved and new.value < 1e300 and all(_are_distinct(new, minimum) for minimum in self.minima)
             if matters and not funnel(self.search.target, new.point, self.spread):
                 self.minima.append(new)
 
     def keep_shoulders(self, starts: Array) -> None:
         """Starts at which f curves upwards, and which the laws at all minima do not reach."""
-        for start in starts[~self._near(starts, _BEYOND)]:
-            here = self.search.at(start, True)
-            if here.hessian is not None:
-                self.minima.append(here)
+        for start in starts[~self._near_known_minimum(starts, _BEYOND)]:
+            shoulder = self.search.minimum_at(start, True)
+            if shoulder.hessian is not None:
+                self.minima.append(shoulder)
 
     def _negligible(self, height: float) -> bool:
         """Whether a minimum of such a log density is far below all others, whatever its width."""
@@ -415,7 +421,7 @@ def _log_determinant(hessian: Array) -> float | None:
     return 2 * float(np.log(diagonal).sum() + np.log(units).sum())
 
 
-def _root(centre: _Minimum, spread: Array) -> Array:
+def _covariance_root(centre: _Minimum, spread: Array) -> Array:
     """L with LLᵀ = H⁻¹; of the prior where H is not known."""
     from scipy.linalg import solve_triangular
 
@@ -428,7 +434,7 @@ def _root(centre: _Minimum, spread: Array) -> Array:
     return np.diag(spread)
 
 
-def _radii(d: int, c: float) -> tuple[float, Array, Array]:
+def _radius_law(d: int, c: float) -> tuple[float, Array, Array]:
     """N, quantiles of the law of radii, and the radii: a density in proportion to r^{d−1}(c + r²)^{−d/2} up to r₀, and
     one in proportion to 1/r from √d to the largest.
     """
@@ -442,7 +448,7 @@ def _radii(d: int, c: float) -> tuple[float, Array, Array]:
     return needed, (1 - _FAR) * near / near[-1] + _FAR * far / far[-1], radii
 
 
-def _spread_out(first: int, last: int, d: int, quantiles: Array, radii: Array) -> tuple[Array, Array]:
+def _points_by_radius(first: int, last: int, d: int, quantiles: Array, radii: Array) -> tuple[Array, Array]:
     """Points of a law of radii, in directions that are alike, and the quantile of the radius of each."""
     from scipy.special import ndtri
 
@@ -461,12 +467,12 @@ def _recurrence(first: int, last: int, dim: int) -> Array:
     return np.asarray(u - np.floor(u), np.float64)
 
 
-def _power(number: float) -> int:
+def _power_of_two(number: float) -> int:
     """The largest power of two that is not above it, at least 1."""
     return 1 << max(0, math.floor(math.log2(max(number, 1.0))))
 
 
-def _line(reach: float) -> Array:
+def _line_places(reach: float) -> Array:
     """Places along a line, both ways."""
     even = np.arange(_STEP, _NEAR + _STEP / 2, _STEP)
     count = max(1, math.ceil(math.log(reach / _NEAR) / math.log(_FARTHER)))
@@ -474,52 +480,54 @@ def _line(reach: float) -> Array:
     return np.concatenate([-side[::-1], [0.0], side])
 
 
-def _apart(one: _Minimum, other: _Minimum) -> bool:
+def _are_distinct(first: _Minimum, second: _Minimum) -> bool:
     """Whether two minima are more than a standard deviation apart, by the curvature at either."""
-    away = one.point - other.point
-    squares = [float(away @ minimum.hessian @ away) for minimum in (one, other) if minimum.hessian is not None]
+    difference = first.point - second.point
+    squares = [
+        float(difference @ minimum.hessian @ difference) for minimum in (first, second) if minimum.hessian is not None
+    ]
     return bool(max(squares, default=0.0) > _APART**2)
 
 
 @np.errstate(over="ignore", invalid="ignore")  # points lie far out, where f may be beyond float64
-def minima(target: Any, start: Array) -> Minima:
+def find_minima(target: Any, start: Array) -> Minima:
     """Those of a model: from `start`, and from points around what is found from there."""
-    search = _Search(target)
+    search = _MinimumSearch(target)
     if target.dim > DENSE:
-        return _few(target, start)
+        return _minima_without_hessians(target, start)
     spread = target.prior_spread()
-    prior = _of_prior(start, spread)
-    first = search.minimum(_first(search, start, prior))
+    prior = _prior_draws(start, spread)
+    first = search.polished_minimum(_first_finite_descent(search, start, prior))
     if target.prior_draws is not None:
         prior = np.concatenate([prior, target.prior_draws])
     search.passes += target.dim + 1
     if why := funnel(target, first.point, spread):
         return Minima(start[None], search.passes, why)
-    return _with_others(search, first, spread, target.n * target.row_nanoseconds, prior)
+    return _search_around(search, first, spread, target.n * target.row_nanoseconds, prior)
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def only_minimum(target: Any, start: Array, rounding: float) -> Minima:
+def find_only_minimum(target: Any, start: Array, rounding: float) -> Minima:
     """The one of an f that was declared to be convex; an error where gradients at some points show that it is not.
 
     The gradient of a convex f is monotone: (∇f(x) − ∇f(y))ᵀ(x − y) ≥ 0 for all x and y. Looked at are all pairs of 64
     points: around the minimum, as far as others are looked for, and draws of what the prior's curvature says.
     rounding: the error of a gradient, relative to its length.
     """
-    search, spread = _Search(target), target.prior_spread()
-    prior = _of_prior(start, spread)
-    first, d = search.minimum(_first(search, start, prior)), len(start)
-    z, _ = _spread_out(0, _TOGETHER - len(prior), d, *_radii(d, 1.0)[1:])
-    step = z * spread if first.hessian is None else z @ _root(first, spread).T
+    search, spread = _MinimumSearch(target), target.prior_spread()
+    prior = _prior_draws(start, spread)
+    first, d = search.polished_minimum(_first_finite_descent(search, start, prior)), len(start)
+    z, _ = _points_by_radius(0, _TOGETHER - len(prior), d, *_radius_law(d, 1.0)[1:])
+    step = z * spread if first.hessian is None else z @ _covariance_root(first, spread).T
     x = np.concatenate([prior, first.point + step])
     value, slope = search.energies(x)
     finite = np.isfinite(value) & np.isfinite(slope).all(axis=1)
     x, slope = x[finite], slope[finite]
     lengths = np.sqrt((slope * slope).sum(axis=1))
-    for point, here, length in zip(x, slope, lengths, strict=True):
-        away, change = x - point, slope - here
-        noise = rounding * (length + lengths) * np.sqrt((away * away).sum(axis=1))
-        rises = (away * change).sum(axis=1) < -noise
+    for point, gradient, length in zip(x, slope, lengths, strict=True):
+        differences, changes = x - point, slope - gradient
+        rounding_errors = rounding * (length + lengths) * np.sqrt((differences * differences).sum(axis=1))
+        rises = (differences * changes).sum(axis=1) < -rounding_errors
         if rises.any():
             raise _not_concave(point, x[int(np.argmax(rises))])
     return Minima(first.point[None], search.passes, "one start", "" if first.curved else _INDEFINITE)
@@ -541,9 +549,11 @@ def minima_around(target: FiniteSum, mode: Array, starts: Array, nanoseconds: fl
     """Those around a mode that is known, and from some starts besides. A start from which f falls to a minimum that is
     far away from it is a shoulder: where the law there has mass, the start counts as a mode.
     """
-    search = _Search(target)
+    search = _MinimumSearch(target)
     search.passes = passes
-    return _with_others(search, search.minimum(mode), np.ones(len(mode)), nanoseconds, starts, shoulders=True)
+    return _search_around(
+        search, search.polished_minimum(mode), np.ones(len(mode)), nanoseconds, starts, shoulders=True
+    )
 
 
 @np.errstate(over="ignore", invalid="ignore")
@@ -551,21 +561,21 @@ def minima_from(target: FiniteSum, mode: Array, starts: Array, words: str, passe
     """Those near some starts, and a mode that is known, where there are no others."""
     if not len(starts):
         return Minima(mode[None, :], passes, words)
-    search = _Search(target)
+    search = _MinimumSearch(target)
     search.passes = passes
-    others = _OtherMinima(search, search.minimum(mode), np.ones(len(mode)), 1.0)
-    others.settle(starts, search.energies(starts)[0])
+    others = _MinimaSearch(search, search.polished_minimum(mode), np.ones(len(mode)), 1.0)
+    others.add_minima(starts, search.energies(starts)[0])
     heaviest = others.heaviest()
     return Minima(np.array([minimum.point for minimum in heaviest]), search.passes, words)
 
 
-def _with_others(
-    search: _Search, first: _Minimum, spread: Array, nanoseconds: float, starts: Array, shoulders: bool = False
+def _search_around(
+    search: _MinimumSearch, first: _Minimum, spread: Array, nanoseconds: float, starts: Array, shoulders: bool = False
 ) -> Minima:
     with limit_to_share(SHARE):
-        others = _OtherMinima(search, first, spread, nanoseconds)
+        others = _MinimaSearch(search, first, spread, nanoseconds)
         try:
-            others.all(starts)
+            others.search_around_each(starts)
             if shoulders:
                 others.keep_shoulders(starts)
         except BudgetSpent:  # then those are known that were found by then
@@ -580,36 +590,39 @@ def _with_others(
     )
 
 
-def _of_prior(start: Array, spread: Array, count: int = 8) -> Array:
+def _prior_draws(start: Array, spread: Array, count: int = 8) -> Array:
     """Draws of what the prior's curvature says, about `start`."""
     noise = Stream(0, np.arange(len(_FROM_PRIOR) * count)).normals(0, len(start), Purpose.START, Purpose.START_FINE)
     return np.asarray(start + np.repeat(_FROM_PRIOR, count)[:, None] * spread * noise, np.float64)
 
 
-def _first(search: _Search, start: Array, others: Array) -> Array:
+def _first_finite_descent(search: _MinimumSearch, start: Array, more_starts: Array) -> Array:
     """Where L-BFGS ends from `start`, or else from the first other point from which it ends somewhere."""
-    for begin in (start, *others):
-        point = search.down(begin)
+    for candidate in (start, *more_starts):
+        point = search.descend(candidate)
         if search.energy(point)[0] < 1e300:
             return point
     raise RuntimeError("no mode found: f is not finite where the search for it went; give another init.")
 
 
-def _few(target: Any, start: Array) -> Minima:
+def _minima_without_hessians(target: Any, start: Array) -> Minima:
     """From `start` and a few draws of what the prior's curvature says, one after another, without Hessians."""
-    search, ends = _Search(target), []
-    starts = [start, *_of_prior(start, target.prior_spread(), _FEW_STARTS)[: _FEW_STARTS - 1]]
-    for begin in starts:
-        point = search.down(begin)
+    search, ends = _MinimumSearch(target), []
+    starts = [start, *_prior_draws(start, target.prior_spread(), _FEW_STARTS)[: _FEW_STARTS - 1]]
+    for candidate in starts:
+        point = search.descend(candidate)
         if (value := search.energy(point)[0]) < 1e300:
             ends.append((value, point))
     if not ends:
         raise RuntimeError("no mode found: f is not finite where the search for it went; give another init.")
     ends.sort(key=lambda end: end[0])
-    kept = [ends[0]]
+    distinct = [ends[0]]
     for value, point in ends[1:]:
-        ways = [point - other for _, other in kept]
-        far = all(float(way @ target.hessian_products(kept[0][1], way[None])[0]) > _APART**2 for way in ways)
-        if far and value - kept[0][0] < _WORSE:
-            kept.append((value, point))
-    return Minima(np.array([point for _, point in kept]), search.passes, f"{len(starts)} starts")
+        differences = [point - other for _, other in distinct]
+        is_new = all(
+            float(difference @ target.hessian_products(distinct[0][1], difference[None])[0]) > _APART**2
+            for difference in differences
+        )
+        if is_new and value - distinct[0][0] < _WORSE:
+            distinct.append((value, point))
+    return Minima(np.array([point for _, point in distinct]), search.passes, f"{len(starts)} starts")

@@ -12,7 +12,6 @@ The joint mode of (w, log τ) is of no use, as the density grows without bound, 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -64,12 +63,12 @@ class Term:
 
     def blocks(self, w: Array) -> Array:
         """The effects of this term: (…, dim of w) → (r, …, levels)."""
-        some = w[..., self.effects]
+        own = w[..., self.effects]
         if self.width == 1:  # without the time that axes take
-            return some[None]
-        return np.moveaxis(some.reshape(*some.shape[:-1], self.count, self.width), -1, 0)
+            return own[None]
+        return np.moveaxis(own.reshape(*own.shape[:-1], self.count, self.width), -1, 0)
 
-    def put(self, blocks: Array, into: Array) -> None:
+    def put_blocks(self, blocks: Array, into: Array) -> None:
         """The reverse of `blocks`."""
         if self.width == 1:
             into[..., self.effects] = blocks[0]
@@ -105,14 +104,21 @@ class MixedModel(FiniteSum):
         self.conditional, self.columns = conditional, columns
         self.loss, self.n, self.left_out = conditional.loss, conditional.n, conditional.left_out
         self.row_size = int(conditional.rows.entries) + 1
-        place, theta, terms = columns, 0, []
+        next_effect, next_theta, terms = columns, 0, []
         for group, covariance in zip(groups, covariances, strict=True):
             size = group.count * group.width
-            terms.append(Term(group, covariance, slice(place, place + size), slice(theta, theta + covariance.dim)))
-            place, theta = place + size, theta + covariance.dim
-        self.terms, self.effects, self.theta_dim = tuple(terms), slice(columns, place), theta
-        self.inner_dim, self.effect_count = conditional.dim, place - columns
-        self.dim = conditional.dim + theta
+            terms.append(
+                Term(
+                    group,
+                    covariance,
+                    slice(next_effect, next_effect + size),
+                    slice(next_theta, next_theta + covariance.dim),
+                )
+            )
+            next_effect, next_theta = next_effect + size, next_theta + covariance.dim
+        self.terms, self.effects, self.theta_dim = tuple(terms), slice(columns, next_effect), next_theta
+        self.inner_dim, self.effect_count = conditional.dim, next_effect - columns
+        self.dim = conditional.dim + next_theta
         self.names = (*(f"x[{j}]" for j in range(columns + self.shared)), *self.covariance_names)
 
     @property
@@ -142,7 +148,10 @@ class MixedModel(FiniteSum):
             return effects
         ends = np.cumsum([term.count * term.width for term in self.terms])[:-1]
         parts = np.split(effects, ends, axis=-1)
-        return np.concatenate([move(term.group, one) for term, one in zip(self.terms, parts, strict=True)], axis=-1)
+        return np.concatenate(
+            [move(term.group, effects_of_term) for term, effects_of_term in zip(self.terms, parts, strict=True)],
+            axis=-1,
+        )
 
     @property
     def shared(self) -> int:
@@ -227,31 +236,31 @@ class MixedModel(FiniteSum):
             E = term.covariance.derivatives(own)
             traces = np.einsum("ksaa->sk", E)
             total += value + 0.5 * (v * v).sum(axis=(0, 2)) + term.count * _log_determinant(inverse)
-            term.put(np.einsum("sba,bsl->asl", inverse, v), slope)
+            term.put_blocks(np.einsum("sba,bsl->asl", inverse, v), slope)
             by_theta = term.count * traces - np.einsum("asl,ksab,bsl->sk", v, E, v) + by_prior
             slope[:, self.inner_dim :][:, term.theta] = by_theta
         return total, slope
 
-    def energies_given(self, w: Array, valued: bool = True) -> tuple[Array, Array]:
+    def conditional_energies(self, w: Array, with_values: bool = True) -> tuple[Array, Array]:
         """f of the conditional model and its gradient, without the prior of the effects; f without its rows unless
         `valued`, where that is less work.
         """
-        return self._sums.energies(w, valued)
+        return self._row_sums.energies(w, with_values)
 
     @property
-    def gradient_is_less(self) -> bool:
+    def gradient_is_cheaper(self) -> bool:
         """Whether the gradient takes less time than f and the gradient."""
-        return self._sums.gradient_is_less
+        return self._row_sums.gradient_is_cheaper
 
     @cached_property
-    def _sums(self) -> SquaredRows | LossRows:
+    def _row_sums(self) -> SquaredRows | LossRows:
         """What adds up over the rows: of squares by what they add up to, of other losses row by row."""
         loss = self.conditional.loss
         return SquaredRows(self) if loss.mixture or loss.quadratic else LossRows(self)
 
     def __getstate__(self) -> dict[str, object]:
         """For a pickle: without what is compiled."""
-        return {name: value for name, value in self.__dict__.items() if name not in ("_sums", "factors")}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_row_sums", "factors")}
 
     @property
     def randomness(self) -> Callable[[int, Indices], Stream]:
@@ -299,7 +308,7 @@ class MixedModel(FiniteSum):
 
         convex: without what bends down, where a loss does.
         """
-        return self._sums.curvature(w, self.conditional.form().prior_curvature(w), convex)
+        return self._row_sums.curvature(w, self.conditional.form().prior_curvature(w), convex)
 
     def grams(self, weights: Array) -> tuple[Array, Array, MatrixLike]:
         """XᵀWX, ZᵀWX and ZᵀWZ."""
@@ -335,10 +344,10 @@ class MixedModel(FiniteSum):
         X, Z = self.design
         B = Z[:, np.concatenate(places) - self.columns]
         weighted = _weighted(B, weights)
-        across = np.asarray(weighted.T @ X)
-        within = np.linalg.pinv(X.T @ (X * weights[:, None]), hermitian=True)
-        own = B.T @ weighted
-        return np.asarray((own if isinstance(own, np.ndarray) else own.toarray()) - across @ within @ across.T)
+        cross = np.asarray(weighted.T @ X)
+        inverse = np.linalg.pinv(X.T @ (X * weights[:, None]), hermitian=True)
+        gram = B.T @ weighted
+        return np.asarray((gram if isinstance(gram, np.ndarray) else gram.toarray()) - cross @ inverse @ cross.T)
 
     def with_prior(self, hessian: MatrixLike, theta: Array) -> MatrixLike:
         """The Hessian of w given θ: with Σ⁻¹ in the block of every level."""
@@ -350,9 +359,9 @@ class MixedModel(FiniteSum):
             for term, P in zip(self.terms, precisions, strict=True):
                 H[term.effects, term.effects] += np.kron(np.eye(term.count), P)
             return H
-        more = [kron(eye(term.count), P) for term, P in zip(self.terms, precisions, strict=True)]
-        before, after = (csr_matrix((size, size)) for size in (self.columns, self.shared))
-        total = csr_matrix(hessian + block_diag([before, *more, after], format="csr"))
+        blocks = [kron(eye(term.count), P) for term, P in zip(self.terms, precisions, strict=True)]
+        columns_block, shared_block = (csr_matrix((size, size)) for size in (self.columns, self.shared))
+        total = csr_matrix(hessian + block_diag([columns_block, *blocks, shared_block], format="csr"))
         total.sort_indices()
         return total
 
@@ -364,14 +373,14 @@ class MixedModel(FiniteSum):
 
     def conditional_energy(self, w: Array, theta: Array) -> tuple[float, Array]:
         """f of w given θ, up to a constant, and its gradient."""
-        value, slope = self.energies_given(w[None, :])
+        value, slope = self.conditional_energies(w[None, :])
         total, gradient = float(value[0]), slope[0].copy()
         for term in self.terms:
             u, P = term.blocks(w), self.precision(term, theta)
             pulled = P @ u
             total += 0.5 * float((u * pulled).sum())
-            before = term.blocks(gradient)
-            term.put(before + pulled, gradient)
+            by_rows = term.blocks(gradient)
+            term.put_blocks(by_rows + pulled, gradient)
         return total, gradient
 
 
@@ -388,17 +397,17 @@ class LossRows:
             self._pass = RowsPass(conditional.rows.design_matrix, conditional.loss, labels)
 
     @property
-    def gradient_is_less(self) -> bool:
+    def gradient_is_cheaper(self) -> bool:
         """A compiled pass need not make values."""
         return self._pass is not None
 
-    def energies(self, w: Array, valued: bool) -> tuple[Array, Array]:
+    def energies(self, w: Array, with_values: bool) -> tuple[Array, Array]:
         """With the prior of the coefficients."""
         conditional = self._model.conditional
         if self._pass is None:
             return conditional.energies(w)
         threads = 1 if self._model.n * self._model.row_size < _SHARED else None
-        values, slopes = self._pass(w, valued, threads)
+        values, slopes = self._pass(w, with_values, threads)
         return values + conditional.prior_potential(w), slopes + conditional.prior_gradient(w)
 
     def curvature(self, w: Array, prior: Array, convex: bool) -> Curvature:
@@ -417,16 +426,16 @@ class LossRows:
         if any(form.loss.widths):
             designs = model.designs
             by_shared = np.hstack([C[:, 0, [1 + c]] * S for c, S in enumerate(designs)])
-            own = np.block(
+            shared_block = np.block(
                 [[S.T @ (C[:, [1 + c], 1 + e] * T) for e, T in enumerate(designs)] for c, S in enumerate(designs)]
             )
             XS, ZS = X.T @ by_shared, Z.T @ by_shared
         elif form.loss.predictor_shape:
-            by_shared, own = C[:, 0, 1:], C[:, 1:, 1:].sum(axis=0)
+            by_shared, shared_block = C[:, 0, 1:], C[:, 1:, 1:].sum(axis=0)
             XS, ZS = X.T @ by_shared, Z.T @ by_shared
         else:
-            own, XS, ZS = np.zeros((0, 0)), np.zeros((X.shape[1], 0)), np.zeros((Z.shape[1], 0))
-        return Curvature(_bordered(model.joined(XX, ZX, ZZ), np.concatenate([XS, ZS]), own, prior), blocks)
+            shared_block, XS, ZS = np.zeros((0, 0)), np.zeros((X.shape[1], 0)), np.zeros((Z.shape[1], 0))
+        return Curvature(_with_border(model.joined(XX, ZX, ZZ), np.concatenate([XS, ZS]), shared_block, prior), blocks)
 
 
 class SquaredRows:
@@ -442,7 +451,7 @@ class SquaredRows:
         loss, A = conditional.loss, model.matrix
         weights = np.ones(model.n) if conditional.weights is None else conditional.weights
         y = conditional.y if conditional.offset is None else conditional.y - conditional.offset
-        self._known = loss.known_noise  # σ, or None where log σ is the last coordinate
+        self._known_noise = loss.known_noise  # σ, or None where log σ is the last coordinate
         self._gram = model.gram(weights)
         self._centre = least_squares(self._gram, A.T @ (weights * y))
         e = y - A @ self._centre
@@ -453,29 +462,31 @@ class SquaredRows:
     def curvature(self, x: Array, prior: Array, convex: bool) -> Curvature:
         """With b = Gd − g: G/σ², its border by log σ −2b/σ², and 2 Σ wᵢ(…)²/σ² for log σ itself."""
         d = x[: self._dim] - self._centre
-        along = self._gram @ d
-        precision = float(np.exp(-2 * x[-1]) if self._known is None else self._known**-2)
-        squares = self._square + float((along - 2 * self._slope) @ d)
+        product = self._gram @ d
+        precision = float(np.exp(-2 * x[-1]) if self._known_noise is None else self._known_noise**-2)
+        squares = self._square + float((product - 2 * self._slope) @ d)
         shared = len(x) - self._dim
-        slope = np.zeros(self._dim) if convex else -2 * precision * (along - self._slope)
+        slope = np.zeros(self._dim) if convex else -2 * precision * (product - self._slope)
         border = np.tile(slope, (shared, 1)).T
-        own = np.full((shared, shared), 2 * precision * squares)
-        return Curvature(_bordered(precision * self._gram, border, own, prior), [precision * D for D in self._blocks])
+        shared_block = np.full((shared, shared), 2 * precision * squares)
+        return Curvature(
+            _with_border(precision * self._gram, border, shared_block, prior), [precision * D for D in self._blocks]
+        )
 
-    gradient_is_less = False
+    gradient_is_cheaper = False
 
-    def energies(self, x: Array, valued: bool) -> tuple[Array, Array]:
+    def energies(self, x: Array, with_values: bool) -> tuple[Array, Array]:
         """With the prior of the coefficients: (states, dim) → (states,), (states, dim)."""
-        log_sigma = np.full(len(x), np.log(self._known)) if self._known is not None else x[:, -1]
+        log_sigma = np.full(len(x), np.log(self._known_noise)) if self._known_noise is not None else x[:, -1]
         d = x[:, : self._dim] - self._centre
-        along = np.asarray((self._gram @ d.T).T)
+        product = np.asarray((self._gram @ d.T).T)
         with np.errstate(over="ignore", invalid="ignore"):
             precision = np.exp(-2 * log_sigma)
-            squares = self._square + ((along - 2 * self._slope) * d).sum(axis=1)
+            squares = self._square + ((product - 2 * self._slope) * d).sum(axis=1)
             value = self._weight * log_sigma + 0.5 * precision * squares
             gradient = np.zeros(x.shape)
-            gradient[:, : self._dim] = precision[:, None] * (along - self._slope)
-            if self._known is None:
+            gradient[:, : self._dim] = precision[:, None] * (product - self._slope)
+            if self._known_noise is None:
                 gradient[:, -1] = self._weight - precision * squares
         return value + self._conditional.prior_potential(x), gradient + self._conditional.prior_gradient(x)
 
@@ -485,13 +496,13 @@ def _weighted(Z: MatrixLike, weights: Array) -> MatrixLike:
     return Z * weights[:, None] if isinstance(Z, np.ndarray) else Z.multiply(weights[:, None]).tocsr()
 
 
-def _bordered(H: MatrixLike, border: Array, own: Array, prior: Array) -> MatrixLike:
+def _with_border(H: MatrixLike, border: Array, shared_block: Array, prior: Array) -> MatrixLike:
     """H with the rows and columns of shared parameters after it, and a prior on the diagonal; dense or CSR as H is."""
     if isinstance(H, np.ndarray):
-        return np.block([[H, border], [border.T, own]]) + np.diag(prior)
+        return np.block([[H, border], [border.T, shared_block]]) + np.diag(prior)
     from scipy.sparse import bmat, csr_matrix, diags
 
-    return csr_matrix(bmat([[H, border], [border.T, own]]) + diags(prior))
+    return csr_matrix(bmat([[H, border], [border.T, shared_block]]) + diags(prior))
 
 
 def least_squares(gram: MatrixLike, force: Array) -> Array:
@@ -504,53 +515,6 @@ def least_squares(gram: MatrixLike, force: Array) -> Array:
     return np.asarray(solution, np.float64)
 
 
-def require_groups(groups: object, n: int, loss: Loss) -> list[EffectTerm]:
-    """Refuse groups that do not fit the rows or the family, and two of one name."""
-    if not isinstance(groups, Sequence) or not all(isinstance(group, EffectTerm) for group in groups):
-        raise requirement("groups", "a list of svrhmc.targets.Group or Smooth", repr(groups)[:60])
-    names = Counter(name for group in groups for name in group.parameter_names())
-    if twice := [name for name, count in names.items() if count > 1]:
-        why = "give groups names of their own (name=…), or put their columns into one"
-        raise requirement("groups", "terms whose parameters have different names", f"{twice[0]!r} twice", why)
-    for group in groups:
-        if group.n != n:
-            raise requirement(f"index of ({group.label})", f"{n} levels, one for each row", group.n)
-        group.require_columns()
-        if group.count < 2:
-            why = "the standard deviation of a single effect cannot be learnt; leave the term out"
-            raise requirement(f"levels of ({group.label})", "at least 2", group.count, why)
-    if groups and loss.blocks > 1:
-        why = 'a row has several linear predictors; take "ordinal", or one "bernoulli" model for each class'
-        raise requirement("groups", f"none for {loss.name!r}", [group.label for group in groups], why)
-    return list(groups)
-
-
-def require_spreads_told(groups: Sequence[EffectTerm], loss: Loss, weighted: bool, trials: Array | None) -> None:
-    """Refuse an effect of each row where its standard deviation τ cannot be told from what a row varies by already.
-
-    Beside Gaussian noise σ² + τ² is all that the rows tell, and beside that of other laws (Student's t, gamma) little
-    but their sum. One yes or no has the probability E g(t + τv), v ~ N(0, 1), which for a probit link is
-    Φ(t/√(1 + τ²)): τ changes the unit of the coefficients and nothing else, and for other links next to nothing else.
-    Rows with weights, and some with more than one trial, tell τ.
-    """
-    single = trials is None or bool((trials <= 1).all())
-    if weighted or not (loss.spread or ((loss.most_classes or loss.in_trials) and single)):
-        return
-    if loss.spread:
-        where, what = f"{loss.shared_names[0]} is unknown", "that of the noise"
-        instead = "or take a family without it"
-        if loss.name == "gaussian":
-            instead = "give noise_variance=…, or take another family"
-    else:
-        where, what = "a row is a single answer", "the spread that the link has already"
-        instead = "or put the trials of one unit into one row (family 'binomial', trials=…)"
-    for group in groups:
-        if group.of_single_rows:
-            why = f"the standard deviation of their effects cannot be told from {what}; leave the term out, {instead}"
-            given = f"one for each of {group.n:,} rows"
-            raise requirement(f"levels of ({group.label})", f"fewer than the rows, where {where}", given, why)
-
-
 def mixed_model(
     rows: Rows, labels: Labels, loss: Loss, prior: Settled, shared: Settled, groups: Sequence[EffectTerm]
 ) -> MixedModel:
@@ -561,8 +525,8 @@ def mixed_model(
     """
     from scipy.sparse import csr_matrix, hstack
 
-    given: Any = rows
-    X = given.X if rows.storage == "sparse" else csr_matrix(np.asarray(given.X, np.float64))
+    stored: Any = rows
+    X = stored.X if rows.storage == "sparse" else csr_matrix(np.asarray(stored.X, np.float64))
     columns = X.shape[1] - sum(loss.widths)
     parts = [X[:, :columns], *(group.design() for group in groups), X[:, columns:]]
     A = csr_matrix(hstack(parts, format="csr"), dtype=np.float64)
@@ -575,12 +539,12 @@ def mixed_model(
         labels.weights, settled.heavy,
     )  # fmt: skip
     weights = np.ones(rows.n) if labels.weights is None else labels.weights
-    _, size = loss.typical_predictor_and_effect(
+    _, typical = loss.typical_predictor_and_effect(
         labels.y, weights, np.zeros(rows.n) if labels.offset is None else labels.offset
     )
     covariances, settled_groups = [], []
     for group in groups:
-        usual = [HalfNormal(float(2.5 * size / spread)) for spread in group.spreads()]
+        usual = [HalfNormal(float(2.5 * typical / spread)) for spread in group.spreads()]
         covariances.append(Covariance.of(group.priors(usual), group.lkj, group.centre))
         settled_groups.append(group.settled(usual))
     return MixedModel(conditional, columns, settled_groups, covariances)

@@ -133,7 +133,7 @@ class ExactSampler(ABC):
 
     def stay_index(self, shape: object) -> float:
         """The Pareto index of how long a chain may stay in a tail of a posterior of this
-        `svrhmc.sampling.gaussianity.Gaussianity`; 0 where proposals follow the density.
+        `svrhmc.sampling.gradients.Gaussianity`; 0 where proposals follow the density.
         """
         return 0.0
 

@@ -15,7 +15,7 @@ from svrhmc.core.errors import positive, requirement, set_fields
 from svrhmc.core.machine import one_blas_thread
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.core.serialise import part
-from svrhmc.density.gaussian_scales import GaussianScales, Given
+from svrhmc.density.gaussian_scales import ConditionalLaw, GaussianScales
 from svrhmc.density.mixed import MixedModel
 from svrhmc.engines import Setup, State
 from svrhmc.engines.base import Kernel, Place, spent_by_passes
@@ -134,7 +134,7 @@ def log_weights(space: ScaleVariables, s: Array, freedom: float, log_density: Ar
 class _Chain:
     """Where a chain is: the block and the row in it of its φ, log ω there, and the step that proposed it (0: none)."""
 
-    given: Given
+    conditional_law: ConditionalLaw
     row: int
     weight: float
     origin: int
@@ -149,9 +149,9 @@ class MarginalKernel(Kernel):
 
     def __init__(self, space: ScaleVariables, sampler: MarginalMH, setup: Setup) -> None:
         self.space, self.sampler, self.setup = space, sampler, setup
-        self._length = space.density.together
+        self._length = space.density.batch_size
         self._large = max(space.model.inner_dim, space.density.pattern.numbers) > _MUCH
-        self._blocks: dict[int, tuple[int, Given, Array]] = {}  # by chain, the block that was evaluated last
+        self._blocks: dict[int, tuple[int, ConditionalLaw, Array]] = {}  # by chain, the block that was evaluated last
         self._now: dict[int, tuple[int, _Chain]] = {}  # by chain, its step and where it is
 
     def empty_memory(self, state: State) -> Memory:
@@ -191,21 +191,21 @@ class MarginalKernel(Kernel):
             return chain
         if not state.memory or state.memory["origin"][c] == 0:
             phi = self.space.phi_of(state.x[c : c + 1])
-            given = self.space.density.given(phi)
+            given = self.space.density.conditional_law(phi)
             weight = log_weights(self.space, self.space.s(phi), self.sampler.freedom, given.log_density)[0]
             return _Chain(given, 0, float(weight), 0)
         origin = int(state.memory["origin"][c])
         given, _ = self._evaluated(number, (origin - 1) // self._length)
         return _Chain(given, (origin - 1) % self._length, float(state.memory["weight"][c]), origin)
 
-    def _evaluated(self, number: int, block: int) -> tuple[Given, Array]:
+    def _evaluated(self, number: int, block: int) -> tuple[ConditionalLaw, Array]:
         """The proposals of a chain in a block of steps, and log ω there."""
         kept = self._blocks.get(number)
         if kept is None or kept[0] != block:
             steps = block * self._length + np.arange(self._length)
             stream, space = self.setup.stream(np.array([number])), self.space
             s = student(stream, steps, space.density.dim, self.sampler.freedom)[0]
-            given = space.density.given(space.phi(s)[0])
+            given = space.density.conditional_law(space.phi(s)[0])
             kept = block, given, log_weights(space, s, self.sampler.freedom, given.log_density)
             self._blocks[number] = kept
         return kept[1], kept[2]
@@ -222,8 +222,8 @@ class MarginalKernel(Kernel):
             if taken:
                 chain = _Chain(given, row, float(weights[row]), step + 1)
             accepted.append(taken)
-            w = space.density.draw(chain.given, chain.row, stream.normals(step, inner)[0])
-            out[k] = space.state(w, chain.given.phi[chain.row])
+            w = space.density.draw(chain.conditional_law, chain.row, stream.normals(step, inner)[0])
+            out[k] = space.state(w, chain.conditional_law.phi[chain.row])
         self._now[number] = end, chain
         return out, accepted, chain
 

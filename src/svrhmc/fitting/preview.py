@@ -102,7 +102,7 @@ def design(
     checked = prior_predictive(regression.target, seed, prepared.design.classes, prepared.design.response or "y")
     name, n = regression.target.loss.name, regression.target.n
     coefficients = _coefficients(regression, prepared.design, name, n)
-    if regression.target.group_terms and (forecast := forecast_of(regression.target)).worth_saying:
+    if regression.target.group_terms and (forecast := forecast_of(regression.target)).is_long:
         sentence = f"A fit takes {forecast} on cores that do nothing else."
         coefficients = replace(coefficients, notes=(*coefficients.notes, sentence))
     return Preview(coefficients, checked, prepared.design, name, n)

@@ -17,8 +17,7 @@ from svrhmc.core.errors import DataError, VerdictWarning, one_of, positive, real
 from svrhmc.core.progress import Progress, stage
 from svrhmc.core.serialise import is_text
 from svrhmc.density.generalised import GeneralisedLinear
-from svrhmc.density.glm import glm, require_parameter, row_weights
-from svrhmc.density.mixed import require_groups, require_spreads_told
+from svrhmc.density.glm import glm, require_groups, require_identified_spreads, require_parameter, row_weights
 from svrhmc.families import family_of
 from svrhmc.families.base import Classes, Loss
 from svrhmc.families.distributional import with_predictors
@@ -533,7 +532,7 @@ def regression(
     loss, label, own_classes = known_family.coded(y)
     labels = own_classes if classes is None else classes
     observed = loss.observed(label, n, trials)
-    require_spreads_told(groups, loss, weights is not None, observed.counts)
+    require_identified_spreads(groups, loss, weights is not None, observed.counts)
     plain = weights is None and observed.counts is None
     count = _counted(weights, observed.counts, n)
     shift = np.zeros(n) if offset is None else np.asarray(real_array("offset", offset, (n,)), np.float64)

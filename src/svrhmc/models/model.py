@@ -24,7 +24,7 @@ from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.core.recording import compute_array_once, compute_once
 from svrhmc.core.serialise import pickle_functions
 from svrhmc.density.base import FiniteSum, Moments
-from svrhmc.density.minima import DENSE, minima, only_minimum
+from svrhmc.density.minima import DENSE, find_minima, find_only_minimum
 from svrhmc.density.mode import Minima
 from svrhmc.rows.forms import FunctionsForm
 
@@ -372,9 +372,9 @@ class Model(FiniteSum):
     def minima(self) -> Minima:
         """Where f has minima, the heaviest first."""
         if self.log_concave:
-            result = only_minimum(self, self.start, _ROUNDING[self.functions.dtype.name])
+            result = find_only_minimum(self, self.start, _ROUNDING[self.functions.dtype.name])
         else:
-            result = minima(self, self.start)
+            result = find_minima(self, self.start)
         self.mode_passes = result.passes
         return result
 

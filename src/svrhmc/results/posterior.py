@@ -71,7 +71,7 @@ from svrhmc.results.waic import Waic, waic_of
 from svrhmc.rows.forms import rows_of
 from svrhmc.sampling.answer import Answer, Cost, standard_errors
 from svrhmc.sampling.coordinates import Units
-from svrhmc.sampling.doubts import NO_MEAN, NO_VARIANCE
+from svrhmc.sampling.tails import NO_MEAN, NO_VARIANCE
 from svrhmc.tables.design import Design
 from svrhmc.tables.expressions import require_transforms
 from svrhmc.tables.new_rows import Handling

@@ -22,7 +22,7 @@ from svrhmc.results.probability import moved
 from svrhmc.results.shrinkage import shrinkage_notes
 from svrhmc.results.smooths import degrees_sentence
 from svrhmc.sampling.answer import is_corrected
-from svrhmc.sampling.parameters import tails_in_words
+from svrhmc.sampling.tails import tails_in_words
 
 if TYPE_CHECKING:
     import pandas

@@ -16,7 +16,8 @@ from svrhmc.sampling.correction import Corrected, Location, error_of_mean
 from svrhmc.sampling.effects import GroupEffects
 from svrhmc.sampling.inclusion import Shrinkage
 from svrhmc.sampling.modes import Modes
-from svrhmc.sampling.parameters import Parameters, errors_with_tails
+from svrhmc.sampling.parameters import Parameters
+from svrhmc.sampling.tails import errors_with_tails
 from svrhmc.trace import Trace
 
 

@@ -43,7 +43,7 @@ class Forecast(NamedTuple):
         return f"{'at least' if self.least else 'about'} {format_duration(self.seconds)} and {self.bytes / 1e9:.1f} GB"
 
     @property
-    def worth_saying(self) -> bool:
+    def is_long(self) -> bool:
         """Whether a person would rather know it."""
         return self.seconds > _LONG
 
@@ -103,11 +103,11 @@ class Approach(ABC):
         """θ of states."""
 
     @abstractmethod
-    def log_density_along(self, space: Any, centre: Array, place: int, steps: Array) -> Array:
+    def log_density_along(self, space: Any, centre: Array, coordinate: int, steps: Array) -> Array:
         """The log density of θ at steps of one coordinate from a centre."""
 
     @property
-    def first_decided(self) -> int:
+    def first_proposed(self) -> int:
         """The first of the reported numbers that a refused proposal leaves where they are."""
         return 0
 
@@ -119,7 +119,7 @@ class Approach(ABC):
     def forecast(self) -> Forecast:
         """What finding the variables and drawing take together, before either is begun."""
 
-    def foretell(self) -> None:
+    def announce_forecast(self) -> None:
         """Say the forecast, and refuse what does not fit into memory."""
         forecast, free = self.forecast(), free_memory()
         if forecast.bytes > free:
@@ -128,7 +128,7 @@ class Approach(ABC):
                 f"{self.request.draws:,} of {self.model.effect_count:,} effects, about {forecast.bytes / 1e9:.3g} GB",
                 "take fewer draws, or a part of the levels",
             )  # fmt: skip
-        if forecast.worth_saying:
+        if forecast.is_long:
             set_progress_note(f"{forecast} in all; budget_seconds=… or fewer draws end it sooner")
 
     @property
@@ -141,14 +141,14 @@ class Approach(ABC):
         return multiplication * _OF_DRAWN * self.model.effect_count * self.expected_draws * len(self.request.chains)
 
     @property
-    def every(self) -> int:
+    def keep_every(self) -> int:
         """Of how many draws one is kept with all of its effects: 1 unless they would take more than 1 GB."""
         return max(1, round(self.request.draws / self.expected * self.model.inner_dim / MOST_KEPT))
 
     @property
-    def kept_bytes(self) -> float:
+    def memory_bytes(self) -> float:
         """Of the draws that are kept, and of the rows while a Hessian is made of them."""
-        draws = self.expected_draws * len(self.request.chains) / self.every
+        draws = self.expected_draws * len(self.request.chains) / self.keep_every
         rows: Any = self.model.conditional.rows
         return 8 * _COPIES * draws * self.model.dim + _COPIES_OF_ROWS * _ENTRY * float(rows.entries) * self.model.n
 

@@ -135,7 +135,7 @@ class OwnEstimates:
 
     def __init__(self, setup: Setup) -> None:
         empty = np.zeros((len(setup.chains), setup.target.dim))
-        self.chains: Chains = chains("auto", _with(setup, scheme=_FALL), State(empty, empty))
+        self.chains: Chains = chains("auto", _with_parts(setup, scheme=_FALL), State(empty, empty))
 
     def __call__(self, x: Array, step: int) -> Array:
         """At the states x, as the chains make them in this step."""
@@ -164,25 +164,25 @@ class Plan:
         """Steps that are looked at."""
         return -(-self.used // self.thin)
 
-    def rows(self, own: float, fresh: float) -> float:
+    def rows(self, own_rows: float, fresh_rows: float) -> float:
         """Component gradients of all of it, given those of an estimate of the chain's own and of a fresh one."""
-        return float(self.chains) * (3 * self.steps * own + 3 * self.collected * fresh)
+        return float(self.chains) * (3 * self.steps * own_rows + 3 * self.collected * fresh_rows)
 
 
-def plan_of(sampler: Sampler, space: Space, wanted: int, slow: float = 0.0) -> Plan:
+def plan_of(sampler: Sampler, space: Space, pairs: int, observed_relaxation: float = 0.0) -> Plan:
     """As many pairs as wanted, but for what they have to remember; whole epochs are used. `slow`: steps in which chains
     were seen to forget where they began, which may be more than on N(0, I).
     """
     recipe = sampler.gradient.recipe(space)
     scheme, epoch = sampler.dynamics.scheme(space), recipe.epoch
-    time = max(relaxation(scheme), slow)
+    time = max(relaxation(scheme), observed_relaxation)
     settle = whole_epochs(_SETTLED * time, epoch)
     used = settle if epoch <= settle else epoch
     thin = max(1, int(time / 2)) if epoch == 1 else 1  # else all parts of an epoch
     if recipe.carries:
         numbers = recipe.n * (1 if space.scalar_parts else space.dim) if recipe.remembers else space.dim
-        wanted = min(wanted, max(16, _MOST_REMEMBERED // (2 * numbers)))
-    return Plan(wanted, settle + used, used, thin, max(1.0, used / (2 * time)))
+        pairs = min(pairs, max(16, _MOST_REMEMBERED // (2 * numbers)))
+    return Plan(pairs, settle + used, used, thin, max(1.0, used / (2 * time)))
 
 
 class Pairs:
@@ -206,11 +206,11 @@ class Pairs:
         recipe = setup.sampler.recipe
         if recipe.reference == "snapshot":  # the long chain's steps are numbered 0, 2, 4, …
             recipe = replace(recipe, period=2 * recipe.period)
-        self.own = (OwnEstimates(_with(setup, recipe=recipe)), OwnEstimates(setup))
+        self.own_estimates = (OwnEstimates(_with_parts(setup, recipe=recipe)), OwnEstimates(setup))
 
     def compile(self) -> None:
         """What the chains' own estimates need."""
-        self.own[1].chains.compile()
+        self.own_estimates[1].chains.compile()
 
     def averages(self, start: Array, plan: Plan, journal: Journal, name: str, budget: Budget) -> Array:
         """Averages over the used steps (term, pair, dim), from states (pairs, dim) with nearly the sampler's law."""
@@ -223,24 +223,28 @@ class Pairs:
             begin, sums = record.value("step", whole_number, 1, plan.steps), record.array("sums", sums.shape).copy()
             pairs = [(record.array(f"x{k}", start.shape), record.array(f"v{k}", start.shape)) for k in (0, 1)]
             for k in (0, 1):
-                self.own[k].chains.state = State(*pairs[k], memory_of(record, f"m{k}", self.own[k].chains))
+                self.own_estimates[k].chains.state = State(
+                    *pairs[k], memory_of(record, f"m{k}", self.own_estimates[k].chains)
+                )
         if self.space.at_hand < self.space.n:
             self._expect([step for step in range(begin, plan.steps) if plan.counts(step)])
         for step in range(begin, plan.steps):
             budget.check()
-            drawn = [stream.normals(2 * step + k, short.normals * dim).reshape(count, -1, dim) for k in (0, 1)]
-            noise = (step_noise(short, drawn[0]), step_noise(short, drawn[1]))
-            joined = self._joined(noise, step)
+            normals = [stream.normals(2 * step + k, short.normals * dim).reshape(count, -1, dim) for k in (0, 1)]
+            noise = (step_noise(short, normals[0]), step_noise(short, normals[1]))
+            joined = self._joined_noise(noise, step)
             with journal.within(f"within-{name}", budget, step, 1 + step - begin):
-                pairs[0], kicked, estimate = self._move(0, pairs[0], joined, 2 * step)
-                pairs[1], *_ = self._move(1, pairs[1], noise[0], 2 * step)
-                pairs[1], *_ = self._move(1, pairs[1], noise[1], 2 * step + 1)
+                pairs[0], kicked, estimate = self._step_of_chain(0, pairs[0], joined, 2 * step)
+                pairs[1], *_ = self._step_of_chain(1, pairs[1], noise[0], 2 * step)
+                pairs[1], *_ = self._step_of_chain(1, pairs[1], noise[1], 2 * step + 1)
                 if plan.counts(step):
                     self._collect(sums, pairs, kicked, estimate, step)
             if journal.kept and (clock.due() or step + 1 == plan.steps):
-                arrays = {f"{what}{k}": pairs[k][place] for k in (0, 1) for place, what in enumerate("xv")}
-                kept = {f"m{k}{key}": a for k in (0, 1) for key, a in self.own[k].chains.state.memory.items()}
-                journal.put(name, {"step": step + 1, "ledger": budget.ledger()}, {**arrays, **kept, "sums": sums})
+                arrays = {f"{letter}{k}": pairs[k][index] for k in (0, 1) for index, letter in enumerate("xv")}
+                memories = {
+                    f"m{k}{key}": a for k in (0, 1) for key, a in self.own_estimates[k].chains.state.memory.items()
+                }
+                journal.put(name, {"step": step + 1, "ledger": budget.ledger()}, {**arrays, **memories, "sums": sums})
         return sums / plan.collected
 
     def _expect(self, steps: list[int]) -> None:
@@ -251,21 +255,21 @@ class Pairs:
             for step in steps:
                 space.expect(space.places(*stream.words(step, Purpose.BATCH, batch)))
 
-    def _joined(self, noise: tuple[StepNoise, StepNoise], step: int) -> StepNoise:
+    def _joined_noise(self, noise: tuple[StepNoise, StepNoise], step: int) -> StepNoise:
         """The noise of the long step: that of the two short ones, or its own where it is not known how to join them."""
         if self.dynamics.couples_halves:
             return self.dynamics.joined(*self.schemes, noise)
         long, (count, dim) = self.schemes[0], noise[0].before[0].shape
-        apart = Stream(self.seed + (1 << 52), self.fresh.chains)
-        return step_noise(long, apart.normals(step, long.normals * dim).reshape(count, -1, dim))
+        separate = Stream(self.seed + (1 << 52), self.fresh.chains)
+        return step_noise(long, separate.normals(step, long.normals * dim).reshape(count, -1, dim))
 
-    def _move(
-        self, which: int, state: tuple[Array, Array], noise: StepNoise, at: int
+    def _step_of_chain(
+        self, chain: int, state: tuple[Array, Array], noise: StepNoise, number: int
     ) -> tuple[tuple[Array, Array], tuple[Array, Array], Array]:
         """A step; gives the state, that at the kick, and the estimate."""
-        scheme = self.schemes[which]
+        scheme = self.schemes[chain]
         kicked = pushed(scheme.before, state, noise.before)
-        g = self.own[which](kicked[0], at)
+        g = self.own_estimates[chain](kicked[0], number)
         x, v = pushed(scheme.after, kicked, noise.after)
         return (x - scheme.kick.x * g, v - scheme.kick.v * g), kicked, g
 
@@ -279,9 +283,9 @@ class Pairs:
         for (z, _), terms in zip(pairs, (sums[:_SHORT], sums[_SHORT:]), strict=True):
             x, g = reported.out(z), estimates(self.fresh, z, step)
             fresh.append(g)
-            away = (x - self.correction.mean) / spread
-            terms[_MEAN] += away
-            terms[_SQUARE] += away**2
+            deviation = (x - self.correction.mean) / spread
+            terms[_MEAN] += deviation
+            terms[_SQUARE] += deviation**2
             mean, square = self.correction.terms(x, reported.displace(g))
             terms[_CORRECTED_MEAN] += (mean - self.correction.mean) / spread
             terms[_CORRECTED_SQUARE] += square / spread**2
@@ -318,7 +322,7 @@ class Pairs:
         return Measured(bias_of(*balanced), bias_of(*halved), bias_of(*corrected), sighted, effective * means.shape[1])
 
 
-def _with(setup: Setup, **parts: object) -> Setup:
+def _with_parts(setup: Setup, **parts: object) -> Setup:
     """The same with another scheme or recipe."""
     return replace(setup, sampler=replace(setup.sampler, **parts))
 
@@ -352,24 +356,27 @@ class BiasJudge:
         self,
         sampler: Sampler,
         moments: DrawMoments,
-        place: tuple[int, int],
+        attempt: tuple[int, int],
         doubt: str = "",
-        slow: float = 0.0,
+        observed_relaxation: float = 0.0,
     ) -> Certificate:
         """From draws with the law of the sampler.
 
         `place` is the seed and number of an attempt, `slow` the steps in which its chains were seen to forget.
         """
-        (seed, number), space, gradient = place, self.fresh.space, moments.gradient
+        (seed, number), space, gradient = attempt, self.fresh.space, moments.gradient
         assert moments.control is not None
         late = moments.z[:, moments.z.shape[1] // 2 :]
         count = late.shape[0] * late.shape[1]
         certificate, averages, begun = unmeasured(self.tolerance, moments.stein, doubt), [], 0
-        price, wanted = self.price(sampler, gradient, slow), self.first(sampler, gradient, slow)
+        cost, needed = (
+            self.cost_of_pair(sampler, gradient, observed_relaxation),
+            self.first_count(sampler, gradient, observed_relaxation),
+        )
         if not self.budget.unlimited:
-            wanted = max(_FEWEST, min(wanted, int(self.budget.affordable(price))))
-        while begun < _MOST and self.budget.covers(price[0] * (wanted - begun), price[1] * (wanted - begun)):
-            plan = plan_of(sampler, space, wanted - begun, slow)
+            needed = max(_FEWEST, min(needed, int(self.budget.affordable(cost))))
+        while begun < _MOST and self.budget.covers(cost[0] * (needed - begun), cost[1] * (needed - begun)):
+            plan = plan_of(sampler, space, needed - begun, observed_relaxation)
             numbers = np.arange(begun, begun + plan.chains)
             setup = self.fresh.setup(gradient, numbers, seed + (3 << 49))
             pairs = Pairs(sampler, setup, moments.control, seed + (1 << 51), self.reported)
@@ -380,30 +387,36 @@ class BiasJudge:
                 averages.append(pairs.averages(start, plan, self.journal, name, self.budget))
             except BudgetSpent:  # then those before them decide
                 break
-            self.budget.evaluations += price[1] * plan.chains * space.n
+            self.budget.evaluations += cost[1] * plan.chains * space.n
             begun += plan.chains
             measured = pairs.measured(np.concatenate(averages, axis=1), plan.effective)
             certificate = judge(moments.stein, measured, self.tolerance, moments.chance, doubt)
             factor = float(f"{measured.corrected.more(self.tolerance):.6g}")
-            wanted = min(_MOST, math.ceil(min(max(1.2 * factor, 2.0), 8.0) * begun))
+            needed = min(_MOST, math.ceil(min(max(1.2 * factor, 2.0), 8.0) * begun))
             enough = measured.corrected.verdict(self.tolerance) != "undecided" or not certificate.corrects
-            if enough or factor * begun > _MOST or price[0] * wanted > _MOST_SECONDS:
+            if enough or factor * begun > _MOST or cost[0] * needed > _MOST_SECONDS:
                 break
         return certificate
 
-    def first(self, sampler: Sampler, gradient: Gradient, slow: float = 0.0) -> int:
+    def first_count(self, sampler: Sampler, gradient: Gradient, observed_relaxation: float = 0.0) -> int:
         """As many pairs as a second pays for, within bounds."""
-        return int(min(max(_FIRST_SECONDS / self.price(sampler, gradient, slow)[0], _FEWEST), _FIRST))
+        return int(
+            min(max(_FIRST_SECONDS / self.cost_of_pair(sampler, gradient, observed_relaxation)[0], _FEWEST), _FIRST)
+        )
 
-    def once(self, sampler: Sampler, gradient: Gradient) -> tuple[float, float]:
+    def first_cost(self, sampler: Sampler, gradient: Gradient) -> tuple[float, float]:
         """What the first pairs take, in seconds and in passes."""
-        seconds, passes = self.price(sampler, gradient)
-        count = self.first(sampler, gradient)
+        seconds, passes = self.cost_of_pair(sampler, gradient)
+        count = self.first_count(sampler, gradient)
         return count * seconds, count * passes
 
-    def price(self, sampler: Sampler, gradient: Gradient, slow: float = 0.0) -> tuple[float, float]:
+    def cost_of_pair(
+        self, sampler: Sampler, gradient: Gradient, observed_relaxation: float = 0.0
+    ) -> tuple[float, float]:
         """Of a pair, in seconds and in passes."""
-        space, plan = self.fresh.space, plan_of(sampler, self.fresh.space, 1, slow)
-        own, fresh = sampler.gradient.recipe(space), gradient.recipe(space)
-        seconds = 3 * plan.steps * costs.of_recipe(space, own) + 3 * plan.collected * costs.of_recipe(space, fresh)
-        return seconds, plan.rows(own.rows_of_estimate, fresh.rows_of_estimate) / space.n
+        space, plan = self.fresh.space, plan_of(sampler, self.fresh.space, 1, observed_relaxation)
+        own_recipe, fresh_recipe = sampler.gradient.recipe(space), gradient.recipe(space)
+        seconds = 3 * plan.steps * costs.recipe_seconds(space, own_recipe) + 3 * plan.collected * costs.recipe_seconds(
+            space, fresh_recipe
+        )
+        return seconds, plan.rows(own_recipe.rows_of_estimate, fresh_recipe.rows_of_estimate) / space.n

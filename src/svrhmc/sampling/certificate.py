@@ -78,8 +78,8 @@ class Bias:
         return any(bool((np.abs(b) > width * e).any()) for b, e in self._tests(True))
 
     def _tests(self, means: bool) -> list[tuple[Array, Array]]:
-        both = [(self.mean, self.mean_error), (self.sd, self.sd_error)]
-        return both if means else both[1:]
+        pairs = [(self.mean, self.mean_error), (self.sd, self.sd_error)]
+        return pairs if means else pairs[1:]
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,8 +103,8 @@ class Measured:
         """Whether the draws are as far from the corrected moments as their bias makes them, within chance."""
         width = stein.width(_NO_DOUBT)
         return all(
-            bool((np.abs(seen) - width * error <= 2 * (np.abs(bias) + _WIDTH * bias_error + tolerance)).all())
-            for seen, error, bias, bias_error in (
+            bool((np.abs(observed) - width * error <= 2 * (np.abs(bias) + _WIDTH * bias_error + tolerance)).all())
+            for observed, error, bias, bias_error in (
                 (stein.mean, stein.mean_error, self.halving.mean, self.halving.mean_error),
                 (stein.sd, stein.sd_error, self.halving.sd, self.halving.sd_error),
             )
@@ -199,13 +199,13 @@ class Certificate:
 
     def brief(self) -> str:
         """The verdict in a few words; a run that is undecided says why."""
-        words = _BRIEF.get(self._ground, "").format(tolerance=f"{self.tolerance:g}")
+        words = _BRIEF.get(self._underlying_verdict, "").format(tolerance=f"{self.tolerance:g}")
         if words and self.verdict == "local":
             words += f"; {self.modes}, and nothing shows that there is no other"
         return f"{self.verdict}: {words or self.because()}"
 
     @property
-    def _ground(self) -> str:
+    def _underlying_verdict(self) -> str:
         """The verdict that holds for the modes that were found."""
         if self.verdict != "local":
             return self.verdict
@@ -214,21 +214,23 @@ class Certificate:
     def because(self) -> str:
         """How large the bias of the reported numbers can be, why, and what is known of modes."""
         if self.verdict == "local":
-            return f"{self._of_bias()}; {self.modes}, and nothing shows that there is no other"
-        return f"{self._of_bias()}; {self.modes}" if self.modes and self.verdict in SOUND else self._of_bias()
+            return f"{self._bias_in_words()}; {self.modes}, and nothing shows that there is no other"
+        return (
+            f"{self._bias_in_words()}; {self.modes}" if self.modes and self.verdict in SOUND else self._bias_in_words()
+        )
 
-    def _of_bias(self) -> str:
+    def _bias_in_words(self) -> str:
         if self.measured is None or not self.corrects:
-            return self.reason or _WORDS[self._ground]
+            return self.reason or _WORDS[self._underlying_verdict]
         measured, corrected = self.measured, self.measured.corrected
         mean, sd = corrected.largest()
         about = "about" if self.verdict == "refuted" else "no more than"
         m, s = (max(pair) for pair in zip(measured.balance.largest(), measured.halving.largest(), strict=True))
         error = max(float(corrected.mean_error.max()), float(corrected.sd_error.max()))
         sentence = (
-            f"{_WORDS[self._ground]}, which puts their bias at {about} {mean:.2g} sd in a mean and {sd:.2g} in "
-            f"an sd (± {_WIDTH * error:.2g}; tolerance {self.tolerance:g}); the draws themselves are biased by "
-            f"up to {m:.2g} and {s:.2g} ({self.draws})"
+            f"{_WORDS[self._underlying_verdict]}, which puts their bias at {about} {mean:.2g} sd in a mean and "
+            f"{sd:.2g} in an sd (± {_WIDTH * error:.2g}; tolerance {self.tolerance:g}); the draws themselves are "
+            f"biased by up to {m:.2g} and {s:.2g} ({self.draws})"
         )
         if self.reason:
             sentence += f"; {self.reason}, about {self.draws_needed:,} effective ones"
@@ -264,8 +266,8 @@ class Chance:
     sd: Array
     effective: float
 
-    def more(self, tolerance: float) -> float:
-        """How many times the draws it takes for errors that leave room for a bias."""
+    def draws_factor(self, tolerance: float) -> float:
+        """How many times the draws are needed for errors that leave room for a bias."""
         worst = max(float(self.mean.max()), float(self.sd.max()))
         return max(1.0, (_WIDTH * worst / (_ROOM * tolerance)) ** 2)
 
@@ -285,7 +287,7 @@ def judge(stein: Bias, measured: Measured, tolerance: float, chance: Chance, dou
     if verdict == "undecided" and not math.isinf(factor := measured.corrected.more(tolerance)):
         needed = math.ceil(factor * measured.effective / 100) * 100
     elif verdict == "certified" and measured.corrected.with_chance(chance.mean, chance.sd).upper() >= tolerance:
-        needed = math.ceil(1.2 * chance.more(tolerance) * chance.effective / 100) * 100
+        needed = math.ceil(1.2 * chance.draws_factor(tolerance) * chance.effective / 100) * 100
         return Certificate("undecided", tolerance, stein, measured, draws, _FEW_DRAWS, needed)
     return Certificate(verdict, tolerance, stein, measured, draws, "", needed)
 

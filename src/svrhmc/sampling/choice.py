@@ -22,8 +22,7 @@ from svrhmc.gradients import SVRG, Full, Gradient
 from svrhmc.rows.forms import functions_of, rows_of
 from svrhmc.samplers import Sampler
 from svrhmc.sampling import costs
-from svrhmc.sampling.gaussianity import Gaussianity
-from svrhmc.sampling.gradients import FreshGradients
+from svrhmc.sampling.gradients import FreshGradients, Gaussianity
 from svrhmc.whitening.targets import Space
 
 _PATIENCE = 3.0  # seconds up to which an exact sampler is chosen whatever else is cheaper
@@ -57,14 +56,14 @@ class Choice:
     sampler: Runnable
     why: str
 
-    def halved(self, outcome: str) -> Choice:
+    def with_half_step(self, outcome: str) -> Choice:
         """Half the step, with the same batches, whose noise then counts half as much."""
         step = self.sampler.dynamics.step_size
         dynamics = replace(self.sampler.dynamics, step_size=step / 2)
         why = f"{self.why.rstrip('.')}; the step is {step / 2:g}, because a run with {step:g} {outcome}."
         return Choice(self.method, Sampler(dynamics, self.sampler.gradient), why)
 
-    def instead(self, sampler: Runnable, outcome: str) -> Choice:
+    def with_sampler(self, sampler: Runnable, outcome: str) -> Choice:
         """Another sampler, or another step, after this one."""
         if sampler.method == self.method:
             step, why = self.sampler.step_size, self.why.rstrip(".")
@@ -94,8 +93,8 @@ class Chooser:
     fresh: FreshGradients
     gaussianity: Gaussianity
     budget: Budget
-    modes: Regions | None = None
-    verdict: Callable[[Sampler], float] = lambda sampler: 0.0
+    regions: Regions | None = None
+    verdict_seconds: Callable[[Sampler], float] = lambda sampler: 0.0
 
     def choose(self, method: Any) -> Choice:
         """By name, or (None) by cost; a sampler is taken as it is."""
@@ -106,93 +105,97 @@ class Chooser:
         if method == MarginalMH.method:
             MarginalMH().require(self.target)
         form = rows_of(self.target.form())
-        if self.modes is not None and method in (None, SplitHMC.method):
-            return self._between(self.modes, method)
+        if self.regions is not None and method in (None, SplitHMC.method):
+            return self._choose_between_modes(self.regions, method)
         if form is None and self.of_functions and method in (None, SplitHMC.method):
-            return self._for_functions(method)
+            return self._choose_for_functions(method)
         if form is None:
             if not (method is None or method in _BIASED):
                 named = ", ".join(map(repr, _BIASED))
                 raise requirement("method", f"None, {named} or a sampler for this target", repr(method))
-            return self._for_components(method)
+            return self._choose_for_components(method)
         if method in _EXACT:
             _EXACT[method]().require(self.target)
-            sampler = self._subsampling() if method == SubsampledMH.method else SplitHMC()
+            sampler = self._subsampled_metropolis() if method == SubsampledMH.method else SplitHMC()
             return Choice(method, sampler, "as asked for.")
         if method is None:
-            return self._automatic(form.loss)
+            return self._choose_automatically(form.loss)
         kind, step = _BIASED[method]
-        return Choice(method, Sampler(kind(step, 1.0, 1.0), self._gradient(self._batch(step))), "as asked for.")
+        return Choice(method, Sampler(kind(step, 1.0, 1.0), self._batches(self._batch_size(step))), "as asked for.")
 
-    def exact(self) -> SplitHMC | None:
+    def exact_sampler(self) -> SplitHMC | None:
         """The exact sampler of last resort; None where none is known for the target."""
         form = rows_of(self.target.form())
         possible = self.of_functions if form is None else SplitHMC().refuses(form.loss) is None
-        return self._full() if possible else None
+        return self._split_hmc() if possible else None
 
     @property
     def of_functions(self) -> bool:
         """Whether the target is a model of JAX functions."""
         return functions_of(self.target.form()) is not None
 
-    def _full(self) -> SplitHMC:
+    def _split_hmc(self) -> SplitHMC:
         """Split HMC, with shorter steps where a tail is long enough to stick in, or the whitening leaves much."""
         if self.gaussianity.long_tails():
             return SplitHMC(*_SHORT)
         whitening = self.space.whitening
         return SplitHMC.for_leftover(whitening.leftover, whitening.least_curvature)
 
-    def _subsampling(self) -> SubsampledMH:
+    def _subsampled_metropolis(self) -> SubsampledMH:
         """Independent proposals where tails are no heavier than those they are drawn from, ν: else E[π/ν] may be
         infinite, and the chain has no central limit theorem. Correlated ones come to a tail, and leave it, by steps.
         """
         return SubsampledMH() if self.gaussianity.nearly_gaussian() else SubsampledMH(_CORRELATION)
 
-    def _automatic(self, loss: Loss) -> Choice:
+    def _choose_automatically(self, loss: Loss) -> Choice:
         """The cheapest exact sampler where that is affordable, else batches where those are cheaper."""
-        n, least = self.target.n, min(_PATIENCE, _HALF * self.seconds)
-        split = self._split(loss)
-        subsampled, rows = self._subsampled(loss)
-        if split <= least and not (subsampled * _CHEAPER <= split and split - subsampled > _WORTH):
-            why = f"exact, with full gradients, in {_in_words(split)}"
-            return Choice("split-hmc", self._full(), f"{why} for {self.draws} effective draws.")
-        if subsampled <= min(least, split):
-            few = f"about {rows:.0f} rows" if rows >= 1.5 else "less than 2 rows"
-            why = f"exact, with {few} a step of the {n:,} there are"
-            return Choice("subsampled-mh", SubsampledMH(), f"{why}, in {_in_words(subsampled)}.")
+        n, patience = self.target.n, min(_PATIENCE, _HALF * self.seconds)
+        split = self._split_hmc_seconds(loss)
+        subsampled, rows = self._subsampled_cost(loss)
+        if split <= patience and not (subsampled * _CHEAPER <= split and split - subsampled > _WORTH):
+            why = f"exact, with full gradients, in {_seconds_in_words(split)}"
+            return Choice("split-hmc", self._split_hmc(), f"{why} for {self.draws} effective draws.")
+        if subsampled <= min(patience, split):
+            row_count = f"about {rows:.0f} rows" if rows >= 1.5 else "less than 2 rows"
+            why = f"exact, with {row_count} a step of the {n:,} there are"
+            return Choice("subsampled-mh", SubsampledMH(), f"{why}, in {_seconds_in_words(subsampled)}.")
         whole = loss.barrier or loss.kernel is None  # batches would leave the region, or be a loop in Python
-        size = None if whole else self._batch(1.0)
-        biased = Sampler(Anchored(1.0, 1.0, 1.0), self._gradient(size))
+        size = None if whole else self._batch_size(1.0)
+        biased = Sampler(Anchored(1.0, 1.0, 1.0), self._batches(size))
         batches = math.inf
         if size is not None:
-            batches = 2 * _STEPS * self.draws * costs.of_rows(self.space, size) + self.verdict(biased)
+            batches = 2 * _STEPS * self.draws * costs.rows_seconds(self.space, size) + self.verdict_seconds(biased)
         if split < math.inf and (size is None or split <= batches):
-            why = f"exact, with full gradients, in {_in_words(split)}: nothing else would be faster."
-            return Choice("split-hmc", self._full(), why)
-        dear = f"would take {_in_words(min(split, subsampled))}" if split < math.inf else f"is not known for {loss}"
+            why = f"exact, with full gradients, in {_seconds_in_words(split)}: nothing else would be faster."
+            return Choice("split-hmc", self._split_hmc(), why)
+        too_slow = (
+            f"would take {_seconds_in_words(min(split, subsampled))}"
+            if split < math.inf
+            else f"is not known for {loss}"
+        )
         gradients = "full gradients" if size is None else f"batches of {size} rows, drawn by importance,"
-        why = f"{gradients} are enough for the tolerance; an exact sampler {dear}."
+        why = f"{gradients} are enough for the tolerance; an exact sampler {too_slow}."
         return Choice("anchored", biased, why)
 
-    def _split(self, loss: Loss) -> float:
+    def _split_hmc_seconds(self, loss: Loss) -> float:
         """Seconds of split HMC."""
         if SplitHMC().refuses(loss) is not None:
             return math.inf
-        passes = _LONG if self.gaussianity.long_tails() else _SPLIT * self._full().leapfrogs / SplitHMC().leapfrogs
-        return passes * self.draws * costs.of_pass(self.space)
+        passes = _LONG if self.gaussianity.long_tails() else _SPLIT * self._split_hmc().leapfrogs / SplitHMC().leapfrogs
+        return passes * self.draws * costs.pass_seconds(self.space)
 
-    def _subsampled(self, loss: Loss) -> tuple[float, float]:
+    def _subsampled_cost(self, loss: Loss) -> tuple[float, float]:
         """Seconds of subsampled Metropolis, and its rows a step; infinite where it could stick."""
         if not self.fresh.by_rows or SubsampledMH().refuses(loss) is not None:
             return math.inf, math.inf
         rows = SubsampledMH().rows_of_step(self.space)
-        seconds = _SUBSAMPLED * self.draws * costs.of_rows(self.space, rows)
+        seconds = _SUBSAMPLED * self.draws * costs.rows_seconds(self.space, rows)
         return (seconds if self.gaussianity.nearly_gaussian() else math.inf), rows
 
-    def _gradient(self, size: int | None) -> Gradient:
+    def _batches(self, size: int | None) -> Gradient:
         return Full() if size is None else self.fresh.batches(size)
 
-    def _batch(self, step: float) -> int | None:
+    def _batch_size(self, step: float) -> int | None:
         """B with hV₂/(2γB) ≤ δ/2, V₂ the largest variance of a row's remainder, and B ≥ hV₁/(4γ) for stability, γ = 1.
 
         None where that is nearly all rows.
@@ -204,60 +207,62 @@ class Chooser:
         size = max(step * second / self.tolerance, step * first / 4, 4.0)
         return None if size > n / 8 else math.ceil(size)
 
-    def _for_functions(self, method: str | None) -> Choice:
+    def _choose_for_functions(self, method: str | None) -> Choice:
         """Full gradients, which all chains find in one pass, where that is affordable or nothing is cheaper."""
-        sampler = self._of_remainder()
+        sampler = self._split_hmc_for_remainder()
         if method is not None:
             return Choice(SplitHMC.method, sampler, "as asked for.")
         passes = _LONG * sampler.leapfrogs / SplitHMC().leapfrogs
-        seconds, other = passes * self.draws * costs.of_pass(self.space), self._for_components(None)
+        seconds, biased = passes * self.draws * costs.pass_seconds(self.space), self._choose_for_components(None)
         if not self.space.identity_hessian and sampler.smaller() is None:
             seconds = math.inf  # its step could not be made any shorter
-        step = min(other.sampler.dynamics.step_size, sampler.step_size / SplitHMC().step_size)  # no longer than its own
+        step = min(
+            biased.sampler.dynamics.step_size, sampler.step_size / SplitHMC().step_size
+        )  # no longer than its own
         steps = _STEPS / (step * self.space.whitening.least_curvature)
-        batches = 2 * steps * self.draws * costs.of_recipe(self.space, other.sampler.gradient.recipe(self.space))
+        batches = 2 * steps * self.draws * costs.recipe_seconds(self.space, biased.sampler.gradient.recipe(self.space))
         if seconds <= max(min(_PATIENCE, _HALF * self.seconds), batches):
             modes = len(self.target.modes())
             passing = f", if chains pass between the {modes} modes that were found" if modes > 1 else ""
             slow = sampler.step_size < SplitHMC().step_size  # how slow it is, nobody knows yet
-            time = f"{max(seconds, 0.1):.2g} s or more" if slow else _in_words(seconds)
+            time = f"{max(seconds, 0.1):.2g} s or more" if slow else _seconds_in_words(seconds)
             why = f"exact, with full gradients, in {time} for {self.draws} effective draws{passing}."
             return Choice(SplitHMC.method, sampler, why)
-        dear = "need steps that are too short" if math.isinf(seconds) else f"take {_in_words(seconds)}"
-        return replace(other, why=f"{other.why.rstrip('.')}; an exact sampler would {dear}.")
+        too_slow = "need steps that are too short" if math.isinf(seconds) else f"take {_seconds_in_words(seconds)}"
+        return replace(biased, why=f"{biased.why.rstrip('.')}; an exact sampler would {too_slow}.")
 
-    def _between(self, modes: Regions, method: str | None) -> Choice:
+    def _choose_between_modes(self, regions: Regions, method: str | None) -> Choice:
         """Split HMC with jumps, with the shortest step that any mode asks for by its remainder."""
         u = self.fresh.laplace(np.arange(_AROUND))
         u[0] = 0.0
-        self.budget.check(float(modes.count * len(u)))
-        self.budget.evaluations += float(modes.count * len(u) * self.space.n)
+        self.budget.check(float(regions.count * len(u)))
+        self.budget.evaluations += float(regions.count * len(u) * self.space.n)
         samplers = []
-        for i in range(modes.count):
-            f = modes.potentials(self.space, np.full(len(u), i), u)
+        for i in range(regions.count):
+            f = regions.potentials(self.space, np.full(len(u), i), u)
             with np.errstate(invalid="ignore"):
                 R = f - 0.5 * (u * u).sum(axis=1)
                 samplers.append(SplitHMC.for_remainder(R[1:] - R[0]))
         sampler = min(samplers, key=lambda sampler_of_mode: (sampler_of_mode.leapfrogs > 1, sampler_of_mode.step_size))
-        count = f"the {modes.count} modes that were found"
+        count = f"the {regions.count} modes that were found"
         why = f"exact, with full gradients and jumps between {count}." if method is None else "as asked for."
         return Choice(SplitHMC.method, sampler, why)
 
-    def _of_remainder(self) -> SplitHMC:
+    def _split_hmc_for_remainder(self) -> SplitHMC:
         """Split HMC as what is not Gaussian asks for it: R = f(z) − f(0) − ½|z|² at some draws of N(0, I)."""
         z, whitening = self.fresh.laplace(self.fresh.pilot), self.space.whitening
         z[0] = 0.0
         self.budget.check(1.0 + len(z))
         self.budget.evaluations += float(len(z) * self.space.n)
         f, slopes = self.space.energies(z)
-        lost = np.isfinite(f) & ~np.isfinite(slopes).all(axis=1)
-        if lost.any():
-            states = f"nan or inf at {lost.sum()} of {len(z)} states drawn around the mode"
+        not_finite = np.isfinite(f) & ~np.isfinite(slopes).all(axis=1)
+        if not_finite.any():
+            states = f"nan or inf at {not_finite.sum()} of {len(z)} states drawn around the mode"
             raise requirement("the gradient", "finite wherever the log posterior is", states, _BRANCH)
         R = f - 0.5 * (z * z).sum(axis=1)
         return SplitHMC.for_remainder(R[1:] - R[0], whitening.leftover, whitening.least_curvature)
 
-    def _for_components(self, method: str | None) -> Choice:
+    def _choose_for_components(self, method: str | None) -> Choice:
         """Long steps where the whitening is that of the curvature at the mode, else short ones; with control variates
         at the mode where batches of a reasonable size do, else SVRG, else full gradients.
         """
@@ -284,5 +289,5 @@ class Chooser:
         return Choice(method, full, f"{_UNBOUNDED}, and batches would be nearly all components.")
 
 
-def _in_words(seconds: float) -> str:
+def _seconds_in_words(seconds: float) -> str:
     return f"about {seconds:.2g} s" if seconds >= 0.095 else "less than a tenth of a second"

@@ -43,7 +43,7 @@ _SEARCH = "search"  # the record of what was found on the way to the mode, and o
 _DENSE_CUSTOM = 100  # columns up to which a custom target's Hessian is found by differences
 
 
-def some_draws(shape: tuple[int, ...]) -> Iterator[tuple[slice, slice]]:
+def draw_blocks(shape: tuple[int, ...]) -> Iterator[tuple[slice, slice]]:
     """Chains and draws of an array (chain, draw, dim), some at a time: whole chains, or parts of one."""
     chains, draws, dim = shape
     part = max(_LEAST, _NUMBERS // max(1, dim))
@@ -112,13 +112,13 @@ class Units:
     @property
     def _pieces(self) -> list[_Piece]:
         """The predictors that have columns or an intercept."""
-        own = slice(0, self.columns)
-        pieces = [_Piece(block * self._width, self.intercept, own) for block in range(self.blocks)]
+        first = slice(0, self.columns)
+        pieces = [_Piece(block * self._width, self.intercept, first) for block in range(self.blocks)]
         place, column = self.blocks * self._width, self.columns
-        for count, one in [] if self.further is None else self.further.tolist():
-            if count or one:
-                pieces.append(_Piece(place, bool(one), slice(column, column + count)))
-            place, column = place + max(1, count + one), column + count
+        for count, has_intercept in [] if self.further is None else self.further.tolist():
+            if count or has_intercept:
+                pieces.append(_Piece(place, bool(has_intercept), slice(column, column + count)))
+            place, column = place + max(1, count + has_intercept), column + count
         return pieces
 
     @property
@@ -142,7 +142,7 @@ class Units:
         """The places of the intercepts, to which the centre of the response belongs; none where there are none."""
         return self._intercepts if self.intercept else slice(0)
 
-    def leaning(self) -> Iterator[tuple[int, Array]]:
+    def intercept_rows(self) -> Iterator[tuple[int, Array]]:
         """The rows of A that are not its diagonal alone, those of intercepts or thresholds, with their places."""
         for piece in self._pieces:
             if piece.intercept:
@@ -191,12 +191,12 @@ class Units:
         out = np.empty((len(X), width), X.dtype if X.dtype == np.float32 else np.float64)
         end = 0
         for piece in pieces:
-            first, own = end + int(piece.intercept), piece.columns
+            first, columns = end + int(piece.intercept), piece.columns
             out[:, end:first] = 1.0
-            end = first + own.stop - own.start
+            end = first + columns.stop - columns.start
             for begin in range(0, len(X), _BLOCK):
-                some = slice(begin, begin + _BLOCK)
-                out[some, first:end] = (X[some, own] - self.centre[own]) / self.scale[own]
+                block = slice(begin, begin + _BLOCK)
+                out[block, first:end] = (X[block, columns] - self.centre[columns]) / self.scale[columns]
         return out
 
     def rows_by_column(self, X: Any) -> Reals:
@@ -216,10 +216,10 @@ class Units:
         """Slopes times their factor, and Σⱼ leanⱼxⱼ added to the intercept of their block, or taken from thresholds."""
         out = np.array(x, np.float64)
         for piece in self._pieces:
-            some, own = piece.slopes, piece.columns
+            slopes, columns = piece.slopes, piece.columns
             if piece.intercept:
-                out[..., piece.place] = x[..., piece.place] + (np.asarray(x)[..., some] * lean[own]).sum(axis=-1)
-            out[..., some] = x[..., some] * factor[own]
+                out[..., piece.place] = x[..., piece.place] + (np.asarray(x)[..., slopes] * lean[columns]).sum(axis=-1)
+            out[..., slopes] = x[..., slopes] * factor[columns]
         if self.lifted:
             out[..., self.blocks * self._width :] -= (np.asarray(x)[..., : self._width] * lean).sum(axis=-1)[..., None]
         return out
@@ -251,28 +251,28 @@ class ReportedCoordinates:
     def out(self, z: Array, first: int = 0) -> Array:
         """x of z."""
         units = self._units
-        return self._mapped(z, first, self._whitening.out, None if units is None else units.outward)
+        return self._map_draws(z, first, self._whitening.out, None if units is None else units.outward)
 
     def displace(self, z: Array, first: int = 0, into: Array | None = None) -> Array:
         """A W z, written into an array where one is given, which may be z."""
         units = self._units
-        return self._mapped(z, first, self._whitening.displace, None if units is None else units.linear, into)
+        return self._map_draws(z, first, self._whitening.displace, None if units is None else units.linear, into)
 
     @staticmethod
-    def _mapped(
+    def _map_draws(
         z: Array,
         first: int,
         whiten: Callable[[Array, int], Array],
-        show: Callable[[Array], Array] | None,
+        to_units: Callable[[Array], Array] | None,
         into: Array | None = None,
     ) -> Array:
         if z.ndim < 3:
             x = whiten(z, first)
-            return x if show is None else show(x)
+            return x if to_units is None else to_units(x)
         out = np.empty(z.shape) if into is None else into
-        for some in some_draws(z.shape):
-            part = whiten(z[some], first + some[1].start)
-            out[some] = part if show is None else show(part)
+        for block in draw_blocks(z.shape):
+            mapped = whiten(z[block], first + block[1].start)
+            out[block] = mapped if to_units is None else to_units(mapped)
         return out
 
     @property
@@ -294,7 +294,7 @@ class ReportedCoordinates:
         if units is None:
             return variances
         variances = variances * units.factors**2
-        for place, row in units.leaning():
+        for place, row in units.intercept_rows():
             variances[place] = float((self._whitening.pull(row) ** 2).sum())
         return variances
 
@@ -305,15 +305,15 @@ def find_whitening(target: FiniteSum, seed: int, journal: Journal, budget: Budge
     if record is not None:
         budget.restore(record)
         whitening_map = whitening_in(record, target.dim, beside=(_MODES,))
-        modes, alone = record.array(_MODES, (None, target.dim)), record.value("one mode", optional, text)
+        modes, one_mode = record.array(_MODES, (None, target.dim)), record.value("one mode", optional, text)
         if not len(modes):
             raise record.unusable("it has no mode")
-        if len(np.unique(modes, axis=0)) < len(modes) or (alone is not None and len(modes) > 1):
+        if len(np.unique(modes, axis=0)) < len(modes) or (one_mode is not None and len(modes) > 1):
             raise record.unusable("it has one mode several times, or several where there is one")
-        target.recall_modes(modes, record.value("doubt", text), record.value("starts", text), alone)
+        target.recall_modes(modes, record.value("doubt", text), record.value("starts", text), one_mode)
     else:
         with journal.recording(_SEARCH, budget):
-            whitening_map = _whitening(target, seed, budget)
+            whitening_map = _make_whitening(target, seed, budget)
             modes = target.modes()
         in_words = {"doubt": target.doubt, "starts": target.mode_starts, "one mode": target.one_mode}
         settings = {"kind": whitening_map.kind, "map": whitening_map.said(), "ledger": budget.ledger(), **in_words}
@@ -322,23 +322,23 @@ def find_whitening(target: FiniteSum, seed: int, journal: Journal, budget: Budge
     return whitening_map
 
 
-def _whitening(target: FiniteSum, seed: int, budget: Budget) -> Whitening:
+def _make_whitening(target: FiniteSum, seed: int, budget: Budget) -> Whitening:
     form = target.form()
     if rows_of(form) is not None:
-        return _by_hessian(cast(GeneralisedLinear, target), budget)
+        return _whitening_by_hessian(cast(GeneralisedLinear, target), budget)
     if functions_of(form) is not None:
         model = cast(Model, target)
-        return _of_bulk(model, _by_hessian(model, budget), budget)
-    return _by_differences(target, seed, budget)
+        return _whitening_of_bulk(model, _whitening_by_hessian(model, budget), budget)
+    return _whitening_by_differences(target, seed, budget)
 
 
-def _of_bulk(target: Model, at_mode: Whitening, budget: Budget) -> Whitening:
+def _whitening_of_bulk(target: Model, at_mode: Whitening, budget: Budget) -> Whitening:
     """Another map where most of a posterior with one mode lies elsewhere, and the budget allows to look."""
-    alone = len(target.modes()) == 1 and not target.doubt
-    return nearest(target, at_mode, budget, costs.of_pass(target)) if alone else at_mode
+    one_mode = len(target.modes()) == 1 and not target.doubt
+    return nearest(target, at_mode, budget, costs.pass_seconds(target)) if one_mode else at_mode
 
 
-def _by_hessian(target: GeneralisedLinear | Model, budget: Budget) -> Whitening:
+def _whitening_by_hessian(target: GeneralisedLinear | Model, budget: Budget) -> Whitening:
     budget.compile(target.warm)
     map_at_mode = whitening(target)
     if not target.tells_passes:
@@ -347,26 +347,26 @@ def _by_hessian(target: GeneralisedLinear | Model, budget: Budget) -> Whitening:
     return map_at_mode
 
 
-def _by_differences(target: FiniteSum, seed: int, budget: Budget) -> Whitening:
+def _whitening_by_differences(target: FiniteSum, seed: int, budget: Budget) -> Whitening:
     """The curvature at the mode by differences of the gradient: all of it, or its diagonal from random directions."""
     if target.dim <= _DENSE_CUSTOM:
-        ways = np.eye(target.dim)
+        directions = np.eye(target.dim)
     else:
         signs = Stream(seed, np.arange(30)).normals(0, target.dim, Purpose.DATA, Purpose.DATA_FINE)
-        ways = np.where(signs > 0, 1.0, -1.0)
-    budget.after = 2.0 * len(ways)
+        directions = np.where(signs > 0, 1.0, -1.0)
+    budget.after = 2.0 * len(directions)
     mode = target.mode()
     budget.require_passes(target.mode_passes)
     budget.evaluations += target.mode_passes * target.n
     budget.done, budget.after = 1.0, 0.0
-    budget.require_passes(2.0 * len(ways))
+    budget.require_passes(2.0 * len(directions))
     scale = max(1e-5, 1e-5 * float(np.abs(mode).max()))
-    change = np.empty((len(ways), target.dim))
-    steps = scale * ways
+    change = np.empty((len(directions), target.dim))
+    steps = scale * directions
     for number, step in enumerate(steps):
-        budget.done = (target.mode_passes + 2 * number) / (target.mode_passes + 2 * len(ways))
+        budget.done = (target.mode_passes + 2 * number) / (target.mode_passes + 2 * len(directions))
         change[number] = (target.gradient(mode + step) - target.gradient(mode - step)) / (2 * scale)
-    budget.evaluations += 2.0 * len(ways) * target.n
+    budget.evaluations += 2.0 * len(directions) * target.n
     if target.dim <= _DENSE_CUSTOM:
         return dense_whitening(mode, (change + change.T) / 2)
     diagonal = (change * steps / scale).mean(axis=0)

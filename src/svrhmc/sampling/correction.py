@@ -28,7 +28,6 @@ from svrhmc.core.recording import compute_array_once, compute_once, iterate_reco
 from svrhmc.diagnostics import by_columns, ess, some_columns, standard_error
 from svrhmc.gradients import Full, Gradient
 from svrhmc.sampling.certificate import Bias, Chance, unknown_bias
-from svrhmc.sampling.drawing import Drawn
 
 _TAIL = 3.0  # of the factor for skewed terms; found on three skewed posteriors, 60 to 200 seeds each
 _RAW = 0.08  # of the error of raw moments, for a skewness of 1; found on two skewed posteriors, 60 seeds each
@@ -49,14 +48,14 @@ def stein_bias(x: Array, h: Array, variances: Array) -> Bias:
     which measure a bias in proportion only.
     """
 
-    def of(some: slice) -> list[Array]:
-        here, pulled, variance = x[:, :, some], h[:, :, some], variances[some]
-        away = here - here.mean(axis=(0, 1))
-        terms = pulled / np.sqrt(variance), (away * pulled / variance - 1) / 2
-        return [numbers for values in terms for numbers in (values.mean(axis=(0, 1)), standard_error(values))]
+    def terms_of_block(block: slice) -> list[Array]:
+        values, preconditioned, variance = x[:, :, block], h[:, :, block], variances[block]
+        deviation = values - values.mean(axis=(0, 1))
+        terms = preconditioned / np.sqrt(variance), (deviation * preconditioned / variance - 1) / 2
+        return [numbers for term in terms for numbers in (term.mean(axis=(0, 1)), standard_error(term))]
 
     columns = some_columns(x.shape[0] * x.shape[1], x.shape[2])
-    pieces = [compute_once(partial(of, some), *[(some.stop - some.start,)] * 4) for some in columns]
+    pieces = [compute_once(partial(terms_of_block, block), *[(block.stop - block.start,)] * 4) for block in columns]
     return Bias(*(np.concatenate(numbers) for numbers in zip(*pieces, strict=True)))
 
 
@@ -84,12 +83,12 @@ class Correction:
     def means(self, x: Array, h: Array) -> Array:
         """x with its controls taken off, for draws (…, dim)."""
         terms: Array = x - (h @ self.slopes if self.slopes.ndim == 2 else h * self.slopes)
-        return _without(_controls(x - self.centre, h, self.control)[1:], terms, self.alpha[None])
+        return _subtract_controls(_controls(x - self.centre, h, self.control)[1:], terms, self.alpha[None])
 
     def squares(self, x: Array, h: Array) -> Array:
         """(x − x̄)² with its controls taken off."""
         a = x - self.mean
-        return _without(_controls(a, h, self.control), a * a, self.beta[None])
+        return _subtract_controls(_controls(a, h, self.control), a * a, self.beta[None])
 
     def terms(self, x: Array, h: Array) -> tuple[Array, Array]:
         """Those of the mean and of the variance."""
@@ -128,10 +127,12 @@ class Corrected:
 
 @dataclass(frozen=True, eq=False)
 class DrawMoments:
-    """Corrected moments, with what they rest on: states (chain, draw, dim), their gradient, coefficients, errors.
+    """Corrected moments of draws.
 
-    doubt: why they are not to be used, where a budget ended before they were found.
-    corrected_at: the same states in the user's variables, and WWᵀ∇f there.
+    z: the draws (chain, draw, dim) in whitened variables. gradient: by which ∇f was estimated at them. control: control
+    variates with their coefficients. stein: what Stein's identities say of the draws. chance: Monte Carlo errors.
+    doubt: why the moments are not to be used, if a budget ended before the gradients were computed. corrected_at: the
+    same draws in the user's variables, and WWᵀ∇f there.
     """
 
     z: Array
@@ -145,26 +146,34 @@ class DrawMoments:
 
     @classmethod
     def of(
-        cls, few: Drawn, gradient: Gradient, pulled: Array, variances: Array, effective: Array, one_mode: bool
+        cls,
+        z: Array,
+        x: Array,
+        gradient: Gradient,
+        preconditioned: Array,
+        variances: Array,
+        effective: Array,
+        one_mode: bool,
     ) -> DrawMoments:
-        """From WWᵀ∇f at some draws, where all of them are worth so many; one_mode: whether it is known that there is
-        one.
+        """From WWᵀ∇f (`preconditioned`) at some draws, z in whitened variables and x in the user's.
+
+        variances: the diagonal of WWᵀ. effective: effective draws, of all that were made. one_mode: whether the
+        posterior is known to have one mode.
         """
-        control, corrected = correction(few.x, pulled, variances, one_mode)
-        stein = stein_bias(few.x, pulled, variances)
+        control, corrected = correction(x, preconditioned, variances, one_mode)
+        stein = stein_bias(x, preconditioned, variances)
         errors = ratio(corrected.mean_error, corrected.sd), ratio(corrected.sd_error, corrected.sd)
         chance = Chance(*errors, float(effective.min()))
-        return cls(few.z, gradient, control, corrected, stein, chance, corrected_at=(few.x, pulled))
+        return cls(z, gradient, control, corrected, stein, chance, corrected_at=(x, preconditioned))
 
     @classmethod
-    def uncorrected(cls, drawn: Drawn) -> DrawMoments:
-        """Those of the draws, where nothing but them is there."""
-        x = drawn.x
+    def uncorrected(cls, z: Array, x: Array, effective: Array) -> DrawMoments:
+        """The moments of the draws themselves, where there are no gradients."""
         mean, sd = x.mean(axis=(0, 1)), x.std(axis=(0, 1), ddof=1)
         mean_error, sd_error = error_of_mean(x), error_of_mean((x - mean) ** 2) / (2 * sd)
-        chance = Chance(mean_error / sd, sd_error / sd, float(drawn.effective.min()))
+        chance = Chance(mean_error / sd, sd_error / sd, float(effective.min()))
         corrected = Corrected(mean, sd, mean_error, sd_error)
-        return cls(drawn.z, Full(), None, corrected, unknown_bias(x.shape[2]), chance, _NO_GRADIENTS)
+        return cls(z, Full(), None, corrected, unknown_bias(x.shape[2]), chance, _NO_GRADIENTS)
 
 
 def correction(x: Array, h: Array, control: Array, one_mode: bool = True) -> tuple[Correction, Corrected]:
@@ -186,19 +195,26 @@ def correction(x: Array, h: Array, control: Array, one_mode: bool = True) -> tup
     dim, rows = x.shape[2], x.shape[0] * x.shape[1]
     flat_x, flat_h = np.ascontiguousarray(x).reshape(-1, dim), np.ascontiguousarray(h).reshape(-1, dim)
     slopes: Array = compute_array_once(
-        lambda: _slopes(flat_x, flat_h, np.sqrt(control)), (dim, dim) if len(flat_x) >= MANY * dim else (dim,)
+        lambda: _control_slopes(flat_x, flat_h, np.sqrt(control)), (dim, dim) if len(flat_x) >= MANY * dim else (dim,)
     )
 
-    def of(some: slice) -> _Piece:
-        here, pulled = flat_x[:, some], flat_h[:, some]
-        first = here - (flat_h @ slopes[:, some] if slopes.ndim == 2 else pulled * slopes[some])
-        together = dim if slopes.ndim == 2 else 0
-        return _corrected(here, first, _Near(here, pulled, control[some]), x.shape[:2], together, one_mode)
+    def corrected_block(block: slice) -> _Block:
+        values, preconditioned = flat_x[:, block], flat_h[:, block]
+        first = values - (flat_h @ slopes[:, block] if slopes.ndim == 2 else preconditioned * slopes[block])
+        jointly_fitted = dim if slopes.ndim == 2 else 0
+        return _correct_block(
+            values,
+            first,
+            _LinearFunction(values, preconditioned, control[block]),
+            x.shape[:2],
+            jointly_fitted,
+            one_mode,
+        )
 
-    pieces = [_Piece.recorded(of, some) for some in some_columns(rows, dim)]
-    centre, mean, variance = (np.concatenate([getattr(piece, name) for piece in pieces]) for name in _Piece._fields[:3])
+    pieces = [_Block.compute(corrected_block, block) for block in some_columns(rows, dim)]
+    centre, mean, variance = (np.concatenate([getattr(piece, name) for piece in pieces]) for name in _Block._fields[:3])
     alpha, beta = (np.concatenate([getattr(piece, name) for piece in pieces], axis=1) for name in ("alpha", "beta"))
-    return Correction(slopes, control, centre, alpha, mean, beta, variance), _joined(pieces)
+    return Correction(slopes, control, centre, alpha, mean, beta, variance), _join_blocks(pieces)
 
 
 def corrected_functions(
@@ -216,21 +232,25 @@ def corrected_functions(
         return None
     flat_g, flat_x, flat_h = (np.ascontiguousarray(values).reshape(rows, -1) for values in (g, x, h))
     away_x, away_h = flat_x - flat_x.mean(axis=0), flat_h - flat_h.mean(axis=0)
-    many = rows >= MANY * dim
+    jointly = rows >= MANY * dim
 
-    def of(some: slice) -> _Piece:
-        here = flat_g[:, some]
-        away = here - here.mean(axis=0)
-        w = _least_squares(away_x, away) if many else _best_coordinate(away_x, away)
-        near = _Near(here.mean(axis=0) + away_x @ w, flat_h @ w, (pull(np.ascontiguousarray(w.T)) ** 2).sum(axis=1))
-        if many:
-            first = here - flat_h @ _least_squares(away_h, away)
+    def corrected_block(block: slice) -> _Block:
+        values = flat_g[:, block]
+        deviation = values - values.mean(axis=0)
+        w = _least_squares(away_x, deviation) if jointly else _best_coordinate(away_x, deviation)
+        nearest = _LinearFunction(
+            values.mean(axis=0) + away_x @ w, flat_h @ w, (pull(np.ascontiguousarray(w.T)) ** 2).sum(axis=1)
+        )
+        if jointly:
+            first = values - flat_h @ _least_squares(away_h, deviation)
         else:
-            own = near.pulled - near.pulled.mean(axis=0)
-            first = here - near.pulled * ((own * away).sum(axis=0) / np.maximum((own * own).sum(axis=0), 1e-300))
-        return _corrected(here, first, near, x.shape[:2], dim if many else 0, one_mode)
+            control = nearest.preconditioned - nearest.preconditioned.mean(axis=0)
+            first = values - nearest.preconditioned * (
+                (control * deviation).sum(axis=0) / np.maximum((control * control).sum(axis=0), 1e-300)
+            )
+        return _correct_block(values, first, nearest, x.shape[:2], dim if jointly else 0, one_mode)
 
-    return _joined([_Piece.recorded(of, some) for some in some_columns(rows, count)])
+    return _join_blocks([_Block.compute(corrected_block, block) for block in some_columns(rows, count)])
 
 
 def _controls(a: Array, h: Array, v: Array) -> tuple[Array, Array, Array]:
@@ -239,15 +259,15 @@ def _controls(a: Array, h: Array, v: Array) -> tuple[Array, Array, Array]:
     return h, ah - v, a * (ah - 2 * v)
 
 
-class _Near(NamedTuple):
+class _LinearFunction(NamedTuple):
     """A coordinate with the controls of something that is near to it: u, wᵀh and |Wᵀw|²."""
 
     u: Array
-    pulled: Array
+    preconditioned: Array
     control: Array
 
 
-class _Piece(NamedTuple):
+class _Block(NamedTuple):
     """What is found for some coordinates."""
 
     centre: Array
@@ -260,30 +280,30 @@ class _Piece(NamedTuple):
     beta: Array
 
     @staticmethod
-    def recorded(of: Callable[[slice], _Piece], some: slice) -> _Piece:
+    def compute(make: Callable[[slice], _Block], block: slice) -> _Block:
         """Found once, whatever kills there are."""
-        count = some.stop - some.start
-        return _Piece(*compute_once(partial(of, some), *[(count,)] * 6, (2, count), (3, count)))
+        count = block.stop - block.start
+        return _Block(*compute_once(partial(make, block), *[(count,)] * 6, (2, count), (3, count)))
 
 
-def _slopes(x: Array, h: Array, spread: Array) -> Array:
+def _control_slopes(x: Array, h: Array, spread: Array) -> Array:
     """Bᵀ, or its diagonal, from sums over some draws at a time."""
-    dim, middle_x, middle_h = x.shape[1], x.mean(axis=0), h.mean(axis=0)
-    many = len(x) >= MANY * dim
-    own, other = (np.zeros((dim, dim) if many else dim) for _ in range(2))
+    dim, mean_x, mean_h = x.shape[1], x.mean(axis=0), h.mean(axis=0)
+    jointly = len(x) >= MANY * dim
+    gram, cross = (np.zeros((dim, dim) if jointly else dim) for _ in range(2))
     size = max(1, _ROWS // dim)
 
     def add(number: int, sums: tuple[Array, ...]) -> tuple[object, ...]:
-        (own, other), here = sums, slice(number * size, (number + 1) * size)
-        away_x, away_h = (x[here] - middle_x) / spread, (h[here] - middle_h) / spread
-        own += away_h.T @ away_h if many else (away_h**2).sum(axis=0)
-        other += away_h.T @ away_x if many else (away_h * away_x).sum(axis=0)
-        return own, other, False
+        (gram, cross), part = sums, slice(number * size, (number + 1) * size)
+        x_deviation, h_deviation = (x[part] - mean_x) / spread, (h[part] - mean_h) / spread
+        gram += h_deviation.T @ h_deviation if jointly else (h_deviation**2).sum(axis=0)
+        cross += h_deviation.T @ x_deviation if jointly else (h_deviation * x_deviation).sum(axis=0)
+        return gram, cross, False
 
-    own, other = iterate_recorded(add, (own, other), -(-len(x) // size))
-    if not many:
-        return np.asarray(other / own)
-    return np.asarray(np.linalg.lstsq(own, other, rcond=None)[0] * spread / spread[:, None], np.float64)
+    gram, cross = iterate_recorded(add, (gram, cross), -(-len(x) // size))
+    if not jointly:
+        return np.asarray(cross / gram)
+    return np.asarray(np.linalg.lstsq(gram, cross, rcond=None)[0] * spread / spread[:, None], np.float64)
 
 
 def _least_squares(X: Array, Y: Array) -> Array:
@@ -297,45 +317,47 @@ def _best_coordinate(X: Array, Y: Array) -> Array:
     """The same with one column of X for each of Y, that with the largest correlation."""
     squares = np.maximum(np.einsum("nj,nj->j", X, X), 1e-300)
     right = X.T @ Y
-    which, coefficients = np.argmax(np.abs(right) / np.sqrt(squares)[:, None], axis=0), np.zeros_like(right)
+    best, coefficients = np.argmax(np.abs(right) / np.sqrt(squares)[:, None], axis=0), np.zeros_like(right)
     columns = np.arange(right.shape[1])
-    coefficients[which, columns] = right[which, columns] / squares[which]
+    coefficients[best, columns] = right[best, columns] / squares[best]
     return coefficients
 
 
-def _joined(pieces: list[_Piece]) -> Corrected:
+def _join_blocks(pieces: list[_Block]) -> Corrected:
     names = ("mean", "sd", "mean_error", "sd_error")
     return Corrected(*(np.concatenate([getattr(piece, name) for piece in pieces]) for name in names))
 
 
-def _corrected(
-    wanted: Array, first: Array, near: _Near, chains: tuple[int, ...], together: int, one_mode: bool
-) -> _Piece:
+def _correct_block(
+    values: Array, first: Array, nearest: _LinearFunction, chains: tuple[int, ...], jointly_fitted: int, one_mode: bool
+) -> _Block:
     """Moments of some quantities (draw, quantity), `first` being these less their multiples of h; `together`: how many
     multiples were found together.
     """
-    shape, centre = (*chains, wanted.shape[1]), first.mean(axis=0)
-    two = _controls(near.u - centre, near.pulled, near.control)[1:]  # as h itself is taken off already
-    alpha, by_part = _fits(two, first)
-    mean = _without(two, first, alpha[None]).mean(axis=0)
-    left = _without(two, first, by_part)
-    mean_error, mean_share = error_of_mean(left.reshape(shape)), _on_few(left)
-    del two, first
+    shape, centre = (*chains, values.shape[1]), first.mean(axis=0)
+    second_controls = _controls(nearest.u - centre, nearest.preconditioned, nearest.control)[
+        1:
+    ]  # as h itself is taken off already
+    alpha, by_part = _control_coefficients(second_controls, first)
+    mean = _subtract_controls(second_controls, first, alpha[None]).mean(axis=0)
+    remainder = _subtract_controls(second_controls, first, by_part)
+    mean_error, mean_share = error_of_mean(remainder.reshape(shape)), _excess_on_few_draws(remainder)
+    del second_controls, first
 
-    away = wanted - mean
-    squares, controls = away * away, _controls(near.u - mean, near.pulled, near.control)
-    beta, by_part = _fits(controls, squares)
-    variance, raw = _without(controls, squares, beta[None]).mean(axis=0), squares.mean(axis=0)
+    deviation = values - mean
+    squares, controls = deviation * deviation, _controls(nearest.u - mean, nearest.preconditioned, nearest.control)
+    beta, by_part = _control_coefficients(controls, squares)
+    variance, raw = _subtract_controls(controls, squares, beta[None]).mean(axis=0), squares.mean(axis=0)
     enough = variance > _LEAST * raw  # few draws can leave less than nothing
-    left = _without(controls, squares, np.where(enough, by_part, 0.0))
-    square_error, square_share = error_of_mean(left.reshape(shape)), _on_few(left)
+    remainder = _subtract_controls(controls, squares, np.where(enough, by_part, 0.0))
+    square_error, square_share = error_of_mean(remainder.reshape(shape)), _excess_on_few_draws(remainder)
     beta, variance = np.where(enough, beta, 0.0), np.where(enough, variance, raw)
     del controls
 
-    sd, x = np.sqrt(variance), wanted.reshape(shape)
+    sd, x = np.sqrt(variance), values.reshape(shape)
     effective = ess(x)
-    mean_error = (1 + together / effective) * mean_error
-    skewed = _RAW * np.maximum(0.0, _skewness(wanted - wanted.mean(axis=0)) - 3 * np.sqrt(6 / effective))
+    mean_error = (1 + jointly_fitted / effective) * mean_error
+    skewed = _RAW * np.maximum(0.0, _skewness(values - values.mean(axis=0)) - 3 * np.sqrt(6 / effective))
     if one_mode:
         mean_share = square_share = skewed
     else:
@@ -343,25 +365,25 @@ def _corrected(
     if mean_share.any() or square_share.any():  # of the errors of the raw moments
         mean_error = np.hypot(mean_error, mean_share * error_of_mean(x))
         square_error = np.hypot(square_error, square_share * error_of_mean(squares.reshape(shape)))
-    return _Piece(centre, mean, variance, sd, mean_error, ratio(square_error, 2 * sd), alpha, beta)
+    return _Block(centre, mean, variance, sd, mean_error, ratio(square_error, 2 * sd), alpha, beta)
 
 
-def _fits(controls: tuple[Array, ...], wanted: Array) -> tuple[Array, Array]:
+def _control_coefficients(controls: tuple[Array, ...], values: Array) -> tuple[Array, Array]:
     """Coefficients (control, coordinate) of the least squares of what is wanted on the controls, each in units of its
     spread; and the same for each part of the run from the others, (part, control, coordinate).
     """
     F = [control - control.mean(axis=0) for control in controls]
     units = [np.sqrt(np.maximum(np.einsum("nj,nj->j", f, f) / len(f), 1e-300)) for f in F]
-    away, count = wanted - wanted.mean(axis=0), len(controls)
-    gram = np.empty((_PARTS, wanted.shape[1], count, count))
-    right = np.empty((_PARTS, wanted.shape[1], count, 1))
-    for part, here in enumerate(_blocks(len(wanted))):
+    deviation, count = values - values.mean(axis=0), len(controls)
+    gram = np.empty((_PARTS, values.shape[1], count, count))
+    right = np.empty((_PARTS, values.shape[1], count, 1))
+    for part, part_rows in enumerate(_parts_of_run(len(values))):
         for i in range(count):
-            right[part, :, i, 0] = np.einsum("nj,nj->j", F[i][here], away[here]) / units[i]
+            right[part, :, i, 0] = np.einsum("nj,nj->j", F[i][part_rows], deviation[part_rows]) / units[i]
             for k in range(i + 1):
-                product = np.einsum("nj,nj->j", F[i][here], F[k][here]) / (units[i] * units[k])
+                product = np.einsum("nj,nj->j", F[i][part_rows], F[k][part_rows]) / (units[i] * units[k])
                 gram[part, :, i, k] = gram[part, :, k, i] = product
-    ridge = _RIDGE * len(wanted) * np.eye(count)
+    ridge = _RIDGE * len(values) * np.eye(count)
     rows = np.stack(units)
 
     def solved(G: Array, r: Array) -> Array:
@@ -371,32 +393,32 @@ def _fits(controls: tuple[Array, ...], wanted: Array) -> tuple[Array, Array]:
     return solved(*whole), solved(whole[0] - gram, whole[1] - right)
 
 
-def _without(controls: tuple[Array, ...], wanted: Array, coefficients: Array) -> Array:
+def _subtract_controls(controls: tuple[Array, ...], values: Array, coefficients: Array) -> Array:
     """What is wanted less its controls, with coefficients (part, control, coordinate) for each part of the run."""
-    terms = wanted.copy()
-    blocks = _blocks(len(wanted)) if len(coefficients) > 1 else [slice(None)]
-    for here, of_part in zip(blocks, coefficients, strict=True):
-        for beta, control in zip(of_part, controls, strict=True):
-            terms[here] -= beta * control[here]
+    terms = values.copy()
+    blocks = _parts_of_run(len(values)) if len(coefficients) > 1 else [slice(None)]
+    for part_rows, coefficients_of_part in zip(blocks, coefficients, strict=True):
+        for beta, control in zip(coefficients_of_part, controls, strict=True):
+            terms[part_rows] -= beta * control[part_rows]
     return terms
 
 
-def _blocks(count: int) -> list[slice]:
+def _parts_of_run(count: int) -> list[slice]:
     """The parts of a run of so many draws, chain after chain."""
     ends = np.linspace(0, count, _PARTS + 1).astype(int)
     return [slice(low, high) for low, high in pairwise(ends)]
 
 
-def _skewness(away: Array) -> Array:
+def _skewness(deviation: Array) -> Array:
     """|E a³|/(E a²)^{3/2} of each quantity, for a (draw, quantity) about its mean."""
-    squares = away * away
-    third, second = np.einsum("nj,nj->j", squares, away) / len(away), squares.mean(axis=0)
+    squares = deviation * deviation
+    third, second = np.einsum("nj,nj->j", squares, deviation) / len(deviation), squares.mean(axis=0)
     return np.asarray(np.abs(third) / np.maximum(second * np.sqrt(second), 1e-300), np.float64)
 
 
-def _on_few(left: Array) -> Array:
+def _excess_on_few_draws(remainder: Array) -> Array:
     """16/m − 16/64 of each quantity, from 0 to 1, for what a correction leaves (draw, quantity)."""
-    squares = (left - left.mean(axis=0)) ** 2
+    squares = (remainder - remainder.mean(axis=0)) ** 2
     fourth, second = np.einsum("nj,nj->j", squares, squares), squares.sum(axis=0)
     return np.asarray(np.clip(_FEW * fourth / np.maximum(second**2, 1e-300) - _FEW / _MANY, 0.0, 1.0), np.float64)
 
@@ -411,8 +433,8 @@ def error_of_mean(terms: Array) -> Array:
     """
     effective = ess(terms)
     flat = terms.reshape(-1, terms.shape[2])
-    away = flat - flat.mean(axis=0)
-    spread = np.sqrt(np.einsum("nj,nj->j", away, away) / len(away))
+    deviation = flat - flat.mean(axis=0)
+    spread = np.sqrt(np.einsum("nj,nj->j", deviation, deviation) / len(deviation))
     sticky = np.maximum(0.0, 1 - effective / len(flat))
-    tail = _TAIL * _skewness(away) * sticky / np.sqrt(effective)
+    tail = _TAIL * _skewness(deviation) * sticky / np.sqrt(effective)
     return np.asarray(spread / np.sqrt(effective) * (1 + tail), np.float64)

@@ -37,70 +37,74 @@ _DIM, _SQUARE = 7.4, 0.12  # of a coordinate, and of an entry of a whitening
 
 def _rates(space: Space) -> _Rates:
     if not space.scalar_parts:
-        own = space.row_nanoseconds
-        return _OWN if own is None else _Rates(own, 0.0, _AT_RANDOM * own, 0.0)
+        own_nanoseconds = space.row_nanoseconds
+        return _OWN if own_nanoseconds is None else _Rates(own_nanoseconds, 0.0, _AT_RANDOM * own_nanoseconds, 0.0)
     rows = space.target.rows
     if rows.storage != "dense":
         return _SPARSE
     return _NEAR if space.n * rows.columns * rows.dtype.itemsize <= _NEAR_BYTES else _FAR
 
 
-def _near(rates: _Rates) -> _Rates:
+def _rates_nearby(rates: _Rates) -> _Rates:
     """Those of entries that were read just before."""
     return _NEAR if rates is _FAR else rates
 
 
-def _row(space: Space, entry: float, near: float) -> float:
+def _row_nanoseconds(space: Space, entry: float, near_entry: float) -> float:
     """What a row takes beside what all rows do: its loss, and its entries, which several predictors meet again where
     they are near.
     """
     if not space.scalar_parts:
         return float(entry * space.row_entries)
     stored = space.target.rows.entries_read_once
-    return float(space.target.loss.nanoseconds + entry * stored + near * (space.row_entries - stored))
+    return float(space.target.loss.nanoseconds + entry * stored + near_entry * (space.row_entries - stored))
 
 
-def _card(space: Space) -> float:
+def _row_constants_nanoseconds(space: Space) -> float:
     """Of what is taken from a row, where that is more than a few numbers."""
     return float(_CARD * sum(space.target.loss.predictor_shape) ** 2) if space.scalar_parts else 0.0
 
 
-def _apart(space: Space) -> float:
+def _step_nanoseconds(space: Space) -> float:
     """What a step takes beside its rows."""
     if not space.scalar_parts:
         return _CALL
     return float(_STEP + _DIM * space.dim + _SQUARE * space.whitening.operations)
 
 
-def of_pass(space: Space) -> float:
+def pass_seconds(space: Space) -> float:
     """Value and gradient over all rows, at one state. Where they are read from elsewhere it is as long as one took, or
     so long that full gradients are no choice: else the choice would hang on the clock.
     """
     if space.at_hand < space.n:
         return max(float(space.target.pass_seconds), _PASS)
     rates = _rates(space)
-    of_row = rates.row + _row(space, rates.entry, _near(rates).entry)
-    return float(1e-9 * (space.n * of_row + _apart(space)))
+    of_row = rates.row + _row_nanoseconds(space, rates.entry, _rates_nearby(rates).entry)
+    return float(1e-9 * (space.n * of_row + _step_nanoseconds(space)))
 
 
-def of_rows(space: Space, rows: float) -> float:
+def rows_seconds(space: Space, rows: float) -> float:
     """One step that looks at so many rows drawn at random."""
     rates = _rates(space)
-    of_row = rates.some_row + _row(space, rates.some_entry, _near(rates).some_entry) + _card(space)
-    return float(1e-9 * (rows * of_row + _apart(space)))
+    of_row = (
+        rates.some_row
+        + _row_nanoseconds(space, rates.some_entry, _rates_nearby(rates).some_entry)
+        + _row_constants_nanoseconds(space)
+    )
+    return float(1e-9 * (rows * of_row + _step_nanoseconds(space)))
 
 
-def of_correction(space: Space, draws: int) -> float:
+def correction_seconds(space: Space, draws: int) -> float:
     """Corrected moments and their errors, for each of so many draws: where those are many, from all coordinates
     together.
     """
-    together = float(space.dim**2) if draws >= MANY * space.dim else 0.0
-    return float(1e-9 * (_CORRECTED * space.dim + _SQUARE * space.whitening.operations + together))
+    joint_nanoseconds = float(space.dim**2) if draws >= MANY * space.dim else 0.0
+    return float(1e-9 * (_CORRECTED * space.dim + _SQUARE * space.whitening.operations + joint_nanoseconds))
 
 
-def of_recipe(space: Space, recipe: Recipe) -> float:
+def recipe_seconds(space: Space, recipe: Recipe) -> float:
     """One estimate of ∇f, snapshots included."""
     if recipe.full:
-        return of_pass(space)
-    again = of_pass(space) / recipe.period if recipe.reference == "snapshot" else 0.0
-    return of_rows(space, recipe.batch) + again
+        return pass_seconds(space)
+    again = pass_seconds(space) / recipe.period if recipe.reference == "snapshot" else 0.0
+    return rows_seconds(space, recipe.batch) + again

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from svrhmc.core.deadline import Budget, BudgetSpent, check_budget
 from svrhmc.core.errors import requirement
 from svrhmc.core.progress import set_progress_note, stage
 from svrhmc.core.randomness import Purpose
-from svrhmc.core.serialise import is_part
 from svrhmc.density.base import FiniteSum
 from svrhmc.density.mixed import MixedModel
 from svrhmc.diagnostics import spread
@@ -29,18 +28,17 @@ from svrhmc.sampling.certificate import Bias, Certificate, unknown_bias, unmeasu
 from svrhmc.sampling.coordinates import Units
 from svrhmc.sampling.correction import Corrected, Location, error_of_mean
 from svrhmc.sampling.doubts import (
-    agreement,
+    largest_r_hat,
     least_tail_acceptance,
     longest_stay,
-    refusing_tail,
+    settling_doubt,
+    tail_acceptance_doubt,
     tail_draws,
-    unsettled,
 )
-from svrhmc.sampling.drawing import LEAST, Drawing, FollowUp
+from svrhmc.sampling.drawing import LEAST, Drawing, Drawn, FollowUp, tuned
 from svrhmc.sampling.effects import GroupEffects
 from svrhmc.sampling.joint import JointDensity
 from svrhmc.sampling.scales import DensityOfScales
-from svrhmc.trace import Trace
 from svrhmc.whitening.targets import Space
 
 _APPROACHES: tuple[type[Approach], ...] = (DensityOfScales, JointDensity)  # the first that can sample a model does
@@ -67,15 +65,15 @@ class ReportedEffects:
     def __init__(self, space: Space, units: Units | None) -> None:
         self._space, self._units, model = space, units, space.model
         count = model.effects.stop - model.effects.start
-        some = np.unique(np.linspace(0, count - 1, min(count, _JUDGED)).astype(np.int64))
-        self._judged = model.effects.start + some
-        self.dim = model.reported_dim + len(some)
+        judged = np.unique(np.linspace(0, count - 1, min(count, _JUDGED)).astype(np.int64))
+        self._judged = model.effects.start + judged
+        self.dim = model.reported_dim + len(judged)
 
     def parameters(self, w: Array, theta: Array) -> Array:
         """Coefficients, shared parameters, standard deviations and correlations of states (states, …)."""
         model = self._space.model
-        own = np.concatenate([w[:, : model.columns], w[:, model.effects.stop :]], axis=1)
-        coefficients = own if self._units is None else self._units.outward(own)
+        coefficients_in_model = np.concatenate([w[:, : model.columns], w[:, model.effects.stop :]], axis=1)
+        coefficients = coefficients_in_model if self._units is None else self._units.outward(coefficients_in_model)
         stated = [term.covariance.stated(theta[:, term.theta]) for term in model.terms]
         return np.concatenate([coefficients, *stated], axis=1)
 
@@ -106,37 +104,37 @@ class GroupSearch:
         assert isinstance(request.target, MixedModel)
         self.model: MixedModel = request.target
         self._given = None if isinstance(request.method, str) else request.method
-        self._suitable = self._chosen()
+        self._suitable = self._suitable_approaches()
         self.approach = self._suitable[0](self.model, request, journal, budget)
 
-    def _chosen(self) -> list[type[Approach]]:
+    def _suitable_approaches(self) -> list[type[Approach]]:
         """That of the method that was asked for; else those that can sample this model, of which the first is tried
         first.
         """
-        given = self.request.method
+        method = self.request.method
         suitable = [approach for approach in _APPROACHES if approach.refusal(self.model) is None]
-        if given is None:
+        if method is None:
             return suitable
         for approach in _APPROACHES:
-            if given == approach.method or isinstance(given, approach.sampler):
+            if method == approach.method or isinstance(method, approach.sampler):
                 if approach in suitable:
                     return [approach]
-                others = " or ".join(["None", *(repr(other.method) for other in suitable)])
+                alternatives = " or ".join(["None", *(repr(approach.method) for approach in suitable)])
                 why = str(approach.refusal(self.model))
-                raise requirement("method", f"{others} for this model", repr(approach.method), why)
+                raise requirement("method", f"{alternatives} for this model", repr(approach.method), why)
         methods = ", ".join(repr(approach.method) for approach in reversed(_APPROACHES))
         samplers = " or a ".join(approach.sampler.__name__ for approach in reversed(_APPROACHES))
-        raise requirement("method", f"None, {methods}, a {samplers} for groups", repr(given))
+        raise requirement("method", f"None, {methods}, a {samplers} for groups", repr(method))
 
     def run(self) -> tuple[Answer, Cost]:
         """Until there are as many effective draws as were asked for, or a budget ends."""
-        *others, last = self._suitable
-        for approach in others:
+        *replaceable, last = self._suitable
+        for approach in replaceable:
             with suppress(UnsuitedError):
-                return self._run_by(approach, True)
-        return self._run_by(last, False)
+                return self._run_approach(approach, True)
+        return self._run_approach(last, False)
 
-    def _run_by(self, approach: type[Approach], replaceable: bool) -> tuple[Answer, Cost]:
+    def _run_approach(self, approach: type[Approach], replaceable: bool) -> tuple[Answer, Cost]:
         self.approach = approach(self.model, self.request, self.journal, self.budget, replaceable)
         with self.approach.threads():
             return self._run()
@@ -154,26 +152,19 @@ class GroupSearch:
         budget.end_stage("mode and variables")
         try:
             with budget.binding():
-                answer = self._drawn()
+                answer = self._draw()
         except BudgetSpent:
-            answer = self._laplace()
+            answer = self._laplace_answer()
         seconds, passes = budget.used()
         return answer, Cost(passes, seconds, budget.compiling, dict(budget.steps))
 
     # Draws
 
-    def _drawn(self) -> Answer:
-        request, given = self.request, self._given
-        sampler: Runnable = self.variables.sampler if given is None else given
-        number, burn_in = 0, self.approach.burn_in
-        while True:
-            drawing = self._drawing(sampler, number)
-            accepted = drawing.settle(burn_in, request.progress)
-            smaller = None if given is not None else sampler.smaller()
-            enough = accepted.sum() >= _LEAST_ACCEPTED * burn_in * len(request.chains)
-            if smaller is None or enough or drawing.draws_made or drawing.cut(burn_in):
-                break
-            sampler, number = smaller, number + 1
+    def _draw(self) -> Answer:
+        request, given_sampler = self.request, self._given
+        sampler: Runnable = self.variables.sampler if given_sampler is None else given_sampler
+        burn_in, fixed = self.approach.burn_in, given_sampler is not None
+        sampler, drawing = tuned(self._drawing, sampler, burn_in, _LEAST_ACCEPTED, request.progress, fixed)
         drawn = drawing.draw(request.draws, self.approach.expected, request.progress)
         self.budget.end_stage("sampling")
         return self._answer(sampler, drawing, drawn)
@@ -182,57 +173,42 @@ class GroupSearch:
         request, space = self.request, self.variables.space
         seed, start = request.seed + (number << 40), self.variables.start
         chains = sampler.chains(space, seed, request.chains, request.threads, start)
-        settings = {
-            "sampler": sampler.settings() if is_part(sampler) else {}, "engine": chains.engine, "seed": request.seed,
-            "n": self.model.n, "step_size": None,
-        }  # fmt: skip
+        follow_up = FollowUp(step_passes=sampler.rows_of_step(space) / space.n)
         return Drawing(
-            chains, request.chains, self.reported, f"chains-{number}", self.journal, self.budget, settings,
-            FollowUp(step=1.0, passes=sampler.rows_of_step(space) / space.n), width=self.reported.dim, gradients=False,
-            every=self.approach.every,
+            chains, sampler, request, self.reported, f"chains-{number}", self.journal, self.budget, follow_up,
+            width=self.reported.dim, keeps_gradients=False, every=self.approach.keep_every,
         )  # fmt: skip
 
-    def _answer(self, sampler: Runnable, drawing: Drawing, drawn: Any) -> Answer:
+    def _answer(self, sampler: Runnable, drawing: Drawing, drawn: Drawn) -> Answer:
         request, count = self.request, self.model.reported_dim
         x = drawn.x
         with stage("checking the scales", request.progress):
-            raw, r_hat = Location(x.mean(axis=(0, 1)), spread(x)), agreement(x)
+            raw, r_hat = Location(x.mean(axis=(0, 1)), spread(x)), largest_r_hat(x)
             effective = np.minimum(drawn.effective, 2 * tail_draws(x))
-            chains, decided = len(request.chains), x[..., self._decided]
-            stay = longest_stay(decided)
-            doubt = unsettled(effective, r_hat, request.draws, chains, drawn.stopped, 1, stay)
-            doubt = doubt or refusing_tail(least_tail_acceptance(decided, drawing.first, sampler.cycle))
-            scan = self._scan(drawn.z)
-        own = slice(0, count)
+            chains, proposed = len(request.chains), x[..., self._proposed]
+            stay = longest_stay(proposed)
+            doubt = settling_doubt(effective, r_hat, request.draws, chains, drawn.stopped, 1, stay)
+            doubt = doubt or tail_acceptance_doubt(least_tail_acceptance(proposed, drawing.first_number, sampler.cycle))
+            scan = self._scan_scales(drawn.z)
+        params = slice(0, count)
         errors = Corrected(
-            raw.mean[own], raw.sd[own], error_of_mean(x[..., own]),
-            error_of_mean((x[..., own] - raw.mean[own]) ** 2) / np.maximum(2 * raw.sd[own], 1e-300),
+            raw.mean[params], raw.sd[params], error_of_mean(x[..., params]),
+            error_of_mean((x[..., params] - raw.mean[params]) ** 2) / np.maximum(2 * raw.sd[params], 1e-300),
         )  # fmt: skip
         certificate = self._judged(doubt or scan.doubt, scan.one_mode, errors)
-        trace = Trace(
-            draws=np.ascontiguousarray(x[..., own]),
-            passes=drawn.spent / self.model.n,
-            gradient_evaluations=round(drawing.chains.state.spent),
-            velocity=np.zeros((chains, count)),
-            seconds=self.budget.steps.get("sampling", 0.0),
-            sampler=sampler,
-            seed=request.seed,
-            chains=request.chains,
-            engine=drawing.chains.engine,
-            acceptance=drawing.acceptance,
-        )
+        trace = drawing.trace(drawn, np.ascontiguousarray(x[..., params]))
         return Answer(
-            mean=raw.mean[own], sd=raw.sd[own], raw=Location(raw.mean[own], raw.sd[own]), corrected=errors,
+            mean=raw.mean[params], sd=raw.sd[params], raw=Location(raw.mean[params], raw.sd[params]), corrected=errors,
             laplace=self._laplace_location(), trace=trace, method=sampler.method, sampler=sampler,
-            why=self.approach.why, certificate=certificate, ess=drawn.effective[own],
-            r_hat=r_hat[own], complete=drawn.complete, stopped=drawn.stopped, parameters=None,
-            group_effects=self._effects(drawn.z),
+            why=self.approach.why, certificate=certificate, ess=drawn.effective[params],
+            r_hat=r_hat[params], complete=drawn.complete, stopped=drawn.stopped, parameters=None,
+            group_effects=self._group_effects(drawn.z),
         )  # fmt: skip
 
     @property
-    def _decided(self) -> slice:
+    def _proposed(self) -> slice:
         """Of what is reported, that which a refused proposal leaves where it is."""
-        return slice(self.approach.first_decided, self.model.reported_dim)
+        return slice(self.approach.first_proposed, self.model.reported_dim)
 
     def _judged(self, doubt: str, one_mode: str | None, errors: Corrected) -> Certificate:
         zero = np.zeros(len(errors.mean))
@@ -242,7 +218,7 @@ class GroupSearch:
         certificate = Certificate("exact", self.request.tolerance, bias, None, "exact", _INVARIANT)
         return certificate.knowing(one_mode, 1, "a pilot run of four chains")
 
-    def _scan(self, z: Array) -> _Scan:
+    def _scan_scales(self, z: Array) -> _Scan:
         """What Laplace's approximation, exact where all else is Gaussian, says of each scale along its axis, beside the
         draws.
 
@@ -253,38 +229,40 @@ class GroupSearch:
         flat = z.reshape(-1, model.dim)
         draws = self.approach.theta(space, flat)
         centre, sd = draws.mean(axis=0), draws.std(axis=0)
-        alone = True
+        one_maximum = True
         for term in model.terms:
             for a in range(term.width):
-                place = term.theta.start + a
-                wide = sd[place] > _SPREAD_OUT
-                grid = _SCAN * max(1.0, 1.5 * float(sd[place])) if wide else _COARSE * 4 * float(sd[place])
-                density = self.approach.log_density_along(space, centre, place, grid)
-                alone = alone and bool(np.isfinite(density).all()) and _rises_and_falls_once(density)
-                if wide and np.isfinite(density).all():
-                    low = float(np.quantile(draws[:, place], 0.01))
-                    below = _mass_below(centre[place] + grid, density, low)
+                coordinate = term.theta.start + a
+                is_wide = sd[coordinate] > _SPREAD_OUT
+                grid = _SCAN * max(1.0, 1.5 * float(sd[coordinate])) if is_wide else _COARSE * 4 * float(sd[coordinate])
+                density = self.approach.log_density_along(space, centre, coordinate, grid)
+                one_maximum = one_maximum and bool(np.isfinite(density).all()) and _rises_and_falls_once(density)
+                if is_wide and np.isfinite(density).all():
+                    low = float(np.quantile(draws[:, coordinate], 0.01))
+                    below = _mass_below(centre[coordinate] + grid, density, low)
                     if below > _MISSED:
-                        return _Scan(_unvisited(self.approach.scanned, term.group.parameter_names()[a], below), None)
+                        return _Scan(
+                            _unvisited_doubt(self.approach.scanned, term.group.parameter_names()[a], below), None
+                        )
         loss = model.loss
         convex = bool(loss.convex or (loss.shared and loss.convex_given_shared))
-        known = "it is log-concave given the scales of the groups, whose density, scanned along each, has one maximum"
-        return _Scan("", known if alone and convex else None)
+        reason = "it is log-concave given the scales of the groups, whose density, scanned along each, has one maximum"
+        return _Scan("", reason if one_maximum and convex else None)
 
-    def _effects(self, z: Array) -> GroupEffects:
+    def _group_effects(self, z: Array) -> GroupEffects:
         """Draws of all effects."""
         model, space = self.model, self.variables.space
         count, chains = model.effect_count, len(z)
-        some = z.reshape(-1, model.dim)
-        out, mean = np.empty((len(some), count)), np.zeros(model.inner_dim)
+        states = z.reshape(-1, model.dim)
+        out, mean = np.empty((len(states), count)), np.zeros(model.inner_dim)
         size = max(1, _NUMBERS // model.dim)
-        for begin in range(0, len(some), size):
-            w = space.out_joint(some[begin : begin + size])[0]
+        for begin in range(0, len(states), size):
+            w = space.out_joint(states[begin : begin + size])[0]
             out[begin : begin + size] = model.outward(w[:, model.effects])
-            mean += w.sum(axis=0) / len(some)
-        return self._named(out.reshape(chains, -1, count), self.approach.every, mean)
+            mean += w.sum(axis=0) / len(states)
+        return self._effects_of_terms(out.reshape(chains, -1, count), self.approach.keep_every, mean)
 
-    def _named(self, draws: Array, every: int, mean: Array) -> GroupEffects:
+    def _effects_of_terms(self, draws: Array, every: int, mean: Array) -> GroupEffects:
         groups = [term.group for term in self.model.terms]
         return GroupEffects(
             tuple(group.name for group in groups),
@@ -301,8 +279,8 @@ class GroupSearch:
 
     def _laplace_location(self) -> Location:
         """Means and standard deviations by Laplace's approximation, at the mode of its density of the scales."""
-        known, count = self.variables, self.model.reported_dim
-        mean = self.reported.parameters(known.w[None, :], known.theta[None, :])[0]
+        variables, count = self.variables, self.model.reported_dim
+        mean = self.reported.parameters(variables.w[None, :], variables.theta[None, :])[0]
         size = max(1, _NUMBERS // self.model.dim)  # draws at a time: those of 10⁶ effects would take gigabytes
         parts = np.split(np.arange(_LAPLACE), np.arange(size, _LAPLACE, size))
         draws = [self.reported.parameters(*self._laplace_draws(numbers, PILOT_SEED)) for numbers in parts]
@@ -310,14 +288,14 @@ class GroupSearch:
 
     def _laplace_draws(self, numbers: Indices, seed: int) -> tuple[Array, Array]:
         """w and θ of the draws of these numbers."""
-        known, model = self.variables, self.model
+        variables, model = self.variables, self.model
         stream = model.randomness(self.request.seed + seed, numbers)
         z = stream.normals(0, model.dim, Purpose.START, Purpose.START_FINE)
-        theta = known.theta + known.sds * z[:, model.inner_dim :]
-        w = known.w + known.displace(np.ascontiguousarray(z[:, : model.inner_dim]))
+        theta = variables.theta + variables.sds * z[:, model.inner_dim :]
+        w = variables.w + variables.displace(np.ascontiguousarray(z[:, : model.inner_dim]))
         return w, theta
 
-    def _laplace(self) -> Answer:
+    def _laplace_answer(self) -> Answer:
         """Where a budget ended before there were draws."""
         request, dim = self.request, self.model.reported_dim
         chains = len(request.chains)
@@ -325,15 +303,15 @@ class GroupSearch:
         w, theta = self._laplace_draws(np.arange(chains * count), PILOT_SEED + 1)
         x = self.reported.parameters(w, theta).reshape(chains, count, dim)
         effects = self.model.outward(w[:, self.model.effects])
-        where, unknown = self._laplace_location(), np.full(dim, np.inf)
+        location, unknown = self._laplace_location(), np.full(dim, np.inf)
         return Answer(
-            mean=where.mean, sd=where.sd, raw=Location(x.mean(axis=(0, 1)), x.std(axis=(0, 1), ddof=1)),
-            corrected=Corrected(where.mean, where.sd, unknown, unknown), laplace=where,
+            mean=location.mean, sd=location.sd, raw=Location(x.mean(axis=(0, 1)), x.std(axis=(0, 1), ddof=1)),
+            corrected=Corrected(location.mean, location.sd, unknown, unknown), laplace=location,
             trace=independent_trace(x, request, 0.0), method="laplace", sampler=None,
             why="Laplace's approximation, because the budget did not pay for draws of the posterior.",
             certificate=unmeasured(request.tolerance, unknown_bias(dim), _NO_DRAWS),
             ess=np.full(dim, float(chains * count)), r_hat=np.ones(dim), complete=False, stopped=True, parameters=None,
-            group_effects=self._named(effects.reshape(chains, count, -1), 1, w.mean(axis=0)),
+            group_effects=self._effects_of_terms(effects.reshape(chains, count, -1), 1, w.mean(axis=0)),
         )  # fmt: skip
 
 
@@ -361,14 +339,14 @@ def _rises_and_falls_once(values: Array) -> bool:
     return not (len(falls) and rising[falls[0] :].any())
 
 
-def _mass_below(places: Array, log_density: Array, low: float) -> float:
+def _mass_below(grid: Array, log_density: Array, end: float) -> float:
     """The share of a density, given by its logarithm on a grid, below a place."""
-    fine = np.linspace(places[0], places[-1], 2001)
-    p = np.exp(np.interp(fine, places, log_density) - log_density.max())
-    return float(p[fine < low].sum() / p.sum())
+    fine = np.linspace(grid[0], grid[-1], 2001)
+    p = np.exp(np.interp(fine, grid, log_density) - log_density.max())
+    return float(p[fine < end].sum() / p.sum())
 
 
-def _unvisited(density: str, name: str, below: float) -> str:
+def _unvisited_doubt(density: str, name: str, below: float) -> str:
     return (
         f"{density} puts {below:.0%} of {name} below what 99 in 100 draws have: the chains may not have "
         "been where this scale is near 0 often enough; more draws would tell"

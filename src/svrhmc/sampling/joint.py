@@ -57,16 +57,16 @@ class JointDensity(Approach):
     def theta(self, space: GroupVariables, z: Array) -> Array:
         return _theta_of(space, z)
 
-    def log_density_along(self, space: GroupVariables, centre: Array, place: int, steps: Array) -> Array:
+    def log_density_along(self, space: GroupVariables, centre: Array, coordinate: int, steps: Array) -> Array:
         """Laplace's approximation, outwards from the centre on both sides."""
         values, middle = np.empty(len(steps)), int(np.argmin(np.abs(steps)))
-        for places in (range(middle, len(steps)), range(middle - 1, -1, -1)):
+        for side in (range(middle, len(steps)), range(middle - 1, -1, -1)):
             w = space.w
-            for k in places:
+            for k in side:
                 check_budget()
-                at = centre.copy()
-                at[place] += steps[k]
-                values[k], w = log_marginal(self.model, at, w)
+                theta = centre.copy()
+                theta[coordinate] += steps[k]
+                values[k], w = log_marginal(self.model, theta, w)
         return values
 
     def variables(self) -> Variables:
@@ -86,7 +86,7 @@ class JointDensity(Approach):
                 record.value("sampler", lambda _, parts: sampler_of(parts)),
                 space.displace,
             )
-        self.foretell()
+        self.announce_forecast()
         variables = self._find_variables()
         space = variables.space
         arrays = {field.name: getattr(space.bend, field.name) for field in fields(Bend)}
@@ -100,20 +100,19 @@ class JointDensity(Approach):
         theta, w, sds = first_centre(model, self.first_theta())
         space = GroupVariables(model, Bend.straight(theta, sds), np.eye(len(theta)), w)
         scales = [term.theta.start + a for term in model.terms for a in range(term.width)]
-        z = self._near(space, Stream(self.request.seed + PILOT_SEED, np.arange(_PILOT_CHAINS)))
+        z = self._start_states(space, Stream(self.request.seed + PILOT_SEED, np.arange(_PILOT_CHAINS)))
         sampler = SplitHMC() if space.dim < _WIDE else SplitHMC(_QUARTER / 4, 4)
         for number, count in enumerate(_PILOTS):
-            sampler, states, accepted = self._pilot(space, sampler, z, count, number)
-            some = states[:, count // 3 :].reshape(-1, model.dim)
-            draws = _theta_of(space, some)
+            sampler, states, accepted = self._pilot_run(space, sampler, z, count, number)
+            draws = _theta_of(space, states[:, count // 3 :].reshape(-1, model.dim))
             bend = Bend.of_draws(draws, scales)
             mixing = _correlation_root(bend.into(draws))
             x, last = space.out_joint(states[:, -1])
-            at = states[:, count // 2 :: _EVERY].reshape(-1, model.dim)
+            later_states = states[:, count // 2 :: _EVERY].reshape(-1, model.dim)
             w_new = mode_given(model, bend(np.zeros(model.theta_dim))[0], space.w)
-            before, space = space, GroupVariables(model, bend, mixing, w_new)
+            previous, space = space, GroupVariables(model, bend, mixing, w_new)
             z = space.into(x, last)
-            sampler = self._suited(space, space.into(*before.out_joint(at)), sampler, accepted)
+            sampler = self._suitable_sampler(space, space.into(*previous.out_joint(later_states)), sampler, accepted)
         chains = len(self.request.chains)
         start = z[np.arange(chains) % _PILOT_CHAINS]
         return Variables(space, start, theta, w, sds, sampler, space.displace)
@@ -124,8 +123,8 @@ class JointDensity(Approach):
         depend on each other, draws depend on each other more than this counts on.
         """
         model, w = self.model, np.zeros((_PILOT_CHAINS, self.model.inner_dim))
-        self.budget.compile(lambda: model.energies_given(w))
-        passing = min(_timed(lambda: model.energies_given(w))[1] for _ in range(2))
+        self.budget.compile(lambda: model.conditional_energies(w))
+        passing = min(_timed(lambda: model.conditional_energies(w))[1] for _ in range(2))
         hessian, making = _timed(lambda: model.with_prior(model.curvature(w[0]).hessian, self.first_theta()))
         multiplication = multiplication_seconds()
         factoring, finding, entries, core = 0.0, 0.0, 0.0, 0
@@ -142,9 +141,9 @@ class JointDensity(Approach):
         gradients = leapfrogs * (sum(_PILOTS) + chains * (self.burn_in + self.expected_draws))
         seconds = (hessians + _MAPS) * making + hessians * factoring + _MAPS * finding
         seconds += gradients * (passing + mapping) + self.drawing_seconds(multiplication)
-        return Forecast(seconds, self.kept_bytes + _CORE_BYTES * core**2, not model.factors.apply)
+        return Forecast(seconds, self.memory_bytes + _CORE_BYTES * core**2, not model.factors.apply)
 
-    def _near(self, space: GroupVariables, stream: Stream) -> Array:
+    def _start_states(self, space: GroupVariables, stream: Stream) -> Array:
         """Draws of N(0, I), halved while they are far out."""
         z = stream.normals(0, space.dim, Purpose.START, Purpose.START_FINE)
         least, allowed = space.energies(np.zeros_like(z))[0], space.dim / 2 + _FAR * np.sqrt(space.dim)
@@ -155,7 +154,7 @@ class JointDensity(Approach):
         return z
 
     @staticmethod
-    def _suited(space: GroupVariables, z: Array, sampler: SplitHMC, accepted: float) -> SplitHMC:
+    def _suitable_sampler(space: GroupVariables, z: Array, sampler: SplitHMC, accepted: float) -> SplitHMC:
         """The sampler of the next run: one leapfrog where R = f(z) − ½|z|² hardly varies at some states, else steps of
         which 0.85 are accepted, as far as a share `accepted` of those of a pilot run tells.
 
@@ -166,15 +165,15 @@ class JointDensity(Approach):
         from scipy.special import ndtri
 
         R = space.energies(z)[0] - 0.5 * (z * z).sum(axis=1)
-        wanted = SplitHMC.for_remainder(R - R[0])
-        if wanted.leapfrogs == 1:
-            return wanted
+        one_leapfrog = SplitHMC.for_remainder(R - R[0])
+        if one_leapfrog.leapfrogs == 1:
+            return one_leapfrog
         change = np.sqrt(ndtri(_ACCEPTED / 2) / ndtri(min(max(accepted, 0.05), 0.99) / 2))
         longest = sampler.step_size * float(np.clip(change, 0.5, 2.0))
         leapfrogs = max(_LEAST_LEAPFROGS, math.ceil(_QUARTER / longest))
         return SplitHMC(_QUARTER / leapfrogs, leapfrogs)
 
-    def _pilot(
+    def _pilot_run(
         self, space: GroupVariables, sampler: SplitHMC, z: Array, count: int, number: int
     ) -> tuple[SplitHMC, Array, float]:
         """States (chain, draw, dim) of a short run, whose step is made shorter until proposals are accepted, and the

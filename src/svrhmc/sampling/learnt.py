@@ -15,7 +15,7 @@ from svrhmc.exact.base import Runnable
 from svrhmc.exact.learnt import LearntScaleHMC
 from svrhmc.sampling.answer import Answer, Request
 from svrhmc.sampling.coordinates import Units
-from svrhmc.sampling.drawing import Drawing, FollowUp
+from svrhmc.sampling.drawing import Drawing, FollowUp, tuned
 from svrhmc.sampling.inclusion import Shrinkage
 from svrhmc.sampling.shrinkage import ShrinkageSearch
 from svrhmc.whitening.learnt import LearntScaleVariables
@@ -38,9 +38,9 @@ class ReportedWithScale:
     def out(self, z: Array, first: int = 0) -> Array:
         """Of draws (chain, draw, dim) or states."""
         x = self._space.out(z.reshape(-1, z.shape[-1]))
-        own, phi = x[:, :-1], x[:, -1]
-        own = own if self._units is None else self._units.outward(own)
-        columns = np.concatenate([own, phi[:, None], self._space.effective(phi)[:, None]], axis=1)
+        coefficients, phi = x[:, :-1], x[:, -1]
+        coefficients = coefficients if self._units is None else self._units.outward(coefficients)
+        columns = np.concatenate([coefficients, phi[:, None], self._space.effective(phi)[:, None]], axis=1)
         return columns.reshape(*z.shape[:-1], self.dim)
 
 
@@ -61,36 +61,34 @@ class LearntScaleSearch(ShrinkageSearch):
         if request.method not in (None, LearntScaleHMC.method):
             raise requirement("method", f"None or {LearntScaleHMC.method!r} under a LearntScale", repr(request.method))
 
-    def _drawn(self) -> Answer:
+    def _draw(self) -> Answer:
         request = self.request
         with stage("finding the scale of the prior", request.progress):
             self.budget.compile(lambda: self.model.gradients(np.zeros((2, self.model.dim))))
-            self.space, start = self._variables()
+            self.space, start = self._find_variables()
         self.reported = ReportedWithScale(self.space, request.units)
         self.budget.end_stage("mode and variables")
-        sampler, number = self._suited(self.space), 0
-        while True:
-            drawing = self._drawing(sampler, number, start)
-            accepted = drawing.settle(_BURN_IN, request.progress)
-            smaller = sampler.smaller()
-            enough = accepted.sum() >= _LEAST_ACCEPTED * _BURN_IN * len(request.chains)
-            if smaller is None or enough or drawing.draws_made or drawing.cut(_BURN_IN):
-                break
-            sampler, number = smaller, number + 1
+        sampler, drawing = tuned(
+            lambda sampler, trial: self._drawing(sampler, trial, start),
+            self._suitable_sampler(self.space),
+            _BURN_IN,
+            _LEAST_ACCEPTED,
+            request.progress,
+        )
         drawn = drawing.draw(request.draws, _EXPECTED, request.progress)
         self.budget.end_stage("sampling")
         return self._answer(sampler, drawing, drawn)
 
-    def _variables(self) -> tuple[LearntScaleVariables, Array]:
+    def _find_variables(self) -> tuple[LearntScaleVariables, Array]:
         """By a pilot run from Laplace's approximation, and where its chains ended."""
         space, chains = LearntScaleVariables.of(self.model), len(self.request.chains)
         record = self.journal.get("pilot")
         if record is None:
-            numbers, sampler = np.arange(max(chains, _PILOT_CHAINS)), self._suited(space)
+            numbers, sampler = np.arange(max(chains, _PILOT_CHAINS)), self._suitable_sampler(space)
             run = sampler.chains(space, self.request.seed + _PILOT_SEED, numbers, self.request.threads)
-            made = run.extend(_PILOT)
-            self.budget.evaluations += float(made.evaluations)
-            x = space.out(made.draws)
+            extension = run.extend(_PILOT)
+            self.budget.evaluations += float(extension.evaluations)
+            x = space.out(extension.draws)
             arrays = {"x": x[:, _PILOT // 3 :].reshape(-1, x.shape[2]), "end": x[:chains, -1]}
             self.journal.put("pilot", {"ledger": self.budget.ledger()}, arrays)
         else:
@@ -99,7 +97,7 @@ class LearntScaleSearch(ShrinkageSearch):
         space = space.following(arrays["x"])
         return space, space.into(arrays["end"])
 
-    def _suited(self, space: LearntScaleVariables) -> Runnable:
+    def _suitable_sampler(self, space: LearntScaleVariables) -> Runnable:
         """A step by how R = f(z) − ½|z|² varies over draws of N(0, I)."""
         stream = Stream(self.request.seed + _PILOT_SEED, np.arange(_TRIED))
         z = stream.normals(0, space.dim, Purpose.START, Purpose.START_FINE)
@@ -109,17 +107,13 @@ class LearntScaleSearch(ShrinkageSearch):
         return LearntScaleHMC.for_remainder(finite - finite.min()) if enough else LearntScaleHMC()
 
     def _drawing(self, sampler: Runnable, number: int, start: Array) -> Drawing:
-        request, model = self.request, self.model
+        request = self.request
         seed = request.seed + (number << 40)
         chains = sampler.chains(self.space, seed, request.chains, request.threads, start)
-        settings = {
-            "sampler": sampler.settings(), "engine": chains.engine, "seed": request.seed, "n": model.n,
-            "step_size": None,
-        }  # fmt: skip
+        follow_up = FollowUp(step_passes=sampler.rows_of_step(self.space) / self.model.n)
         return Drawing(
-            chains, request.chains, self.reported, f"chains-{number}", self.journal, self.budget, settings,
-            FollowUp(step=1.0, passes=sampler.rows_of_step(self.space) / model.n), width=self.reported.dim,
-            gradients=False, every=self._every,
+            chains, sampler, request, self.reported, f"chains-{number}", self.journal, self.budget, follow_up,
+            width=self.reported.dim, keeps_gradients=False, every=self._every,
         )  # fmt: skip
 
     @property

@@ -138,23 +138,27 @@ def exchanged_components(target: FiniteSum, modes: Array) -> tuple[str, ...]:
         return ()
     f = target.potentials(modes)
     for count in sorted({places.shape[0] for places in arrays.values() if places.ndim and places.shape[0] > 1}):
-        some = {name: places for name, places in arrays.items() if places.ndim and places.shape[0] == count}
-        others = [int(place) for name in arrays.keys() - some.keys() for place in arrays[name].ravel()]
-        entries = np.concatenate([places.reshape(count, -1) for places in some.values()], axis=1)
-        for one in range(len(modes)):
-            for other in range(one):
-                if abs(f[one] - f[other]) < _EVEN and _is_reordered(values[one], values[other], entries, others):
-                    return tuple(some)
+        same_length = {name: places for name, places in arrays.items() if places.ndim and places.shape[0] == count}
+        other_places = [int(place) for name in arrays.keys() - same_length.keys() for place in arrays[name].ravel()]
+        entries = np.concatenate([places.reshape(count, -1) for places in same_length.values()], axis=1)
+        for first in range(len(modes)):
+            for second in range(first):
+                if abs(f[first] - f[second]) < _EVEN and _is_reordered(
+                    values[first], values[second], entries, other_places
+                ):
+                    return tuple(same_length)
     return ()
 
 
-def _is_reordered(one: Array, other: Array, entries: Indices, rest: list[int]) -> bool:
+def _is_reordered(first: Array, second: Array, entries: Indices, other_places: list[int]) -> bool:
     """Whether two points are the same but for the order of the rows of entries."""
     from scipy.optimize import linear_sum_assignment
 
-    distance = float(np.abs(one - other).max())
-    if not distance > 0 or (len(rest) and np.abs(one[rest] - other[rest]).max() > _SAME * distance):
+    distance = float(np.abs(first - second).max())
+    if not distance > 0 or (
+        len(other_places) and np.abs(first[other_places] - second[other_places]).max() > _SAME * distance
+    ):
         return False
-    apart = np.abs(one[entries][:, None] - other[entries][None]).max(axis=2)
-    rows, columns = linear_sum_assignment(apart)
-    return bool(apart[rows, columns].max() <= _SAME * distance)
+    distances = np.abs(first[entries][:, None] - second[entries][None]).max(axis=2)
+    rows, columns = linear_sum_assignment(distances)
+    return bool(distances[rows, columns].max() <= _SAME * distance)

@@ -1,22 +1,7 @@
-"""Parameters as a model states them, such as a standard deviation above 0, where other coordinates were sampled.
-
-How heavy the tails of a parameter are, the shape k of a generalised Pareto law says. Beyond a high threshold u nearly
-every law is P(x − u > y) ≈ (1 + ky/σ)^{−1/k}: moments of order 1/k and above are infinite. From k = ½ on there is no
-variance, from k = 1 on no mean. A second moment is an average of squares, whose tail has the shape 2k; averages are
-reliable for shapes below 0.7 (Vehtari et al. 2024, Pareto smoothed importance sampling), which is k < 0.35 here.
-
-The M largest of S draws are the tail, M = min(S/5, 3√(S/r)) with r the effective draws for each draw. With y₁ ≤ … ≤ y_M
-their distances from the next lower draw, k̂ is the estimate of Zhang and Stephens (2009): with θ = −k/σ the likelihood
-is largest for k(θ) = (1/M) Σ log(1 − θyᵢ) and there is ℓ(θ) = M(log(−θ/k(θ)) − k(θ) − 1), by which θ is averaged over
-
-    θⱼ = 1/y_M + (1 − √(m/(j − ½)))/(3 y_{M/4}),      j = 1 … m = 30 + √M,
-
-and k̂ is k of that average, drawn towards ½ by ten draws' worth.
-"""
+"""Parameters as a model states them, such as a standard deviation above 0, where other coordinates were sampled."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,27 +9,13 @@ from functools import cached_property
 import numpy as np
 
 from svrhmc import diagnostics
-from svrhmc.core.arrays import Array, Indices
+from svrhmc.core.arrays import Array
 from svrhmc.core.errors import require_finite, requirement
 from svrhmc.core.summaries import interval_end_names, interval_ends
 from svrhmc.density.base import FiniteSum
 from svrhmc.sampling.correction import Corrected, corrected_functions, error_of_mean
-from svrhmc.sampling.doubts import NO_MEAN, NO_VARIANCE, UNKNOWN_ERROR, Tails
+from svrhmc.sampling.tails import Tails, errors_with_tails, heavy_shapes, moments_with_tails, tails_in_words
 from svrhmc.trace import grids
-
-_WITHOUT = (
-    "No standard deviation can be reported of what has so heavy a tail (a Pareto shape k of 0.5 or more, by the "
-    "draws or the density: its variance is infinite or depends on draws that no run has made); quantiles 5%, 50%, "
-    "95% of"
-)
-_LOOSE = (
-    "The standard deviation is unstable, and its error not known, as it hangs on few draws far out, or on places where "
-    "none was made (a Pareto shape k of 0.35 or more, by the draws, or of 0.25 by the density); quantiles 5%, "
-    "50%, 95% of"
-)
-UNSTABLE = 0.35  # from which squares have averages that another run does not repeat
-_BULGE = 6.0  # E a⁴/(E a²)² of draws, below which no tail is looked at: 3 for a Gaussian, 9 for an exponential law
-_FEWEST = 25  # draws of a tail
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +68,7 @@ class Parameters:
                 sd_error = error_of_mean((x - mean) ** 2) / (2 * np.where(sd > 0, sd, 1.0))
                 moments = Corrected(mean, sd, error_of_mean(x), sd_error)
         return Corrected(
-            *without_unknown(moments.mean, moments.sd, self.shapes),
+            *moments_with_tails(moments.mean, moments.sd, self.shapes),
             *errors_with_tails(moments.mean_error, moments.sd_error, self.shapes),
         )
 
@@ -143,82 +114,6 @@ def stated_parameters(
     if corrected_at is None or pull is None:
         return Parameters(names, values, None, known)
     x, h = corrected_at
-    some = values if x is draws else (target.stated(x) or named)[1]
-    moments = corrected_functions(some, x, h, pull, target.one_mode is not None)
+    values_at = values if x is draws else (target.stated(x) or named)[1]
+    moments = corrected_functions(values_at, x, h, pull, target.one_mode is not None)
     return Parameters(names, values, None if moments is None else moments.missing(unseen), known)
-
-
-def heavy_shapes(draws: Array, known: Array | None = None) -> Array:
-    """Pareto shapes of those numbers (chain, draw, number) whose sd has an error that is not known, 0 for others: by
-    the density where it tells (`Tails.known`), else by the draws, from 0.35 on.
-    """
-    shapes = pareto_shapes(draws)
-    shapes = np.where(shapes >= UNSTABLE, shapes, 0.0)
-    return shapes if known is None else np.where(np.isnan(known), shapes, np.where(known >= UNKNOWN_ERROR, known, 0.0))
-
-
-def without_unknown(mean: Array, sd: Array, shapes: Array) -> tuple[Array, Array]:
-    """Means and sds, nan where there is none."""
-    return np.where(shapes < NO_MEAN, mean, np.nan), np.where(shapes < NO_VARIANCE, sd, np.nan)
-
-
-def errors_with_tails(mean_error: Array, sd_error: Array, shapes: Array) -> tuple[Array, Array]:
-    """Standard errors: nan of what there is not, infinite of an sd whose squares have no variance."""
-    unknown = np.where(shapes >= UNKNOWN_ERROR, np.inf, sd_error)
-    return np.where(shapes < NO_VARIANCE, mean_error, np.nan), np.where(shapes < NO_VARIANCE, unknown, np.nan)
-
-
-def tails_in_words(names: tuple[str, ...], draws: Array, shapes: Array, most: int) -> str:
-    """Which numbers have no sd, or one that another run would not repeat, and quantiles of some of them; shapes: 0 of
-    all others.
-    """
-
-    def quantiles(some: Indices) -> str:
-        ends = np.quantile(draws[:, :, some].reshape(-1, len(some)), (0.05, 0.5, 0.95), axis=0).T
-        return "; ".join(
-            f"{names[j]} (k {shapes[j]:.2f}) {', '.join(f'{end:.4g}' for end in row)}"
-            for j, row in zip(some, ends, strict=True)
-        )
-
-    without = np.flatnonzero(shapes >= NO_VARIANCE)
-    unstable = np.flatnonzero((shapes > 0) & (shapes < NO_VARIANCE))
-    return " ".join(
-        f"{words}: {quantiles(some[:most])}{f' and {len(some) - most:,} more' if len(some) > most else ''}."
-        for words, some in ((_WITHOUT, without), (_LOOSE, unstable))
-        if len(some)
-    )
-
-
-def pareto_shapes(draws: Array) -> Array:
-    """k̂ of the heavier tail of each quantity, of draws (chain, draw, quantity); 0 where the draws have no long tail."""
-    a = draws - np.median(draws, axis=(0, 1))
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        scale = np.abs(a).max(axis=(0, 1))
-        squares = (a / np.where(scale > 0, scale, 1.0)) ** 2
-        bulge = (squares * squares).mean(axis=(0, 1)) / squares.mean(axis=(0, 1)) ** 2
-    shapes = np.zeros(draws.shape[2])
-    for j in np.flatnonzero(bulge > _BULGE):
-        one = a[:, :, j : j + 1]
-        total = one.size
-        share = min(1.0, float(diagnostics.bulk_ess(one)[0]) / total)
-        count = math.ceil(min(total / 5, 3 * math.sqrt(total / max(share, 1.0 / total))))
-        if count >= _FEWEST:
-            shapes[j] = max(_shape(np.sort(side.ravel()), count) for side in (one, -one))
-    return shapes
-
-
-def _shape(x: Array, count: int) -> float:
-    """k̂ of the last so many of sorted draws; 0 where too many of them are the same."""
-    y = x[-count:] - x[-count - 1]
-    quarter = y[max(0, round(count / 4) - 1)]
-    if not quarter > 0:
-        return 0.0
-    j = np.arange(1, 31 + math.isqrt(count))
-    theta = 1 / y[-1] + (1 - np.sqrt(len(j) / (j - 0.5))) / (3 * quarter)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        k = np.log1p(-theta[:, None] * y).mean(axis=1)
-        likelihood = count * (np.log(-theta / k) - k - 1)
-    finite = np.isfinite(likelihood)
-    weight = np.exp(likelihood[finite] - likelihood[finite].max())
-    mean = float(weight @ theta[finite] / weight.sum())
-    return float((count * np.log1p(-mean * y).mean() + 10 * 0.5) / (count + 10))

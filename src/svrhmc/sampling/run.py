@@ -94,9 +94,9 @@ def find_answer(
     with journal, blas_for(target.dim):
         budget = Budget(target.n, request.seconds, request.passes, progress)
         with journal.recording("law", budget):
-            law = _law(request, budget) if method in (None, "closed-form") else None
+            law = _known_law(request, budget) if method in (None, "closed-form") else None
         if law is not None:
-            answer, cost = _closed_form(request, journal, law, budget)
+            answer, cost = _closed_form_answer(request, journal, law, budget)
         elif method == "closed-form":
             raise requirement("method", "another one for this target", "'closed-form'", "its law is not known")
         else:
@@ -110,9 +110,9 @@ def require_draws(draws: int, chains: int, checkpoint: object = None, dim: int =
     """Refuse more draws, of `dim` coefficients or more, than memory or the disk of a checkpoint can hold: of each there
     are three kinds, in the user's variables, in those of the sampler, and gradients.
     """
-    many = whole_number("chains", chains, 1, 1 << 31)
-    by_chain = max(LEAST, -(-whole_number("draws", draws, 10, MOST_STEPS) // many))
-    require_room("draws", _KINDS * by_chain, many, dim, checkpoint)
+    chain_count = whole_number("chains", chains, 1, 1 << 31)
+    by_chain = max(LEAST, -(-whole_number("draws", draws, 10, MOST_STEPS) // chain_count))
+    require_room("draws", _KINDS * by_chain, chain_count, dim, checkpoint)
 
 
 def _identity(request: Request) -> dict[str, object]:
@@ -134,7 +134,7 @@ def _identity(request: Request) -> dict[str, object]:
     }
 
 
-def _law(request: Request, budget: Budget) -> Law | None:
+def _known_law(request: Request, budget: Budget) -> Law | None:
     """The law of the posterior, where it is known."""
     try:
         with budget.binding():
@@ -143,25 +143,25 @@ def _law(request: Request, budget: Budget) -> Law | None:
         raise budget.exceeded_error("the law of the posterior is found") from None
 
 
-def _drawn(law: Law, stream: Stream, asked: int, budget: Budget) -> Array:
+def _independent_draws(law: Law, stream: Stream, requested: int, budget: Budget) -> Array:
     """Independent draws of each chain, as many as asked for; with a budget in seconds 4, and 4 times as many again and
     again while what is left pays for them at the last price.
     """
-    count = asked if math.isinf(budget.limits[0]) else LEAST
+    count = requested if math.isinf(budget.limits[0]) else LEAST
     while True:
         began = budget.used()[0]
         x = law.draw(stream, count)
-        more = min(asked, _GROWTH * count)
-        if count == more or not budget.covers((budget.used()[0] - began) * more / count, 0.0):
+        following = min(requested, _GROWTH * count)
+        if count == following or not budget.covers((budget.used()[0] - began) * following / count, 0.0):
             return x
-        count = more
+        count = following
 
 
-def _closed_form(request: Request, journal: Journal, law: Law, budget: Budget) -> tuple[Answer, Cost]:
+def _closed_form_answer(request: Request, journal: Journal, law: Law, budget: Budget) -> tuple[Answer, Cost]:
     """Independent draws from a law that is known."""
     chains, dim, units = len(request.chains), len(law.mean), request.units
-    asked = max(LEAST, -(-request.draws // chains))
-    x = _drawn(law, Stream(request.seed, request.chains), asked, budget)
+    requested = max(LEAST, -(-request.draws // chains))
+    x = _independent_draws(law, Stream(request.seed, request.chains), requested, budget)
     count = x.shape[1]
     mean, covariance = law.mean, law.covariance
     if units is not None:
@@ -191,8 +191,8 @@ def _closed_form(request: Request, journal: Journal, law: Law, budget: Budget) -
         certificate=Certificate("exact", request.tolerance, Bias(zero, zero, zero, zero), None, "exact", _KNOWN),
         ess=np.full(dim, float(chains * count)),
         r_hat=np.ones(dim),
-        complete=count == asked,
-        stopped=count < asked,
+        complete=count == requested,
+        stopped=count < requested,
         parameters=stated_parameters(request.target, x),
         gaussian=law.gaussian,
         covariance=covariance if dim <= _MOST_COVARIANCE else None,

@@ -62,7 +62,7 @@ class DensityOfScales(Approach):
         return refusal(model)
 
     @property
-    def first_decided(self) -> int:
+    def first_proposed(self) -> int:
         """That of the scales, as effects are drawn anew whether or not a proposal is accepted."""
         return self.model.reported_dim - self.model.theta_dim
 
@@ -73,18 +73,18 @@ class DensityOfScales(Approach):
     def theta(self, space: ScaleVariables, z: Array) -> Array:
         return space.out_joint(z)[1]
 
-    def log_density_along(self, space: ScaleVariables, centre: Array, place: int, steps: Array) -> Array:
-        return np.asarray(space.along(centre, place, steps), np.float64)
+    def log_density_along(self, space: ScaleVariables, centre: Array, coordinate: int, steps: Array) -> Array:
+        return np.asarray(space.along(centre, coordinate, steps), np.float64)
 
     def variables(self) -> Variables:
         """Those of the scales, found or as the journal has them; states of chains are (w, θ)."""
         model, request, density = self.model, self.request, self._density
         record, dim = self.journal.get("scales"), density.dim
         if record is None:
-            self.foretell()
+            self.announce_forecast()
             first, seed = self.first_theta(), request.seed + PILOT_SEED
-            space, start, mode, sds, worth = find_scales(model, density, first, seed, len(request.chains))
-            if self.replaceable and worth < _HOPELESS:
+            space, start, mode, sds, efficiency = find_scales(model, density, first, seed, len(request.chains))
+            if self.replaceable and efficiency < _HOPELESS:
                 raise UnsuitedError
             arrays = {field.name: getattr(space.bend, field.name) for field in fields(Bend)}
             arrays |= {"mixing": space.mixing, "start": start, "mode": mode, "sds": sds}
@@ -107,14 +107,14 @@ class DensityOfScales(Approach):
         of all else for each; threads share the chains.
         """
         density, request = self._density, self.request
-        phi = _with_noise(self.model, density, self.first_theta())[None]
-        density.given(phi)  # compiles
+        phi = _with_noise_scale(self.model, density, self.first_theta())[None]
+        density.conditional_law(phi)  # compiles
         began = time.perf_counter()
-        density.given(phi)
+        density.conditional_law(phi)
         evaluation, chains = time.perf_counter() - began, len(request.chains)
         pilot, drawn = sum(_ROUNDS) + _SEARCHED * density.dim, self.burn_in + self.expected_draws
         seconds = evaluation * (pilot + drawn * chains) + self.drawing_seconds(multiplication_seconds())
-        return Forecast(seconds / min(chains, request.threads), self.kept_bytes)
+        return Forecast(seconds / min(chains, request.threads), self.memory_bytes)
 
 
 class Scales(NamedTuple):
@@ -126,17 +126,17 @@ class Scales(NamedTuple):
     start: Array
     mode: Array
     sds: Array
-    worth: float
+    efficiency: float
 
 
 def find_scales(model: MixedModel, density: GaussianScales, start: Array, seed: int, chains: int) -> Scales:
     """start: θ from which the mode is looked for."""
-    mode = _mode(density, _with_noise(model, density, start))
+    mode = _find_mode(density, _with_noise_scale(model, density, start))
     root = _curvature_root(density, mode)
     sds = np.sqrt((root * root).sum(axis=1))
     space = ScaleVariables(model, density, Bend.straight(mode, sds), root / sds[:, None])
     scales = [term.theta.start + a for term in model.terms for a in range(term.width)]
-    chosen, worth = mode[None], 0.0
+    chosen, efficiency = mode[None], 0.0
     for number, count in enumerate(_ROUNDS):
         stream = Stream(seed + number, np.zeros(1, np.int64))
         freedom = MarginalMH().freedom if number else _FIRST_FREEDOM
@@ -144,60 +144,61 @@ def find_scales(model: MixedModel, density: GaussianScales, start: Array, seed: 
         phi = space.phi(s)[0]
         log_density = density.log_density(phi)
         weights = log_weights(space, s, freedom, log_density)
-        places = _chosen(weights, _CHOSEN)
+        places = _weighted_places(weights, _CHOSEN)
         chosen, at_chosen = phi[places], log_density[places]
-        worth = _effective(weights) / count
-        if worth < _LOST:
-            chosen, at_chosen = _walked(density, chosen, at_chosen, Stream(seed + number, np.ones(1, np.int64)))
-        space = _following(model, density, Bend.of_draws(chosen, scales), chosen, at_chosen)
-    some = chosen[(np.arange(chains) * 131) % len(chosen)]
+        efficiency = _effective_count(weights) / count
+        if efficiency < _LOST:
+            chosen, at_chosen = _walk(density, chosen, at_chosen, Stream(seed + number, np.ones(1, np.int64)))
+        space = _next_variables(model, density, Bend.of_draws(chosen, scales), chosen, at_chosen)
+    starts = chosen[(np.arange(chains) * 131) % len(chosen)]
     normals = Stream(seed + len(_ROUNDS), np.arange(chains)).normals(
         0, model.inner_dim, Purpose.START, Purpose.START_FINE
     )
     states = [
-        space.state(density.draw(density.given(phi[None]), 0, own), phi) for phi, own in zip(some, normals, strict=True)
+        space.state(density.draw(density.conditional_law(phi[None]), 0, noise), phi)
+        for phi, noise in zip(starts, normals, strict=True)
     ]
-    return Scales(space, np.array(states), mode, sds, worth)
+    return Scales(space, np.array(states), mode, sds, efficiency)
 
 
-def _effective(log_weights: Array) -> float:
+def _effective_count(log_weights: Array) -> float:
     """(Σω)²/Σω² of proposals: how many independent draws they are worth."""
     weights = np.exp(log_weights - log_weights.max())
     return float(weights.sum() ** 2 / (weights**2).sum())
 
 
-def _walked(density: GaussianScales, phi: Array, log_density: Array, stream: Stream) -> tuple[Array, Array]:
+def _walk(density: GaussianScales, phi: Array, log_density: Array, stream: Stream) -> tuple[Array, Array]:
     """Places where some walkers go from others by moves along the lines between them, and log p there.
 
     φ′ = φⱼ + z (φ − φⱼ), with φⱼ in the other half of the walkers and z ~ z^{−½} on [½, 2], is accepted with
     probability min(1, z^{d−1} p(φ′)/p(φ)) (Goodman & Weare, Communications in Applied Mathematics and Computational
     Science 5, 2010): the steps are as wide as the walkers lie, however that is.
     """
-    some = np.linspace(0, len(phi) - 1, 2 * _WALKERS).astype(np.int64)
-    x, f, places, values = phi[some].copy(), log_density[some].copy(), [], []
+    first = np.linspace(0, len(phi) - 1, 2 * _WALKERS).astype(np.int64)
+    x, f, places, values = phi[first].copy(), log_density[first].copy(), [], []
     uniforms = stream.uniforms(np.arange(2 * _WALKS), 3 * _WALKERS, Purpose.JUMP)[0].reshape(-1, 3, _WALKERS)
     for step, (u, v, accept) in enumerate(uniforms):
-        own = slice(0, _WALKERS) if step % 2 else slice(_WALKERS, None)
-        others = x[_WALKERS:] if step % 2 else x[:_WALKERS]
+        half = slice(0, _WALKERS) if step % 2 else slice(_WALKERS, None)
+        other_half = x[_WALKERS:] if step % 2 else x[:_WALKERS]
         z = (1 + u) ** 2 / 2
-        partners = others[np.minimum((v * _WALKERS).astype(np.int64), _WALKERS - 1)]
-        proposed = partners + z[:, None] * (x[own] - partners)
+        partners = other_half[np.minimum((v * _WALKERS).astype(np.int64), _WALKERS - 1)]
+        proposed = partners + z[:, None] * (x[half] - partners)
         at_proposed = density.log_density(proposed)
         with np.errstate(invalid="ignore"):
-            taken = np.log(accept) < (density.dim - 1) * np.log(z) + at_proposed - f[own]
-        x[own], f[own] = np.where(taken[:, None], proposed, x[own]), np.where(taken, at_proposed, f[own])
+            accepted = np.log(accept) < (density.dim - 1) * np.log(z) + at_proposed - f[half]
+        x[half], f[half] = np.where(accepted[:, None], proposed, x[half]), np.where(accepted, at_proposed, f[half])
         if step >= _WALKS and step % _APART == 0:
             places.append(x.copy())
             values.append(f.copy())
     return np.concatenate(places), np.concatenate(values)
 
 
-def _following(
+def _next_variables(
     model: MixedModel, density: GaussianScales, bend: Bend, draws: Array, log_density: Array
 ) -> ScaleVariables:
     """Variables by the moments of some draws, or by a quadratic fitted to log p, for which log ω varies less."""
     freedom, t = MarginalMH().freedom, bend.into(draws)
-    candidates = [ScaleVariables(model, density, bend, _root_of_correlations(t))]
+    candidates = [ScaleVariables(model, density, bend, _covariance_root(t))]
     law = _quadratic_law(t, log_density + np.log(bend(t)[1]).sum(axis=1))
     if law is not None:
         candidates.append(ScaleVariables(model, density, bend.shifted(law.mean), law.root))
@@ -232,11 +233,11 @@ def _quadratic_law(t: Array, log_density: Array) -> _Law | None:
 
 def displacement(density: GaussianScales, mode: Array, sds: Array) -> tuple[Array, Callable[[Array], Array]]:
     """The mean of w given φ̂, and w less that from standard normal numbers (states, dim of w), log σ with its sd."""
-    given = density.given(mode[None])
-    centre = density.draw(given, 0, np.zeros(density.model.inner_dim))
+    law = density.conditional_law(mode[None])
+    centre = density.draw(law, 0, np.zeros(density.model.inner_dim))
 
     def displace(normals: Array) -> Array:
-        w = np.array([density.draw(given, 0, own) - centre for own in normals])
+        w = np.array([density.draw(law, 0, noise) - centre for noise in normals])
         if density.known_noise is None:
             w[:, -1] = sds[-1] * normals[:, -1]
         return w
@@ -244,15 +245,15 @@ def displacement(density: GaussianScales, mode: Array, sds: Array) -> tuple[Arra
     return centre, displace
 
 
-def _with_noise(model: MixedModel, density: GaussianScales, theta: Array) -> Array:
+def _with_noise_scale(model: MixedModel, density: GaussianScales, theta: Array) -> Array:
     if density.known_noise is not None:
         return theta
-    guess = float(model.conditional.loss.shared_start(model.conditional.y)[0])
-    least = density.noise_of_residuals
-    return np.append(theta, least if least < guess - _FAR_BELOW else guess)
+    by_response = float(model.conditional.loss.shared_start(model.conditional.y)[0])
+    by_residuals = density.noise_of_residuals
+    return np.append(theta, by_residuals if by_residuals < by_response - _FAR_BELOW else by_response)
 
 
-def _mode(density: GaussianScales, start: Array) -> Array:
+def _find_mode(density: GaussianScales, start: Array) -> Array:
     """By quasi-Newton steps, with gradients from differences."""
     from scipy.optimize import minimize
 
@@ -269,9 +270,9 @@ def _mode(density: GaussianScales, start: Array) -> Array:
     options = {"ftol": _NEAR / first, "gtol": 1e-2, "maxiter": 60}
     x = start
     for _ in range(_BOXES):
-        bounds = [(one - _FAR, one + _FAR) for one in x]
-        before, x = x, np.asarray(minimize(falling, x, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x)
-        if np.abs(x - before).max() < _FAR:
+        bounds = [(coordinate - _FAR, coordinate + _FAR) for coordinate in x]
+        previous, x = x, np.asarray(minimize(falling, x, jac=True, method="L-BFGS-B", bounds=bounds, options=options).x)
+        if np.abs(x - previous).max() < _FAR:
             break
     return x
 
@@ -297,11 +298,11 @@ def _curvature_root(density: GaussianScales, mode: Array) -> Array:
     return np.asarray(np.linalg.cholesky(covariance), np.float64)
 
 
-def _chosen(log_weights: Array, count: int) -> Array:
+def _weighted_places(log_weights: Array, count: int) -> Array:
     """Places in proportion to weights, evenly spaced in their sum; weights are flattened until enough count."""
-    power, away = 1.0, log_weights - log_weights.max()
+    power, relative = 1.0, log_weights - log_weights.max()
     while True:
-        weights = np.exp(power * away)
+        weights = np.exp(power * relative)
         if weights.sum() ** 2 / (weights**2).sum() >= _WORTH * len(weights) or power < 0.05:
             break
         power *= 0.8
@@ -309,7 +310,7 @@ def _chosen(log_weights: Array, count: int) -> Array:
     return np.minimum(places, len(weights) - 1)
 
 
-def _root_of_correlations(t: Array) -> Array:
+def _covariance_root(t: Array) -> Array:
     """A lower triangle A with AAᵀ the covariance of some draws of t, drawn a little towards I."""
     covariance = 0.95 * np.atleast_2d(np.cov(t.T)) + 0.05 * np.eye(t.shape[1])
     return np.asarray(np.linalg.cholesky(covariance), np.float64)

@@ -26,7 +26,7 @@ from svrhmc.sampling.answer import Answer, Cost, Request
 from svrhmc.sampling.certificate import Bias, Certificate, unmeasured
 from svrhmc.sampling.coordinates import Units
 from svrhmc.sampling.correction import Corrected, Location, error_of_mean
-from svrhmc.sampling.doubts import agreement, tail_draws, unsettled
+from svrhmc.sampling.doubts import largest_r_hat, settling_doubt, tail_draws
 from svrhmc.sampling.drawing import Drawing, Drawn, FollowUp
 from svrhmc.sampling.inclusion import Shrinkage
 from svrhmc.trace import Trace
@@ -57,10 +57,10 @@ class ReportedCoefficients:
         """Of draws (chain, draw, dim) or states."""
         flat, model = x.reshape(-1, x.shape[-1]), self._model
         end, inner = model.reported_dim, model.reported_dim + len(model.shrunk)
-        own = flat[:, :end] if self._units is None else self._units.outward(flat[:, :end])
+        coefficients = flat[:, :end] if self._units is None else self._units.outward(flat[:, :end])
         scales = model.scales.reported(flat[:, end:inner], flat[:, inner:])
         effective = (1 - model.shrinkage_factors(flat)).sum(axis=1, keepdims=True)
-        return np.concatenate([own, scales, effective], axis=1).reshape(*x.shape[:-1], self.dim)
+        return np.concatenate([coefficients, scales, effective], axis=1).reshape(*x.shape[:-1], self.dim)
 
 
 class ShrinkageSearch:
@@ -95,26 +95,22 @@ class ShrinkageSearch:
         """Until there are as many effective draws as were asked for, or a budget ends."""
         try:
             with self.budget.binding():
-                answer = self._drawn()
+                answer = self._draw()
         except BudgetSpent:
             raise self.budget.exceeded_error("there are draws") from None
         seconds, passes = self.budget.used()
         return answer, Cost(passes, seconds, self.budget.compiling, dict(self.budget.steps))
 
-    def _drawn(self) -> Answer:
+    def _draw(self) -> Answer:
         request, sampler, model = self.request, ShrinkageGibbs(), self.model
         streams = [Stream(request.seed, request.chains[c : c + 1]) for c in range(len(request.chains))]
         begin = np.stack([start(model, generator(stream, 0, Purpose.START)) for stream in streams])
         chains = sampler.chains(model, request.seed, request.chains, request.threads, begin)
-        settings = {
-            "sampler": sampler.settings(), "engine": chains.engine, "seed": request.seed, "n": model.n,
-            "step_size": None,
-        }  # fmt: skip
         drawing = Drawing(
-            chains, request.chains, self.reported, "chains", self.journal, self.budget, settings,
-            FollowUp(step=1.0, passes=1.0), width=self.reported.dim, gradients=False, every=self._every,
+            chains, sampler, request, self.reported, "chains", self.journal, self.budget, FollowUp(step_passes=1.0),
+            width=self.reported.dim, keeps_gradients=False, every=self._every,
         )  # fmt: skip
-        drawing.settle(_BURN_IN, request.progress)
+        drawing.burn_in(_BURN_IN, request.progress)
         drawn = drawing.draw(request.draws, _EXPECTED, request.progress)
         self.budget.end_stage("sampling")
         return self._answer(sampler, drawing, drawn)
@@ -125,18 +121,19 @@ class ShrinkageSearch:
         return max(1, round(self.request.draws / _EXPECTED * int(self.model.dim) / _MOST_STATES))
 
     def _answer(self, sampler: Runnable, drawing: Drawing, drawn: Drawn) -> Answer:
-        request, own, chains, x = self.request, slice(0, self.model.reported_dim), len(self.request.chains), drawn.x
+        request, chains, x = self.request, len(self.request.chains), drawn.x
+        params = slice(0, self.model.reported_dim)
         with stage("checking the scales", request.progress):
-            r_hat = agreement(x)
+            r_hat = largest_r_hat(x)
             effective = np.minimum(drawn.effective, 2 * tail_draws(x))
-            doubt = unsettled(effective, r_hat, request.draws, chains, drawn.stopped)
-        mean, sd = x.mean(axis=(0, 1))[own], spread(x)[own]
+            doubt = settling_doubt(effective, r_hat, request.draws, chains, drawn.stopped)
+        mean, sd = x.mean(axis=(0, 1))[params], spread(x)[params]
         errors = Corrected(
-            mean, sd, error_of_mean(x[..., own]),
-            error_of_mean((x[..., own] - mean) ** 2) / np.maximum(2 * sd, 1e-300),
+            mean, sd, error_of_mean(x[..., params]),
+            error_of_mean((x[..., params] - mean) ** 2) / np.maximum(2 * sd, 1e-300),
         )  # fmt: skip
         trace = Trace(
-            draws=np.ascontiguousarray(x[..., own]),
+            draws=np.ascontiguousarray(x[..., params]),
             passes=drawn.spent / self.model.n,
             gradient_evaluations=round(drawing.chains.state.spent),
             velocity=np.zeros((chains, len(mean))),
@@ -148,12 +145,12 @@ class ShrinkageSearch:
         )
         return Answer(
             mean=mean, sd=sd, raw=Location(mean, sd), corrected=errors, laplace=Location(mean, sd), trace=trace,
-            method=sampler.method, sampler=sampler, why=self.why, certificate=self._judged(doubt, errors),
-            ess=drawn.effective[own], r_hat=r_hat[own], complete=drawn.complete, stopped=drawn.stopped, parameters=None,
-            shrinkage=self._shrinkage(drawn.z, x),
+            method=sampler.method, sampler=sampler, why=self.why, certificate=self._certificate(doubt, errors),
+            ess=drawn.effective[params], r_hat=r_hat[params], complete=drawn.complete, stopped=drawn.stopped,
+            parameters=None, shrinkage=self._shrinkage(drawn.z, x),
         )  # fmt: skip
 
-    def _judged(self, doubt: str, errors: Corrected) -> Certificate:
+    def _certificate(self, doubt: str, errors: Corrected) -> Certificate:
         zero = np.zeros(len(errors.mean))
         sd = np.where(errors.sd > 0, errors.sd, 1.0)  # 0 where a coefficient is 0 in all draws
         bias = Bias(zero, errors.mean_error / sd, zero, errors.sd_error / sd)

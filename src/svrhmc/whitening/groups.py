@@ -226,13 +226,13 @@ class GroupVariables:
     @property
     def forces(self) -> Callable[[Array], Array] | None:
         """∇f alone, not a number where f is none; None where it takes as long as both."""
-        return (lambda z: self._evaluated(z, False)[1]) if self.model.gradient_is_less else None
+        return (lambda z: self._evaluated(z, False)[1]) if self.model.gradient_is_cheaper else None
 
     @np.errstate(all="ignore")
     def _evaluated(self, z: Array, valued: bool) -> tuple[Array, Array]:
         begun = self._shared(self._begin, z)
         x = np.concatenate([part.x for part in begun]) if len(begun) > 1 else begun[0].x
-        f, G = self.model.energies_given(x, valued)
+        f, G = self.model.conditional_energies(x, valued)
         ends = np.cumsum([0, *(len(part.x) for part in begun)])
         parts = [(part, f[low:high], G[low:high]) for part, low, high in zip(begun, ends[:-1], ends[1:], strict=True)]
         ended = self._shared(lambda of: self._end(*of), parts)

@@ -181,7 +181,7 @@ class WhitenedRows(Whitened):
         self.predictors: Array = found[0].astype(kind, copy=False).astype(np.float64, copy=False)
         self.slopes: Array = self.rows_form.slopes(self.predictors)
         self.curvatures: Array = self.rows_form.curvatures(self.predictors)
-        self.force = -how.pull(target._gradient_given(how.centre, found)) if force is None else force
+        self.force = -how.pull(target._gradient_at_predictors(how.centre, found)) if force is None else force
 
     def form(self) -> RowsForm:
         """The target's, with the map and what was taken out; made once."""
