@@ -8,7 +8,7 @@ from svrhmc import Posterior, sample, targets
 from svrhmc.fitting import regress
 from svrhmc.results import effects as effects_module
 from svrhmc.results.base import even_rows, thin_draws
-from svrhmc.results.effects import level_averages, varied
+from svrhmc.results.effects import level_averages, varying_columns
 from svrhmc.results.probability import moved
 
 N = 300
@@ -150,7 +150,7 @@ def test_rows_are_spread_evenly_and_in_step_with_nothing():
     assert len(np.unique(places % 12)) == 12  # every twelfth row would be one month of the year
     assert (even_rows(12_000, 1000, 1) != places).any()
     X = np.column_stack([np.ones(50), np.full(50, 1e6), np.arange(50.0), 2000 + np.arange(50) % 2])
-    assert varied(targets.linear(X, np.zeros(50)).form()).tolist() == [2, 3]
+    assert varying_columns(targets.linear(X, np.zeros(50)).form()).tolist() == [2, 3]
 
 
 FAMILIES = {"bernoulli": [0, 1], "poisson": [0, 3], "negative-binomial": [0, 3], "categorical": ["a", "b", "c"], "gaussian": [0.0, 1.5]}  # fmt: skip
@@ -191,7 +191,7 @@ def test_many_levels_need_few_looks_at_the_rows(family, levels, monkeypatch):
     assert (np.abs((found - found[:, :1]) - (expected - expected[:, :1])) < 1e-8 * size).all()
     if family not in ("categorical", "gaussian"):
         assert sum(looks) <= 40 * min(levels, 16 + 32 + 64 + 128 + 4)
-    monkeypatch.setattr(effects_module, "_ENOUGH", np.inf)  # the control: a degree of 16 is not enough
+    monkeypatch.setattr(effects_module, "_LAST_TOLERANCE", np.inf)  # the control: a degree of 16 is not enough
     rough = level_averages(rows, each, x, w)
     if levels == 400 and family == "bernoulli":
         assert np.abs((rough - rough[:, :1]) - (expected - expected[:, :1])).max() > 1e-5

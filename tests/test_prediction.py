@@ -86,9 +86,9 @@ def test_blocks_of_rows_change_nothing(family, monkeypatch):
     target = svrhmc.targets.glm(X, y, family)
     x = np.random.default_rng(2).normal(size=(30, target.dim))
     many = np.random.default_rng(3).normal(size=(1500, 2))
-    whole = Predictions(Model.of(target).at(many, None), x, 5).summed((0.1, 0.9))
+    whole = Predictions(Model.of(target).at(many, None), x, 5).summarise((0.1, 0.9))
     monkeypatch.setattr(predict, "_HELD", 1)
-    cut = Predictions(Model.of(target).at(many, None), x, 5).summed((0.1, 0.9))
+    cut = Predictions(Model.of(target).at(many, None), x, 5).summarise((0.1, 0.9))
     assert np.array_equal(whole.mean, cut.mean)
     assert np.array_equal(whole.quantiles, cut.quantiles)
     if family == "categorical":
@@ -121,10 +121,10 @@ def test_offsets_sparse_rows_and_what_is_refused():
     target, *_ = made("poisson")
     x = np.random.default_rng(4).normal(size=(5, 2))
     model, rows = Model.of(target), np.array([[1.0, 0.5], [1.0, 0.0]])
-    plain = Predictions(model.at(rows, None), x, 0).summed((0.5,))
-    shifted = Predictions(model.at(rows, [np.log(2.0), 0.0]), x, 0).summed((0.5,))
+    plain = Predictions(model.at(rows, None), x, 0).summarise((0.5,))
+    shifted = Predictions(model.at(rows, [np.log(2.0), 0.0]), x, 0).summarise((0.5,))
     np.testing.assert_allclose(shifted.mean, plain.mean * [2, 1], rtol=1e-12)
-    np.testing.assert_allclose(Predictions(model.at(csr_matrix(rows), None), x, 0).summed((0.5,)).mean, plain.mean)
+    np.testing.assert_allclose(Predictions(model.at(csr_matrix(rows), None), x, 0).summarise((0.5,)).mean, plain.mean)
     with pytest.raises(ValueError, match="2 columns"):
         model.at([[1.0]], None)
     with pytest.raises(ValueError, match="offset"):
@@ -191,7 +191,7 @@ def test_quantiles_of_a_new_y_are_nearly_those_of_its_law():
     target = svrhmc.targets.glm(X, np.zeros(40), "gaussian", noise_variance=1.0)
     one = Predictions(target.form(), np.zeros((1000, 2)), 3)
     exact = stats.norm.ppf([0.05, 0.5, 0.95])[:, None]
-    assert np.abs(one.summed((0.05, 0.5, 0.95)).new_quantiles - exact).max() < 0.03
+    assert np.abs(one.summarise((0.05, 0.5, 0.95)).new_quantiles - exact).max() < 0.03
     drawn = np.concatenate([block.new for block in one.blocks()], axis=1)
     assert np.abs(np.quantile(drawn, [0.05, 0.5, 0.95], axis=0) - exact).max() > 0.1
     assert np.abs(np.corrcoef(drawn.T) - np.eye(40)).max() < 0.2  # rows are independent there
@@ -200,7 +200,9 @@ def test_quantiles_of_a_new_y_are_nearly_those_of_its_law():
 def test_predictions_whose_squares_overflow_have_a_mean_and_a_deviation():
     target = svrhmc.targets.glm(X, LAWS["gaussian"][0], "gaussian")
     x = np.random.default_rng(2).normal(size=(30, target.dim)) / 10
-    far, near = (Predictions(Model.of(target).at([[0.0, one]], None), x, 5).summed((0.5,)) for one in (2.0**1000, 8.0))
+    far, near = (
+        Predictions(Model.of(target).at([[0.0, one]], None), x, 5).summarise((0.5,)) for one in (2.0**1000, 8.0)
+    )
     assert (far.mean / 2.0**997, far.sd / 2.0**997) == (near.mean, near.sd)
     assert far.new_sd == pytest.approx(far.sd, rel=1e-12)
 

@@ -77,7 +77,7 @@ from svrhmc.priors.terms import LKJ, Prior, StandardNormal
 from svrhmc.results.advice import ARRAYS, warn_of_verdict
 from svrhmc.results.base import thin_draws
 from svrhmc.results.posterior import Posterior
-from svrhmc.results.predict import NEW_GROUPS, Grouping, Predictions, predictions_at, unseen_levels
+from svrhmc.results.predict import NEW_GROUPS, Grouping, Predictions, predictions_at, unseen_levels_error
 from svrhmc.sampling.run import require_draws
 from svrhmc.tables.arrays import ArrayDesign
 from svrhmc.tables.columns import Columns, columns_of
@@ -440,7 +440,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         index = group.level_indices(columns)
         unseen = np.flatnonzero(index < 0)
         if len(unseen) and self.new_groups == "refuse":
-            raise unseen_levels(group.name, group.level_names_at(columns, unseen))
+            raise unseen_levels_error(group.name, group.names_at(columns, unseen))
         if len(unseen):
             names = np.unique(group.level_names_at(columns, unseen), return_inverse=True)[1]
             index[unseen] = len(group.level_names) + names
@@ -509,7 +509,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
             return Predictions(posterior.model.at(X, offset, posterior.units), posterior.units.inward(x), seed)
         grouping = Grouping(new=self.new_groups, given=list(X.levels.T))
         predictions = predictions_at(posterior, X.X, offset, None, most, seed, grouping)
-        return predictions if chosen is None else predictions.under(chosen)
+        return predictions if chosen is None else predictions.under_draws(chosen)
 
     def _means(self, X: Input) -> Iterator[Array]:
         """The mean of y at one block of rows after another, averaged over the draws."""
@@ -602,15 +602,15 @@ class BayesianLogisticRegression(ClassifierMixin, _Estimator):  # type: ignore[m
         With return_std also their standard deviations over the draws: what is not known of the probabilities.
         """
         X = self._checked(X)
-        if boolean("return_std", return_std):
-            summed = self._predictions(X, _DRAWS).summed(())
-            return _of_both(summed.mean), _of_both(summed.sd, 0.0)
+        if truth("return_std", return_std):
+            summarise = self._predictions(X, _DRAWS).summarise(())
+            return _of_both(summarise.mean), _of_both(summarise.sd, 0.0)
         return _of_both(np.concatenate(list(self._means(X))))
 
     @_method
     def predict_interval(self, X: Input, level: float = 0.9) -> Array:
         """(rows, classes, 2): between these two the probability of a class lies with probability `level`."""
-        ends = self._predictions(self._checked(X), _DRAWS).summed(interval_ends(level)).quantiles
+        ends = self._predictions(self._checked(X), _DRAWS).summarise(level_ends(level)).quantiles
         if ends.ndim == 2:
             ends = np.stack([1 - ends[::-1], ends], axis=2)
         return np.ascontiguousarray(np.moveaxis(ends, 0, 2))
@@ -665,7 +665,7 @@ class _Regressor(RegressorMixin, _Estimator):  # type: ignore[misc]
         return np.ascontiguousarray(self._summed(self._checked(X), ends).new_quantiles.T)
 
     def _summed(self, X: Input, levels: tuple[float, ...]) -> Any:
-        return self._predictions(X, _DRAWS).summed(levels)
+        return self._predictions(X, _DRAWS).summarise(levels)
 
     def _mean(self, X: Input) -> Array:
         return np.concatenate(list(self._means(X)))

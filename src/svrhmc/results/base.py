@@ -14,7 +14,7 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array, Indices, Values
 from svrhmc.core.errors import real_array, requirement, whole_number
 from svrhmc.core.serialise import part
-from svrhmc.core.summaries import interval_ends
+from svrhmc.core.summaries import Summary, end_names, level_ends
 from svrhmc.density.base import FiniteSum
 from svrhmc.density.generalised import GeneralisedLinear
 from svrhmc.density.mixed import MixedModel
@@ -224,6 +224,52 @@ class PosteriorData(SamplingResult):
     def inner(self, most: int) -> Array:
         """At most `most` draws in the variables of the rows: with the effects of groups."""
         return draws_of_rows(self, self.model.loss.shared, self.units, self._target, most)
+
+
+class Tabular:
+    """A result that prints as the table that its method `summary` makes."""
+
+    def summary(self) -> Summary:
+        """The result as a table."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return str(self.summary())
+
+    def _repr_html_(self) -> str:
+        return self.summary()._repr_html_()
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DerivedQuantities(Tabular):
+    """Quantities that follow from a posterior: draws (draws, quantities) of them, of which `level` is the probability
+    of the intervals.
+    """
+
+    names: tuple[str, ...]
+    draws: Array
+    level: float
+
+    @property
+    def mean(self) -> Array:
+        """The mean of each, over the draws."""
+        return np.asarray(self.draws.mean(axis=0))
+
+    @property
+    def sd(self) -> Array:
+        """The standard deviation of each, over the draws."""
+        return np.asarray(self.draws.std(axis=0, ddof=1))
+
+    @property
+    def interval(self) -> Array:
+        """The middle interval of each: (quantities, 2)."""
+        return np.asarray(np.quantile(self.draws, level_ends(self.level), axis=0).T, np.float64)
+
+
+def interval_columns(mean: Array, sd: Array, interval: Array, level: float) -> dict[str, Array]:
+    """Columns of a table: mean, sd and the ends (…, 2) of intervals of probability `level`."""
+    low, high = end_names(level)
+    return {"mean": mean, "sd": sd, low: interval[:, 0], high: interval[:, 1]}
 
 
 def no_rows(purpose: str) -> ValueError:

@@ -35,6 +35,7 @@ import numpy as np
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import boolean, requirement
 from svrhmc.core.summaries import Summary
+from svrhmc.results.base import Tabular
 from svrhmc.results.loo import Loo, Observations, RowGroups, loo_of, require_at_hand
 from svrhmc.results.loo_subsample import SubsampledLoo, Total, loo_subsample_of, total_of
 from svrhmc.results.posterior import Posterior
@@ -51,7 +52,7 @@ CrossValidated = Loo | SubsampledLoo
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ModelComparison:
+class ModelComparison(Tabular):
     """Models by their elpd, the best first; print it, or take `to_frame()`.
 
     names: of the models. loo: the cross-validation of each. about: what each is, in words, or "".
@@ -147,12 +148,6 @@ class ModelComparison:
                 f"Some Pareto k of {' and '.join(bad)} are too large (bad_k says how many): such terms of elpd are not "
                 "reliable, and usually too high. loo() of the posterior says which they are and what to do."
             )
-
-    def __repr__(self) -> str:
-        return str(self.summary())
-
-    def _repr_html_(self) -> str:
-        return self.summary()._repr_html_()
 
     def to_frame(self) -> pandas.DataFrame:
         """As a pandas data frame, a line for each model, the best first."""

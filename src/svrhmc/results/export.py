@@ -1,22 +1,22 @@
-"""A fitted model as one JSON document that is read without svrhmc, and what SQL and ONNX are written from.
+"""A fitted model as one JSON document that can be read without svrhmc; SQL and ONNX are written from it.
 
-The posterior of all that a linear predictor is made of (standardised coefficients x̃, functions of smooths, effects of
-groups), θ, is taken for the Gaussian law with its mean and covariance,
+Let θ be all parameters of a linear predictor: standardised coefficients x̃, coefficients of smooths, effects of groups.
+Their posterior is approximated by the Gaussian law with its mean and covariance,
 
     θ ~ N(m, FFᵀ + diag(d)),        t = c + φᵀθ,        E t = c + φᵀm,        var t = |Fᵀφ|² + Σⱼ dⱼφⱼ²,
 
 with φⱼ = (expressionⱼ − centreⱼ)/scaleⱼ at a row (`svrhmc.tables.portable`). m are the reported means, and the
-covariance is that of the draws. (Stretched to the reported standard deviations, one coordinate by 1% more than the
-next, it would give columns that nearly add up to each other a var t that is many times too large.)
+covariance is that of the draws. (Were it stretched to the reported standard deviations, one coordinate by 1% more than
+the next, var t would come out many times too large where columns are nearly collinear.)
 
-Up to 100 coordinates (or 32 more than β has) F has all of it, and d is 0. Beyond that θ = (β, u), where u are effects
-of groups and coefficients of levels, and β all others (200 at most), which may depend on each other as closely as they
-like. From the draws less their means, divided by √(draws − 1), B = UΛVᵀ of β and W of u,
+Up to 100 coordinates (or 32 more than β has) F has the whole covariance, and d is 0. Beyond that θ = (β, u), where u
+are effects of groups and coefficients of levels, and β all others (200 at most), however strongly they are correlated.
+From the draws less their means, divided by √(draws − 1), B = UΛVᵀ of β and W of u,
 
     F = [VΛ 0; WᵀU G],      WᵀW − WᵀUUᵀW ≈ GGᵀ + diag(d),
 
-so that the covariances of β, and of β with u, are whole. G has the 32 directions of the largest correlations of what is
-left of u, and d what is missing of each variance.
+so that the covariances of β, and of β with u, are complete. G has the 32 directions of the largest correlations of
+what is left of u, and d the rest of each variance.
 
 A level of a grouping factor that was not fitted adds zᵀΣz to the variance, Σ being the posterior mean of the covariance
 of its effects. The mean of y is E μ(t) under this law, by the trapezoid rule at 33 points z = −8, −7.5, …, 8 of
@@ -29,7 +29,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -45,20 +45,39 @@ from svrhmc.tables.portable import Portable, column, pieces, product
 from svrhmc.tables.smooths import SmoothDesign
 
 FORMAT, FORMAT_VERSION = "svrhmc model", 1
-_WHOLE, _CLOSE, _RANK = 100, 200, 32  # coordinates up to which F is whole; of β, and columns of G, beyond that
+_MOST_DENSE, _MOST_CLOSE, _RANK = (
+    100,
+    200,
+    32,
+)  # most coordinates for which d is 0; beyond that most in β, and columns of G
 NODES = np.arange(-8.0, 8.25, 0.5)
 WEIGHTS = 0.5 * np.exp(-(NODES**2) / 2) / np.sqrt(2 * np.pi)
 
-# What SQL and ONNX give for each row
+# The columns that SQL and ONNX predict for each row
 PREDICTED = ("predicted_linear", "predicted_linear_sd", "predicted_mean", "predicted_lower", "predicted_upper")
 Document = dict[str, Any]
 
 
+class Pieces(NamedTuple):
+    """A function of x that is a polynomial between any two neighbouring knots: the arguments of a "pieces" expression.
+
+    polynomials: the coefficients of each, in powers of (x − knot)/width with the left knot and the width of its piece.
+    below, above: those beyond the first and the last knot, in the variables of the first and last piece; None where
+    the function is not defined there.
+    """
+
+    x: Portable
+    knots: list[float]
+    polynomials: list[list[float]]
+    below: list[float] | None
+    above: list[float] | None
+
+
 def document_of(posterior: PosteriorData) -> Document:
-    """The model as plain data."""
+    """The model as plain data, as described in docs/production.md."""
     model, design, units = posterior.model, posterior.design, posterior.units
     arrays = posterior.arrays or ArrayDesign()
-    described = arrays if design is None else design
+    table_design = arrays if design is None else design
     if model is None:
         raise no_rows("to predict from")
     loss = model.loss
@@ -73,11 +92,12 @@ def document_of(posterior: PosteriorData) -> Document:
         np.zeros(len(names), bool) if design or units is None or units.step is None else units.step != units.scale
     )
     of_levels = [False] * intercept + [
-        two or not _has_numbers(expression) for two, expression in zip(two_valued.tolist(), expressions, strict=True)
+        is_two_valued or not _uses_number(expression)
+        for is_two_valued, expression in zip(two_valued.tolist(), expressions, strict=True)
     ]
-    mean, factor, remainder, draws = _law(posterior, of_levels * blocks)
+    mean, factor, remainder, draws = _gaussian_law(posterior, of_levels * blocks)
     centre, scale = (np.zeros(len(names)), np.ones(len(names))) if units is None else (units.centre, units.scale)
-    classes = described.classes
+    classes = table_design.classes
 
     def parameter(place: int) -> Document:
         return {"mean": float(mean[place]), "factor": factor[place].tolist(), "remainder": float(remainder[place])}
@@ -100,38 +120,44 @@ def document_of(posterior: PosteriorData) -> Document:
         predictors.append({"class": label, "constant": constant, "coefficients": coefficients})
     edge = blocks * width + loss.shared
     groups: list[Document] = []
-    kept = posterior.group_effects
-    if kept is not None:
-        if len(described.groups) < len(kept.groups):
+    group_effects = posterior.group_effects
+    if group_effects is not None:
+        if len(table_design.groups) < len(group_effects.groups):
             raise DataError("effects of groups that were given as arrays have no columns: fit by a formula to export.")
-        places = [edge + np.arange(part.start, part.stop) for part in kept.slices()]
-        for k, smooth in zip(kept.smooths, () if design is None else design.smooths, strict=True):
+        places = [edge + np.arange(part.start, part.stop) for part in group_effects.slices()]
+        for k, smooth in zip(group_effects.smooths, () if design is None else design.smooths, strict=True):
             predictors[0]["coefficients"] += [
-                {"name": f"{smooth.name}[{j}]", "expression": one, "centre": 0.0, "scale": 1.0, **parameter(place)}
-                for j, (one, place) in enumerate(zip(_functions(smooth), places[k], strict=True))
+                {
+                    "name": f"{smooth.name}[{j}]",
+                    "expression": expression,
+                    "centre": 0.0,
+                    "scale": 1.0,
+                    **parameter(place),
+                }
+                for j, (expression, place) in enumerate(zip(_smooth_functions(smooth), places[k], strict=True))
             ]
-        for k, group in zip(kept.groups, described.groups, strict=True):
-            varying = [1.0] * group.intercept + [one for term in group.terms for one in term.portable()]
+        for k, group in zip(group_effects.groups, table_design.groups, strict=True):
+            varying = [1.0] * group.intercept + [expression for term in group.terms for expression in term.portable()]
             varying = varying if group.column < 0 else [varying[group.column]]
             spread = covariance_factors(posterior, k, 1000)
-            own = places[k].reshape(group.level_count, len(varying))
+            level_places = places[k].reshape(group.count, len(varying))
             groups.append(
                 {
                     "name": group.name, "columns": list(group.factors), "varying": varying,
                     "names": list(group.column_names),
                     "new": (spread @ spread.transpose(0, 2, 1)).mean(axis=0).tolist(),
                     "levels": [
-                        {"level": level, "effects": [parameter(place) for place in own[i]]}
-                        for i, level in enumerate(_levels(group))
+                        {"level": level, "effects": [parameter(place) for place in level_places[i]]}
+                        for i, level in enumerate(_level_values(group))
                     ],
                 }
             )  # fmt: skip
     return {
         "format": FORMAT, "format_version": FORMAT_VERSION, "svrhmc": VERSION,
         "formula": "" if design is None else design.formula,
-        "response": described.response,
+        "response": table_design.response,
         "family": posterior.family or loss.name, "inverse_link": loss.inverse_link, "classes": list(classes),
-        "variables": _variables(described, names), "matrix": design is None and arrays.matrix,
+        "variables": _variables(table_design, names), "matrix": design is None and arrays.matrix,
         "offset": "" if design is None else design.offset,
         "exposure": "" if design is None else design.exposure,
         "predictors": predictors, "groups": groups,
@@ -145,7 +171,7 @@ def document_of(posterior: PosteriorData) -> Document:
         ],
         "covariance": {"rank": factor.shape[1], "draws": draws, "exact": not remainder.any()},
         "quadrature": {"nodes": NODES.tolist(), "weights": WEIGHTS.tolist()},
-        "card": _card(posterior),
+        "card": _model_card(posterior),
     }  # fmt: skip
 
 
@@ -158,12 +184,12 @@ def export(posterior: PosteriorData, path: str | Path | None) -> str:
 
 
 def single_document(posterior: PosteriorData) -> Document:
-    """The same of a model whose rows have one linear predictor of columns; others are refused."""
+    """The document of a model whose rows have a single linear predictor; other models are refused."""
     loss = None if posterior.model is None else posterior.model.loss
     if loss is not None and (loss.blocks > 1 or not loss.has_intercept):
         raise DataError(
-            f"the family {loss.name!r} has several probabilities for a row, and is written to neither SQL nor ONNX: "
-            "export() has all that they are made of."
+            f"the family {loss.name!r} has several probabilities for a row, and cannot be written as SQL or ONNX: "
+            "export() has everything that they are made of."
         )
     document = document_of(posterior)
     for name in (variable["name"] for variable in document["variables"]):
@@ -186,7 +212,7 @@ def _columns(
 
 
 def _variables(design: Design | ArrayDesign, names: Sequence[str]) -> list[Document]:
-    """The columns of a table that rows are made of: with levels where they are categories of coefficients."""
+    """The columns of the table that are used, with their kinds, and the levels of those that are categories."""
     factors = {name: "group" for group in design.groups for name in group.factors}
     if isinstance(design, ArrayDesign):
         kinds = {**dict.fromkeys(names, "number"), **factors}
@@ -203,8 +229,8 @@ def _variables(design: Design | ArrayDesign, names: Sequence[str]) -> list[Docum
     ]
 
 
-def _functions(smooth: SmoothDesign) -> list[Portable]:
-    """The functions of a smooth: a cubic between any two of its knots, and straight beyond them."""
+def _smooth_functions(smooth: SmoothDesign) -> list[Portable]:
+    """The functions of a smooth: cubic between neighbouring knots, and straight lines beyond the knots."""
     spline, line = smooth.spline, smooth.line
     knots, h = spline.low + spline.width * spline.knots, np.diff(spline.knots)[:, None]
     bend, next_bend = spline.curvatures[:-1], spline.curvatures[1:]
@@ -217,22 +243,22 @@ def _functions(smooth: SmoothDesign) -> list[Portable]:
     return [product([*times, pieces(x, knots, cubic[:, j], below[j], above[j])]) for j in range(spline.values.shape[1])]
 
 
-def _levels(group: Any) -> list[list[Any]]:
-    """Of each level of a grouping factor, the values of its columns."""
+def _level_values(group: Any) -> list[list[Any]]:
+    """The values that the columns of a grouping factor have at each of its levels."""
     if group.combinations is None:
         return [[one] for one in group.levels[0]]
     return [[group.levels[j][k] for j, k in enumerate(row)] for row in group.combinations.tolist()]
 
 
-def _has_numbers(e: Portable) -> bool:
-    """Whether an expression has a number of the row in it, and not levels alone."""
-    return isinstance(e, list) and (e[0] == "column" or any(map(_has_numbers, e[1:])))
+def _uses_number(e: Portable) -> bool:
+    """Whether an expression uses a numeric column of the row, and not levels alone."""
+    return isinstance(e, list) and (e[0] == "column" or any(map(_uses_number, e[1:])))
 
 
-def _law(posterior: PosteriorData, of_levels: Sequence[bool]) -> tuple[Array, Array, Array, int]:
-    """m, F, d of standardised coefficients, shared parameters and effects; and the number of draws that they are of.
+def _gaussian_law(posterior: PosteriorData, of_levels: Sequence[bool]) -> tuple[Array, Array, Array, int]:
+    """m, F and d of standardised coefficients, shared parameters and effects, and from how many draws they are.
 
-    of_levels: of each coefficient, whether it is one of levels.
+    of_levels: for each coefficient, whether it belongs to a level of a category.
     """
     kept, units = posterior.group_effects, posterior.units
     draws, edge = posterior.trace.draws, len(posterior.mean) - posterior.group_scales
@@ -249,8 +275,8 @@ def _law(posterior: PosteriorData, of_levels: Sequence[bool]) -> tuple[Array, Ar
     away = (x - x.mean(axis=0)) / np.sqrt(max(len(x) - 1, 1))
     sd = np.sqrt((away**2).sum(axis=0))
     unit = np.where(sd > 0, sd, 1.0)
-    close = np.flatnonzero(~distant)[:_CLOSE]
-    if whole := away.shape[1] <= max(_WHOLE, len(close) + _RANK):
+    close = np.flatnonzero(~distant)[:_MOST_CLOSE]
+    if whole := away.shape[1] <= max(_MOST_DENSE, len(close) + _RANK):
         close = np.arange(away.shape[1])
     scores, size, vector = np.linalg.svd((away / unit)[:, close], full_matrices=False)
     factor = away.T @ scores  # of β itself VΛ but for rounding, which this is without:
@@ -268,8 +294,8 @@ def _law(posterior: PosteriorData, of_levels: Sequence[bool]) -> tuple[Array, Ar
     return mean, factor, remainder, len(x)
 
 
-def _card(posterior: PosteriorData) -> Document:
-    """What it was fitted on, how, and how far to trust it."""
+def _model_card(posterior: PosteriorData) -> Document:
+    """The model card: what the model was fitted on, how, and how far to trust it."""
     design, certificate = posterior.design, posterior.certificate
     return {
         "rows": posterior.fitted_rows,

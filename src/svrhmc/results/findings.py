@@ -17,7 +17,7 @@ import numpy as np
 
 from svrhmc.core.arrays import Values
 from svrhmc.results.base import PosteriorData
-from svrhmc.results.effects import SLOPE, Effects, averages_along, fitted_rows
+from svrhmc.results.effects import SLOPE, Effects, column_averages, fitted_rows
 from svrhmc.results.summary import Coefficient, short
 from svrhmc.tables.design import Design
 from svrhmc.tables.terms import level_name, levels_without_column
@@ -133,7 +133,7 @@ def _bend(posterior: PosteriorData, column: str, values: Values, on: str) -> Fin
         places = np.unique(np.round(places))
     if len(places) < 3:
         return None
-    along = averages_along(posterior, column, places, _ROWS, _DRAWS)[:, :, 0]
+    along = column_averages(posterior, column, places, _ROWS, _DRAWS)[:, :, 0]
     mean = along.mean(axis=0)
     inner = int(np.argmax(np.minimum(abs(mean - mean[0]), abs(mean - mean[-1]))))
     away = along[:, [inner]] - along[:, [0, -1]]

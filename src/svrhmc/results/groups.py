@@ -34,11 +34,11 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from svrhmc.core.arrays import Array, Indices
-from svrhmc.core.errors import did_you_mean, requirement, whole_number
-from svrhmc.core.figures import COLOURS, STYLE, import_matplotlib, write_figure
-from svrhmc.core.summaries import Summary, interval_end_names, interval_ends
+from svrhmc.core.errors import nearest, requirement, whole
+from svrhmc.core.figures import COLOURS, STYLE, matplotlib, written
+from svrhmc.core.summaries import Summary, level_ends
 from svrhmc.families.base import Loss
-from svrhmc.results.base import PosteriorData, even_rows
+from svrhmc.results.base import DerivedQuantities, PosteriorData, Tabular, even_rows, interval_columns
 from svrhmc.results.effects import design_of, effect_draws, fitted_rows, predictions_with
 from svrhmc.results.predict import Predictions, covariance_factors, predictions_at
 from svrhmc.results.probability import moved, quantiles
@@ -57,48 +57,21 @@ _CELL = ":"  # between the levels of a cell
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Quantities:
+class Quantities(DerivedQuantities):
     """Quantities that follow from a posterior, by draws (draws, quantities) of them. Print it, or take `to_frame()`.
 
-    signed: whether the probability to be above 0 is told of each.
+    signed: whether the table has the probability that each is above 0.
     """
 
-    names: tuple[str, ...]
-    draws: Array
-    level: float
     title: str
     notes: tuple[str, ...] = ()
     signed: bool = False
 
-    @property
-    def mean(self) -> Array:
-        """Of each, over the draws of the posterior."""
-        return np.asarray(self.draws.mean(axis=0))
-
-    @property
-    def sd(self) -> Array:
-        """The standard deviation of each, over the draws."""
-        return np.asarray(self.draws.std(axis=0, ddof=1))
-
-    @property
-    def interval(self) -> Array:
-        """The middle interval of each: (quantities, 2)."""
-        return np.asarray(np.quantile(self.draws, interval_ends(self.level), axis=0).T, np.float64)
-
     def summary(self) -> Summary:
-        """The same as a table."""
-        low, high = interval_end_names(self.level)
-        ends = self.interval
-        columns = {"mean": self.mean, "sd": self.sd, low: ends[:, 0], high: ends[:, 1]}
+        columns = interval_columns(self.mean, self.sd, self.interval, self.level)
         if self.signed:
             columns["P(> 0)"] = np.asarray((self.draws > 0).mean(axis=0))
         return Summary(self.names, columns, self.title, self.notes)
-
-    def __repr__(self) -> str:
-        return str(self.summary())
-
-    def _repr_html_(self) -> str:
-        return self.summary()._repr_html_()
 
     def to_frame(self) -> pandas.DataFrame:
         """As a pandas data frame by name."""
@@ -106,7 +79,7 @@ class Quantities:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class GroupLevels:
+class GroupLevels(Tabular):
     """The effects of the levels of a grouping factor, a row for each level and column; print it, take `to_frame()`, or
     `plot()` it.
 
@@ -133,24 +106,14 @@ class GroupLevels:
         return tuple(f"{level}: {column}" for level, column in zip(self.levels, self.columns, strict=True))
 
     def summary(self) -> Summary:
-        """The same as a table."""
-        low, high = interval_end_names(self.level)
-        columns = {
-            "mean": self.mean, "sd": self.sd, low: self.interval[:, 0], high: self.interval[:, 1],
-            "shrinkage": self.shrinkage, "rows": self.rows.astype(np.float64),
-        }  # fmt: skip
+        columns = interval_columns(self.mean, self.sd, self.interval, self.level)
+        columns |= {"shrinkage": self.shrinkage, "rows": self.rows.astype(np.float64)}
         varying = ", ".join(dict.fromkeys(self.columns))
         note = (
             "Effects are differences from a typical group, on the scale of the linear predictor. Shrinkage is the "
             "share by which a group's own estimate is drawn towards the others."
         )
         return Summary(self.names, columns, f"Effects of {self.factor} ({varying} | {self.factor}).", (note,))
-
-    def __repr__(self) -> str:
-        return str(self.summary())
-
-    def _repr_html_(self) -> str:
-        return self.summary()._repr_html_()
 
     def to_frame(self) -> pandas.DataFrame:
         """As a pandas data frame: level, column, mean, sd, the ends of the interval, shrinkage and rows."""

@@ -36,7 +36,7 @@ from svrhmc.core.progress import stage
 from svrhmc.core.summaries import Summary
 from svrhmc.density.base import FiniteSum
 from svrhmc.results.arviz import in_coordinates, log_densities
-from svrhmc.results.base import PosteriorData, draw_count, effect_interval, thin_draws
+from svrhmc.results.base import PosteriorData, Tabular, draw_count, effect_interval, thin_draws
 from svrhmc.results.groups import effects_kept, factor_named
 from svrhmc.results.integrated import GroupedRows, Integral
 from svrhmc.results.moment_matching import Density, match
@@ -118,7 +118,7 @@ class Observations:
         )
 
 
-class PointwiseDensity:
+class PointwiseDensity(Tabular):
     """The log predictive density of all rows or groups, from the terms of each."""
 
     pointwise: Array
@@ -226,12 +226,6 @@ class Loo(PointwiseDensity):
 
     def _name(self, j: int) -> str:
         return self.names[j] if self.names else str(j)
-
-    def __repr__(self) -> str:
-        return str(self.summary())
-
-    def _repr_html_(self) -> str:
-        return self.summary()._repr_html_()
 
     def save(self, path: str | Path) -> None:
         """Write it to a file, whole or not at all, for `Loo.load`."""

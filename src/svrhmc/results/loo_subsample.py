@@ -31,7 +31,7 @@ import numpy as np
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import missing_package, requirement, whole_number
 from svrhmc.core.summaries import Summary
-from svrhmc.results.base import PosteriorData, draw_count
+from svrhmc.results.base import PosteriorData, Tabular, draw_count
 from svrhmc.results.loo import Observations, efficiency_of, require_at_hand
 from svrhmc.results.predict import log_likelihoods
 from svrhmc.results.psis import LeftOut, good_shape, leave_out
@@ -63,7 +63,7 @@ def total_of(values: Array, rough: Array, places: Indices) -> Total:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SubsampledLoo:
+class SubsampledLoo(Tabular):
     """Leave-one-out cross-validation of n rows from some of them; print it, or take `to_frame()` for these.
 
     elpd, se: of all rows, and its standard error as other rows would have made it. subsampling_se: how far the choice
@@ -122,12 +122,6 @@ class SubsampledLoo:
         title = f"Leave-one-out cross-validation of {self.n:,} rows, from {some}."
         said = "se: as other rows would have made it; subsampling se: how far the choice of these rows may put it off."
         return Summary(("elpd_loo", "p_loo", "looic"), columns, title, (said, note))
-
-    def __repr__(self) -> str:
-        return str(self.summary())
-
-    def _repr_html_(self) -> str:
-        return self.summary()._repr_html_()
 
     def to_frame(self) -> pandas.DataFrame:
         """As a pandas data frame, a line for each row that was looked at: elpd and pareto_k."""

@@ -53,7 +53,7 @@ from svrhmc.results.predict import (
     Levels,
     LogLikelihoods,
     Prediction,
-    offset_with,
+    offset_with_exposure,
     pointwise_log_likelihoods,
     prediction_of,
     predictions_at,
@@ -354,7 +354,7 @@ class Posterior(PosteriorData):
         (array([3.5]), array([1.2]), array([1.6]))
         """
         grouping, handling = Grouping(include_groups, new_groups, groups), Handling(missing, new_levels)
-        offset = offset_with(self, X, offset, exposure)
+        offset = offset_with_exposure(self, X, offset, exposure)
         return prediction_of(self, X, offset, trials, quantile_levels(levels), draws, seed, grouping, handling)
 
     def survival(

@@ -1,19 +1,19 @@
-"""Predictions from the draws: the mean of y at new rows, new y themselves, and the likelihood of the rows at hand.
+"""Predictions from the draws: the mean of y at new rows, new values of y, and the likelihood of the fitted rows.
 
 For a draw x of the posterior and a row a the predictor is t = o + aᵀx, the mean of y there is μ(t), and a new y is the
 quantile of its law at t for a number u that is uniform on (0, 1). Averages over the draws are those of the posterior
-predictive law. Rows are taken in blocks, so that what is held at once is a block of rows times the draws, however many
-rows there are; u is a function of (seed, draw, row), so that blocks change nothing.
+predictive law. Rows are processed in blocks, so that only a block of rows times the draws is in memory; u is a function
+of (seed, draw, row), so that blocks change nothing.
 
-What is summed up over the draws is about one row at a time, and u need not be independent there, only even: the u of
-row i are vᵢ, vᵢ + g, vᵢ + 2g, … modulo 1, with vᵢ uniform and g the golden ratio. Of K such numbers the share below any
-p is p but for O(log K/K), where independent ones leave √(p(1 − p)/K): with a thousand draws the 5% quantile of a new y
-is off by some 0.01 sd rather than 0.07. Draws themselves (`blocks`), whose rows are seen together, have independent
-u.
+Summaries over the draws are about one row at a time, so that its u need not be independent, only evenly distributed:
+the u of row i are vᵢ, vᵢ + g, vᵢ + 2g, … modulo 1, with vᵢ uniform and g the golden ratio. The share of K such numbers
+below any p is p up to O(log K/K), where independent ones have an error of √(p(1 − p)/K): with a thousand draws the 5%
+quantile of a new y is off by some 0.01 sd rather than 0.07. In the draws themselves (`blocks`) all rows of a draw are
+used together, and u is independent.
 
 Group effects add Σₖ zᵢₖᵀuₖ,ℓ to the predictor. Those of a level that was not fitted are Mε with Σ = MMᵀ of each draw,
-ε being a function of (seed, draw, name of the level): so rows of one such level share their effects, in whatever blocks
-or tables they come."""
+ε being a function of (seed, draw, name of the level): so rows of one such level share their effects, whatever blocks or
+tables they are in."""
 
 from __future__ import annotations
 
@@ -41,22 +41,22 @@ from svrhmc.tables.new_rows import Handling, NewRows, require_applicable
 if TYPE_CHECKING:
     import pandas
 
-Levels = Sequence[
-    Any
-]  # of rows in each term, by number; pairs of these and columns where more than an intercept varies
+# For each term of groups the numbers of the levels of the rows; pairs of these and columns where more than an intercept
+# varies
+Levels = Sequence[Any]
 
-_HELD = 1 << 22  # numbers of a block, rows times draws
-_TOGETHER = 256  # rows that share a step of the random stream
+_BLOCK_NUMBERS = 1 << 22  # rows times draws in one block
+_ROWS_PER_STEP = 256  # rows that share a step of the random stream
 _GOLDEN = (5**0.5 - 1) / 2
-_LEAST = 2.0**-54  # u is above 0
-_LAST_ROWS = 1 << 20  # stretches of steps before those of effects of new levels
+_SMALLEST_U = 2.0**-54  # keeps u above 0
+_FIRST_LEVEL_STEP = 1 << 20  # steps of the random stream for effects of new levels begin at this number times 2³²
 NEW_GROUPS = ("draw", "average", "refuse")
-_SQUARED = 1e150  # up to which many squares can be added
+_LARGEST_SQUARED = 1e150  # numbers up to this size have squares whose sums stay within float64
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Prediction:
-    """At each of some rows: the mean of y under each draw, and new y, summed up over the draws.
+    """Predictions at some rows: the mean of y under each draw, and new y, summarised over the draws.
 
     mean, sd, quantiles: of μ(t), the mean of y (for classes, their probabilities: one more axis). new_sd,
     new_quantiles: of a new y, which varies about that mean; its mean is `mean`. (For classes they are None.) levels:
@@ -91,12 +91,12 @@ class Prediction:
         if self.mean.ndim > 1:
             names = self.classes or tuple(map(str, range(self.mean.shape[1])))
             return Summary(rows, dict(zip(names, self.mean.T, strict=True)))
-        named = [f"{100 * level:.4g}%" for level in self.levels]
-        columns = {"mean": self.mean, "sd": self.sd, **dict(zip(named, self.quantiles, strict=True))}
+        level_names = [f"{100 * level:.4g}%" for level in self.levels]
+        columns = {"mean": self.mean, "sd": self.sd, **dict(zip(level_names, self.quantiles, strict=True))}
         if self.trials is not None and self.probability is not None:
             columns = {"trials": self.trials, "probability": self.probability, **columns}
         if self.new_quantiles is not None and not self.binary:
-            columns |= {f"new {name}": values for name, values in zip(named, self.new_quantiles, strict=True)}
+            columns |= {f"new {name}": values for name, values in zip(level_names, self.new_quantiles, strict=True)}
         return Summary(rows, columns)
 
     def __repr__(self) -> str:
@@ -116,46 +116,46 @@ class Prediction:
         return pandas.concat([kept, frame], axis=1) if len(kept.columns) else frame
 
     def kept_columns(self, keep: bool | str | Sequence[str], names: Iterable[str]) -> dict[str, Any]:
-        """Columns of the table at the rows predicted; refuses those that have names of predictions."""
+        """Columns of the table at the predicted rows; refuses columns that have the name of a prediction."""
         if isinstance(keep, bool) and not keep:
             return {}
         if self.table is None:
             raise requirement("keep", "False where no table was predicted, whose columns have names", repr(keep))
-        wanted = None if keep is True else [keep] if isinstance(keep, str) else list(keep)
-        columns = plain_columns(self.table, wanted)
-        both = [name for name in columns if name in set(names)]
-        if both:
+        kept_names = None if keep is True else [keep] if isinstance(keep, str) else list(keep)
+        columns = plain_columns(self.table, kept_names)
+        clashing = [name for name in columns if name in set(names)]
+        if clashing:
             why = "rename it in the table, or name the columns to keep"
-            raise requirement("keep", "columns whose names no prediction has", repr(both[0]), why)
+            raise requirement("keep", "columns whose names no prediction has", repr(clashing[0]), why)
         return columns if self.rows is None else {name: column.iloc[self.rows] for name, column in columns.items()}
 
     def at_rows(self, rows: NewRows, table: object) -> Prediction:
-        """That of the rows of a table that are reported, with nan for those which could not be predicted."""
+        """The prediction at the rows of a table that are reported, with nan at rows that could not be predicted."""
         kept = rows.kept[rows.reported]
         numbers = None if rows.reported.all() else np.flatnonzero(rows.reported)
         if kept.all():
             return replace(self, table=table, rows=numbers)
 
-        def widened(array: Array | None, axis: int = 0) -> Any:
+        def widen(array: Array | None, axis: int = 0) -> Any:
             if array is None:
                 return None
             shape = list(array.shape)
             shape[axis] = len(kept)
-            out = np.full(shape, np.nan)
-            out[(slice(None),) * axis + (kept,)] = array
-            return out
+            widened = np.full(shape, np.nan)
+            widened[(slice(None),) * axis + (kept,)] = array
+            return widened
 
         return replace(
-            self, mean=widened(self.mean), sd=widened(self.sd), quantiles=widened(self.quantiles, 1),
-            new_sd=widened(self.new_sd), new_quantiles=widened(self.new_quantiles, 1), trials=widened(self.trials),
-            probability=widened(self.probability), table=table, rows=numbers,
+            self, mean=widen(self.mean), sd=widen(self.sd), quantiles=widen(self.quantiles, 1),
+            new_sd=widen(self.new_sd), new_quantiles=widen(self.new_quantiles, 1), trials=widen(self.trials),
+            probability=widen(self.probability), table=table, rows=numbers,
         )  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Some rows, from `start` on: μ(t) (draws, rows, …) and new y (draws, rows) under every draw, and the mean of one
-    observation: of one trial, where y is the number of successes in several.
+    """A block of rows, the first of which is number `start`: μ(t) (draws, rows, …) and new y (draws, rows) under every
+    draw. each: the mean of a single observation, which is one trial where y is the number of successes in several.
     """
 
     start: int
@@ -165,7 +165,7 @@ class Block:
 
 
 class Grouping(NamedTuple):
-    """What a prediction makes of groups (`Posterior.predict`)."""
+    """How a prediction treats groups: the arguments include_groups, new_groups and groups of `Posterior.predict`."""
 
     include: bool = True
     new: str = "draw"
@@ -174,11 +174,11 @@ class Grouping(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class TermRows:
-    """One term of groups at some rows: the level of each, −1 where it was not fitted, what varies by level (n, r), and
-    draws of the effects (draws, levels, r).
+    """One term of groups at some rows. index: the number of the level of each row, −1 where it was not fitted. columns:
+    what varies by level, (n, r). effects: draws of the effects, (draws, levels, r).
 
     factor: M with Σ = MMᵀ of each draw, (draws, r, r), by which effects of other levels are drawn; None: they are 0.
-    steps: of the random stream, by which rows of one such level have one effect in each draw.
+    steps: the steps of the random stream from which they are drawn, the same for all rows of one such level.
     """
 
     index: Indices
@@ -188,12 +188,12 @@ class TermRows:
     steps: Indices | None = None
     seed: int = 0
 
-    def under(self, draws: Indices) -> TermRows:
+    def under_draws(self, draws: Indices) -> TermRows:
         """The same under some of the draws."""
         factor = None if self.factor is None else self.factor[draws]
         return replace(self, effects=self.effects[draws], factor=factor)
 
-    def added(self, rows: Indices) -> Array:
+    def contribution(self, rows: Indices) -> Array:
         """What it adds to the predictors of some rows: (draws, rows)."""
         index, z = self.index[rows], self.columns[rows]
         out = np.zeros((len(self.effects), len(rows)))
@@ -210,17 +210,17 @@ class TermRows:
 
 @dataclass(frozen=True, eq=False)
 class SmoothRows:
-    """One smooth at some rows: its functions (n, q), and draws of their coefficients (draws, q, 1)."""
+    """One smooth at some rows: the values of its functions (n, q), and draws of their coefficients (draws, q, 1)."""
 
     columns: ClassVar[None] = None  # nothing varies by level
     basis: Array
     effects: Array
 
-    def under(self, draws: Indices) -> SmoothRows:
+    def under_draws(self, draws: Indices) -> SmoothRows:
         """The same under some of the draws."""
         return replace(self, effects=self.effects[draws])
 
-    def added(self, rows: Indices) -> Array:
+    def contribution(self, rows: Indices) -> Array:
         """What it adds to the predictors of some rows: (draws, rows)."""
         return np.asarray(self.effects[:, :, 0] @ self.basis[rows].T)
 
@@ -229,8 +229,8 @@ class SmoothRows:
 class Predictions:
     """Predictions at the rows of a form, under draws x (draws, dim), in blocks of rows.
 
-    Draw k and row i have the same u however many draws and rows there are besides. groups: terms of groups, whose
-    effects are not in x.
+    Draw k and row i have the same u whatever other draws and rows there are. groups: terms of groups, whose effects are
+    not in x.
     """
 
     form: RowsForm
@@ -239,41 +239,38 @@ class Predictions:
     trials: Array | None = None
     groups: tuple[TermRows | SmoothRows, ...] = ()
 
-    def under(self, draws: Indices) -> Predictions:
+    def under_draws(self, draws: Indices) -> Predictions:
         """The same under some of the draws."""
-        return replace(self, x=self.x[draws], groups=tuple(term.under(draws) for term in self.groups))
+        return replace(self, x=self.x[draws], groups=tuple(term.under_draws(draws) for term in self.groups))
 
     def blocks(self) -> Iterator[Block]:
-        """μ(t) and new y of one block of rows after another."""
-        return self._blocks(self._uniform)
+        """The means μ(t) and new y, one block of rows after another."""
+        return self._blocks(self._uniforms)
 
-    def _blocks(self, chances: Callable[[int, int], Array]) -> Iterator[Block]:
-        """With the u that `chances` has for the rows from one on, so many of them."""
-        for start, t, chosen in self.predictors():
-            trials = None if self.trials is None else self.trials[chosen]
-            of_one = self.form.loss.mean(t)
-            mean = of_one if trials is None else of_one * trials
-            yield Block(start, mean, self.form.loss.draw(t, chances(start, t.shape[1]), trials), of_one)
+    def _blocks(self, uniforms: Callable[[int, int], Array]) -> Iterator[Block]:
+        """Blocks whose u, (draws, rows), are those that `uniforms(start, count)` gives for rows from `start` on."""
+        for start, t, rows in self.predictors():
+            trials = None if self.trials is None else self.trials[rows]
+            mean_of_one = self.form.loss.mean(t)
+            mean = mean_of_one if trials is None else mean_of_one * trials
+            yield Block(start, mean, self.form.loss.draw(t, uniforms(start, t.shape[1]), trials), mean_of_one)
 
     def predictors(self) -> Iterator[tuple[int, Array, Indices]]:
-        """t of one block of rows after another: (draws, rows, …), with the numbers of the rows."""
-        n, size = self.form.rows.n, _TOGETHER * max(1, _HELD // (_TOGETHER * len(self.x)))
+        """For one block of rows after another: the number of its first row, t (draws, rows, …), and the row numbers."""
+        n, size = self.form.rows.n, _ROWS_PER_STEP * max(1, _BLOCK_NUMBERS // (_ROWS_PER_STEP * len(self.x)))
         for start in range(0, n, size):
-            chosen = np.arange(start, min(start + size, n))
-            t = self.form.choose(chosen).predictors(self.x)
+            rows = np.arange(start, min(start + size, n))
+            t = self.form.chosen(rows).predictors(self.x)
             for term in self.groups:
-                t = (
-                    t
-                    + term.added(chosen)[(..., *(None,) * len(self.form.loss.predictor_shape))] * self.form.loss.unit()
-                )
-            yield start, t, chosen
+                t = t + term.contribution(rows)[(..., *(None,) * len(self.form.loss.tail))] * self.form.loss.unit()
+            yield start, t, rows
 
-    def summed(self, levels: tuple[float, ...], classes: tuple[str, ...] = ()) -> Prediction:
-        """Means, deviations and quantiles over the draws."""
+    def summarise(self, levels: tuple[float, ...], classes: tuple[str, ...] = ()) -> Prediction:
+        """Means, standard deviations and quantiles over the draws."""
         means, sds, quantiles, new_sds, new_quantiles, shares = [], [], [], [], [], []
-        several = False
-        for block in self._blocks(self._even):
-            several = block.mean.ndim > block.new.ndim
+        has_classes = False
+        for block in self._blocks(self._even_uniforms):
+            has_classes = block.mean.ndim > block.new.ndim
             mean, sd = _moments(block.mean)
             means.append(mean)
             sds.append(sd)
@@ -286,8 +283,8 @@ class Predictions:
             np.concatenate(means),
             np.concatenate(sds),
             np.concatenate(quantiles, axis=1),
-            None if several else np.concatenate(new_sds),
-            None if several else np.concatenate(new_quantiles, axis=1),
+            None if has_classes else np.concatenate(new_sds),
+            None if has_classes else np.concatenate(new_quantiles, axis=1),
             levels,
             len(self.x),
             classes,
@@ -296,18 +293,18 @@ class Predictions:
             binary,
         )
 
-    def _even(self, start: int, count: int) -> Array:
-        """(draws, rows) numbers that are even in each row, from a first one by the golden ratio."""
-        turned: Array = (self._uniform(start, count, 1) + _GOLDEN * np.arange(len(self.x))[:, None]) % 1.0
-        return np.maximum(turned, _LEAST)
+    def _even_uniforms(self, start: int, count: int) -> Array:
+        """u (draws, rows) that are evenly distributed in each row: steps of the golden ratio from a random start."""
+        uniforms: Array = (self._uniforms(start, count, 1) + _GOLDEN * np.arange(len(self.x))[:, None]) % 1.0
+        return np.maximum(uniforms, _SMALLEST_U)
 
-    def _uniform(self, start: int, count: int, draws: int | None = None) -> Array:
-        """(draws, rows) numbers: by the steps of the stream that these rows are in."""
+    def _uniforms(self, start: int, count: int, draws: int | None = None) -> Array:
+        """Independent u (draws, rows), from the steps of the random stream that belong to these rows."""
         from scipy.special import ndtr
 
         stream = Stream(self.seed, np.arange(len(self.x) if draws is None else draws))
-        steps = range(start // _TOGETHER, (start + count - 1) // _TOGETHER + 1)
-        normals = [stream.normals(step, _TOGETHER, Purpose.NEW, Purpose.NEW_FINE) for step in steps]
+        steps = range(start // _ROWS_PER_STEP, (start + count - 1) // _ROWS_PER_STEP + 1)
+        normals = [stream.normals(step, _ROWS_PER_STEP, Purpose.NEW, Purpose.NEW_FINE) for step in steps]
         u: Array = ndtr(np.concatenate(normals, axis=1)[:, :count])
         return u
 
@@ -321,7 +318,7 @@ def predictions_at(
     seed: int,
     grouping: Grouping | None = None,
 ) -> Predictions:
-    """Those of a `Posterior` at new rows, of a table or of an array."""
+    """Predictions of a posterior at new rows, which are a table or an array."""
     model, design, table, grouping = posterior.model, posterior.design, None, grouping or Grouping()
     if model is None:
         raise no_rows("to predict from")
@@ -338,7 +335,7 @@ def predictions_at(
     counts = None
     if trials is not None:
         counts = model.loss.trials_of(*model.loss.observed(np.zeros(form.rows.n), form.rows.n, trials))
-    groups = _groups_at(posterior, table, form.rows.n, draws, seed, grouping)
+    groups = _terms_at(posterior, table, form.rows.n, draws, seed, grouping)
     return Predictions(form, posterior.without_groups(draws), seed, counts, groups)
 
 
@@ -353,34 +350,36 @@ def prediction_of(
     grouping: Grouping,
     handling: Handling,
 ) -> Prediction:
-    """That of a `Posterior`, with what is made of rows that miss values or have levels that were not fitted."""
+    """The result of `Posterior.predict`. handling: what becomes of rows with missing values or levels that were not
+    fitted.
+    """
     design = posterior.design
     if design is None or not is_table(X):
         if handling != Handling():
             allowed = "'refuse' where rows are no table with the columns of a formula"
             raise requirement("missing and new_levels", allowed, f"{handling.missing!r} and {handling.new_levels!r}")
         classes = () if design is None else design.classes
-        return predictions_at(posterior, X, offset, trials, draws, seed, grouping).summed(levels, classes)
+        return predictions_at(posterior, X, offset, trials, draws, seed, grouping).summarise(levels, classes)
     require_applicable(design, handling.new_levels, one_of("new_groups", grouping.new, NEW_GROUPS))
     rows = NewRows.of(design, X, handling, boolean("include_groups", grouping.include))
     if rows.kept.any():
-        offset, trials = (_of_rows(value, rows.kept) for value in (offset, trials))
-        given = None if grouping.given is None else [_of_rows(one, rows.kept) for one in grouping.given]
+        offset, trials = (_rows_of(value, rows.kept) for value in (offset, trials))
+        given = None if grouping.given is None else [_rows_of(term_levels, rows.kept) for term_levels in grouping.given]
         grouping = grouping._replace(given=given)
-        prediction = predictions_at(posterior, rows, offset, trials, draws, seed, grouping).summed(
+        prediction = predictions_at(posterior, rows, offset, trials, draws, seed, grouping).summarise(
             levels, design.classes
         )
     elif not rows.reported.any():
         raise DataError("no row is without missing values: missing='nan' predicts nan for them.")
     else:
-        prediction = _of_no_rows(posterior.model.loss, levels, draws, design.classes)
+        prediction = _empty_prediction(posterior.model.loss, levels, draws, design.classes)
     return prediction.at_rows(rows, X)
 
 
-def offset_with(
+def offset_with_exposure(
     posterior: PosteriorData, X: Input, offset: npt.ArrayLike | None, exposure: npt.ArrayLike | None
 ) -> npt.ArrayLike | None:
-    """The offset of new rows, with the logarithm of an exposure that is given beside the table."""
+    """The offset of new rows, plus the logarithm of an exposure that is given separately from the table."""
     if exposure is None:
         return offset
     design: Design | None = posterior.design
@@ -393,113 +392,116 @@ def offset_with(
     return np.asarray(shift if offset is None else shift + np.asarray(offset, np.float64))
 
 
-def _of_rows(value: Any, kept: npt.NDArray[np.bool_]) -> Any:
-    """What some rows have of what was given for all of them: one number, an array, or a pair of arrays."""
+def _rows_of(value: Any, kept: npt.NDArray[np.bool_]) -> Any:
+    """The part for some rows of a value given for all rows: one number, an array, or a tuple of arrays."""
     if isinstance(value, tuple):
-        return tuple(_of_rows(one, kept) for one in value)
+        return tuple(_rows_of(part, kept) for part in value)
     return value if np.shape(value)[:1] != kept.shape else np.asarray(value)[kept]
 
 
-def _of_no_rows(loss: Loss, levels: tuple[float, ...], draws: int, classes: tuple[str, ...]) -> Prediction:
-    """A prediction that has no row yet."""
-    of_row = loss.mean(np.zeros((1, *loss.predictor_shape))).shape[1:]
-    empty, quantiles = np.empty((0, *of_row)), np.empty((len(levels), 0, *of_row))
+def _empty_prediction(loss: Loss, levels: tuple[float, ...], draws: int, classes: tuple[str, ...]) -> Prediction:
+    """A prediction for no rows at all."""
+    shape_of_row = loss.mean(np.zeros((1, *loss.tail))).shape[1:]
+    empty, quantiles = np.empty((0, *shape_of_row)), np.empty((len(levels), 0, *shape_of_row))
     binary = loss.most_classes == 2
-    if of_row:
+    if shape_of_row:
         return Prediction(empty, empty, quantiles, None, None, levels, draws, classes, binary=binary)
     return Prediction(empty, empty, quantiles, empty, quantiles, levels, draws, classes, binary=binary)
 
 
-def _groups_at(
+def _terms_at(
     posterior: PosteriorData, table: NewRows | None, n: int, draws: int, seed: int, grouping: Grouping
 ) -> tuple[TermRows | SmoothRows, ...]:
-    """The terms of groups at new rows, and the smooths, which are there whether groups are included or not."""
-    new, kept = one_of("new_groups", grouping.new, NEW_GROUPS), posterior.group_effects
-    if kept is None and grouping.given is not None:
+    """The smooths at new rows, and the terms of groups where these are included."""
+    new, group_effects = one_of("new_groups", grouping.new, NEW_GROUPS), posterior.group_effects
+    if group_effects is None and grouping.given is not None:
         raise requirement("groups", "None where the model has no groups", type(grouping.given).__name__)
-    included = boolean("include_groups", grouping.include)
-    if kept is None or not (included or kept.smooths):
+    included = truth("include_groups", grouping.include)
+    if group_effects is None or not (included or group_effects.smooths):
         return ()
     table = table if grouping.given is None else None
-    bases = _given_bases(kept, grouping.given, n) if table is None else table.bases()
+    bases = _bases_from_arrays(group_effects, grouping.given, n) if table is None else table.bases()
     out: list[TermRows | SmoothRows] = [
-        SmoothRows(basis, term_effects(kept, k, draws)) for k, basis in zip(kept.smooths, bases, strict=True)
+        SmoothRows(basis, term_effects(group_effects, k, draws))
+        for k, basis in zip(group_effects.smooths, bases, strict=True)
     ]
-    if not included or not kept.groups:
+    if not included or not group_effects.groups:
         return tuple(out)
-    indices, columns, names = _given_levels(kept, grouping.given, n) if table is None else table.levels()
-    for k, index, z, name in zip(kept.groups, indices, columns, names, strict=True):
+    indices, columns, names = _levels_from_arrays(group_effects, grouping.given, n) if table is None else table.levels()
+    for k, index, z, name in zip(group_effects.groups, indices, columns, names, strict=True):
         unseen = index < 0
         if unseen.any() and new == "refuse":
-            raise unseen_levels(kept.names[k], name)
-        effects = term_effects(kept, k, draws)
+            raise unseen_levels_error(group_effects.names[k], name)
+        effects = term_effects(group_effects, k, draws)
         if not unseen.any() or new == "average":
             out.append(TermRows(index, z, effects))
             continue
         steps = np.zeros(n, np.int64)
-        steps[unseen] = _steps(name, _LAST_ROWS + k)
+        steps[unseen] = _steps_of_levels(name, _FIRST_LEVEL_STEP + k)
         factor = covariance_factors(posterior, k, draws)
         out.append(TermRows(index, z, effects, factor, steps, seed))
     return tuple(out)
 
 
-def term_effects(kept: GroupEffects, k: int, most: int) -> Array:
-    """At most so many draws of the effects of term k: (draws, levels, r)."""
-    some = thin_draws(kept.draws[..., kept.slices()[k]], most)
-    return some.reshape(len(some), len(kept.levels[k]), len(kept.columns[k]))
+def term_effects(group_effects: GroupEffects, k: int, most: int) -> Array:
+    """At most `most` draws of the effects of term k: (draws, levels, r)."""
+    effects = thin_draws(group_effects.draws[..., group_effects.slices()[k]], most)
+    return effects.reshape(len(effects), len(group_effects.levels[k]), len(group_effects.columns[k]))
 
 
 def covariance_factors(posterior: PosteriorData, k: int, most: int) -> Array:
-    """M with Σ = MMᵀ of the effects of term k, under at most so many draws: (draws, r, r)."""
-    kept = posterior.group_effects
-    assert kept is not None
-    stated = thin_draws(posterior.trace.draws[:, :: kept.every, kept.stated(k)], most)
-    r = len(kept.columns[k])
-    correlation = np.broadcast_to(np.eye(r), (len(stated), r, r)).copy()
+    """M with Σ = MMᵀ, the covariance of the effects of term k, under at most `most` draws: (draws, r, r)."""
+    group_effects = posterior.group_effects
+    assert group_effects is not None
+    scales = thin_draws(posterior.trace.draws[:, :: group_effects.every, group_effects.stated(k)], most)
+    r = len(group_effects.columns[k])
+    correlation = np.broadcast_to(np.eye(r), (len(scales), r, r)).copy()
     i, j = np.tril_indices(r, -1)
-    correlation[:, i, j] = correlation[:, j, i] = stated[:, r:]
-    factor: Array = stated[:, :r, None] * semidefinite_root(correlation)
+    correlation[:, i, j] = correlation[:, j, i] = scales[:, r:]
+    factor: Array = scales[:, :r, None] * semidefinite_root(correlation)
     return factor
 
 
-def _require_terms(kept: GroupEffects, given: Levels | None) -> str:
-    """Refuse another number of terms than the model has; the terms in words."""
-    labels = {k: f"({' + '.join(kept.columns[k])} | {kept.names[k]})" for k in kept.groups}
-    labels |= {k: f"{kept.names[k]} (its functions at the rows)" for k in kept.smooths}
+def _require_terms(group_effects: GroupEffects, given: Levels | None) -> str:
+    """Refuse levels for another number of terms than the model has; otherwise return the terms in words."""
+    labels = {k: f"({' + '.join(group_effects.columns[k])} | {group_effects.names[k]})" for k in group_effects.groups}
+    labels |= {k: f"{group_effects.names[k]} (its functions at the rows)" for k in group_effects.smooths}
     terms = ", ".join(labels[k] for k in sorted(labels))
-    if given is None or len(given) != len(kept.names):
-        why = "" if kept.smooths else "or include_groups=False, to leave their effects out"
+    if given is None or len(given) != len(group_effects.names):
+        why = "" if group_effects.smooths else "or include_groups=False, to leave their effects out"
         raise requirement("groups", f"the levels of the rows for each of {terms}", type(given).__name__, why)
     return terms
 
 
-def _given_bases(kept: GroupEffects, given: Levels | None, n: int) -> list[Array]:
-    """The functions of smooths at rows of arrays."""
-    if not kept.smooths:
+def _bases_from_arrays(group_effects: GroupEffects, given: Levels | None, n: int) -> list[Array]:
+    """The values of the functions of smooths at rows, as they are given in arrays."""
+    if not group_effects.smooths:
         return []
-    _require_terms(kept, given)
+    _require_terms(group_effects, given)
     assert given is not None
-    shapes = {k: (n, len(kept.levels[k])) for k in kept.smooths}
+    shapes = {k: (n, len(group_effects.levels[k])) for k in group_effects.smooths}
     return [
-        np.asarray(real_array(f"functions of {kept.names[k]}", given[k], shape), np.float64)
+        np.asarray(real_array(f"functions of {group_effects.names[k]}", given[k], shape), np.float64)
         for k, shape in shapes.items()
     ]
 
 
-def _given_levels(
-    kept: GroupEffects, given: Levels | None, n: int
+def _levels_from_arrays(
+    group_effects: GroupEffects, given: Levels | None, n: int
 ) -> tuple[list[Indices], list[Array], list[list[str]]]:
-    """The same from arrays: for each term an index, or an index and columns."""
-    terms = _require_terms(kept, given)
+    """The level numbers of the rows in each term, the columns that vary, and the names of levels that were not fitted,
+    as they are given in arrays: for each term level numbers, or level numbers and columns.
+    """
+    terms = _require_terms(group_effects, given)
     assert given is not None
     indices, columns, names = [], [], []
-    for k in kept.groups:
-        one, levels, varying = given[k], kept.levels[k], kept.columns[k]
-        index, z = one if isinstance(one, tuple) else (one, np.ones((n, 1)))
+    for k in group_effects.groups:
+        rows_of_term, levels, columns_of_term = given[k], group_effects.levels[k], group_effects.columns[k]
+        index, z = rows_of_term if isinstance(rows_of_term, tuple) else (rows_of_term, np.ones((n, 1)))
         index = np.asarray(index)
         if index.shape != (n,) or index.dtype.kind not in "iu":
             raise requirement("groups", f"{n} whole numbers for each of {terms}", f"shape {index.shape}")
-        z = np.asarray(real_array("columns of groups", z, (n, len(varying))), np.float64)
+        z = np.asarray(real_array("columns of groups", z, (n, len(columns_of_term))), np.float64)
         unseen = (index < 0) | (index >= len(levels))
         names.append([str(number) for number in index[unseen]])
         indices.append(np.where(unseen, -1, index).astype(np.int64))
@@ -507,8 +509,10 @@ def _given_levels(
     return indices, columns, names
 
 
-def _steps(names: Sequence[str], high: int) -> Indices:
-    """A step of the stream for each level by its name, so that a level has the same effects whatever rows there are."""
+def _steps_of_levels(names: Sequence[str], high: int) -> Indices:
+    """A step of the random stream for each level, from a hash of its name, so that the effects of a level do not depend
+    on the other rows.
+    """
     step_of: dict[str, int] = {}
     taken: set[int] = set()
     for name in sorted(set(names)):
@@ -520,10 +524,10 @@ def _steps(names: Sequence[str], high: int) -> Indices:
     return np.array([(high << 32) + step_of[name] for name in names], np.int64)
 
 
-def unseen_levels(factor: str, names: Iterable[str]) -> DataError:
+def unseen_levels_error(factor: str, names: Iterable[str]) -> DataError:
     """The error where some levels of a factor were not fitted."""
-    some = list(dict.fromkeys(names))
-    listed = ", ".join(map(repr, some[:5])) + (f" and {len(some) - 5:,} more" if len(some) > 5 else "")
+    distinct = list(dict.fromkeys(names))
+    listed = ", ".join(map(repr, distinct[:5])) + (f" and {len(distinct) - 5:,} more" if len(distinct) > 5 else "")
     return DataError(
         f"some levels of {factor!r} were not fitted ({listed}): give new_groups='draw' to draw their effects as those "
         "of other groups vary, or 'average' for a typical group."
@@ -555,31 +559,31 @@ class LogLikelihoods(Iterator[tuple[int, Array]]):
 
 
 def pointwise_log_likelihoods(posterior: PosteriorData, most: int) -> tuple[int, Iterator[tuple[int, Array]]]:
-    """Under at most so many draws of a `Posterior`: their number, and log p(yᵢ | x) of some rows after another, by the
-    linear predictors or, for a model of one's own, by its own terms of rows.
+    """The number of draws that are used, at most `most`, and log p(yᵢ | x) in blocks of rows: by the linear predictors,
+    or by the terms of rows that a user's own model states.
     """
     if posterior._target is not None:
         x = thin_draws(posterior.trace.draws, most)
-        own = posterior._target.row_log_likelihoods(x)
-        if own is not None:
-            return len(x), own
+        blocks = posterior._target.row_log_likelihoods(x)
+        if blocks is not None:
+            return len(x), blocks
     form, x = posterior.fitted(), posterior.inner(most)
     return len(x), log_likelihoods(form, x)
 
 
 def log_likelihoods(form: RowsForm, x: Array) -> Iterator[tuple[int, Array]]:
-    """log p(yᵢ | tᵢ) of the rows of a form under draws x: blocks (draws, rows) from a row on.
+    """log p(yᵢ | tᵢ) of the rows of a form under draws x: pairs (number of the first row, block (draws, rows)).
 
-    A row of weight w stands for w observations, and has their sum.
+    A row of weight w stands for w observations, and has the sum of their log likelihoods.
     """
     for start, t, chosen in Predictions(form, x, 0).predictors():
         yield start, -form.values(t, chosen) - form.constants(chosen)
 
 
 def _moments(values: Array) -> tuple[Array, Array]:
-    """Mean and deviation over the draws; of numbers whose squares float64 does not hold, in units of a power of 2."""
+    """Mean and standard deviation over the draws, scaled by powers of 2 where squares would leave float64."""
     largest = np.abs(values).max(axis=0)
-    unit = np.ldexp(1.0, np.where(largest > _SQUARED, np.frexp(largest)[1] - 1, 0))
+    unit = np.ldexp(1.0, np.where(largest > _LARGEST_SQUARED, np.frexp(largest)[1] - 1, 0))
     scaled = values / unit
-    with np.errstate(invalid="ignore"):  # where some are ∞, as means of log-logistic times may be
+    with np.errstate(invalid="ignore"):  # some are ∞, as means of log-logistic times may be
         return unit * scaled.mean(axis=0), unit * scaled.std(axis=0, ddof=1)

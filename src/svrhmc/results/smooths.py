@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.errors import did_you_mean, requirement, whole_number
-from svrhmc.core.figures import COLOURS, STYLE, import_matplotlib, write_figure
-from svrhmc.core.summaries import Summary, interval_end_names, interval_ends
-from svrhmc.results.base import PosteriorData, thin_draws
+from svrhmc.core.errors import nearest, requirement, whole
+from svrhmc.core.figures import COLOURS, STYLE, matplotlib, written
+from svrhmc.core.summaries import Summary, end_names, level_ends
+from svrhmc.results.base import PosteriorData, Tabular, thin_draws
 from svrhmc.results.predict import term_effects
 from svrhmc.sampling.effects import GroupEffects
 
@@ -60,7 +60,7 @@ class Curve:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Curves:
+class Curves(Tabular):
     """Some smooths of a fit; print it for how much they bend, take `to_frame()` for the curves, or `plot()` them."""
 
     curves: tuple[Curve, ...]
@@ -84,12 +84,6 @@ class Curves:
         note = "1 is a straight line; to_frame() has the curves, plot() draws them."
         names = tuple(curve.label for curve in self.curves)
         return Summary(names, columns, "Effective degrees of freedom of smooths.", (note,))
-
-    def __repr__(self) -> str:
-        return str(self.summary())
-
-    def _repr_html_(self) -> str:
-        return self.summary()._repr_html_()
 
     def to_frame(self) -> pandas.DataFrame:
         """As a pandas data frame: smooth, x, mean, sd and the ends of the interval."""

@@ -1,8 +1,9 @@
 """Predictions as plain SQL, written from the document of `svrhmc.results.export`.
 
-The query has three steps: columns φⱼ of each row (NULL where a value is missing, not a number, or a level that was not
-fitted), the mean and variance of the linear predictor, and the mean of y with its interval. Levels of groups are a
-table of their own that rows are joined to; a level that is not in it has effects 0 and the variance zᵀΣz.
+The query has three steps: the columns φⱼ of each row, the mean and variance of the linear predictor, and the mean of y
+with its interval. A row with a value that is missing or not a number, or with a level that was not fitted, has NULL.
+The effects of the levels of groups are a table of their own that rows are joined to; a level that is not in it has
+effects 0 and the variance zᵀΣz.
 """
 
 from __future__ import annotations
@@ -14,20 +15,20 @@ from statistics import NormalDist
 from svrhmc.core.errors import DataError, one_of
 from svrhmc.core.summaries import interval_ends
 from svrhmc.results.base import PosteriorData
-from svrhmc.results.export import Document, single_document
+from svrhmc.results.export import Document, Pieces, single_document
 from svrhmc.tables.portable import Portable
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """How a database writes names, types, and numbers that are none."""
+    """How a database writes names, types, texts and the test whether a number is NaN."""
 
     quote: str
     double: str
     is_nan: str  # of {x}
     text: str
-    escape: str = "'"  # what stands before a quote in a text
-    step: str = "AS"  # before a step of the query whose columns are computed once, however often they are used
+    escape: str = "'"  # the sign that is written before a quote within a text
+    step: str = "AS"  # written before a step of the query, so that its columns are computed only once
 
     def name(self, name: str) -> str:
         """The name of a column or table."""
@@ -68,18 +69,18 @@ _LINKS: dict[str, Callable[[str], str]] = {
 
 
 def number(value: float) -> str:
-    """A number to the last digit, as one of double precision."""
+    """A number of double precision, with all of its digits."""
     text = repr(float(value))
     text = text if "e" in text else text + "e0"
     return f"({text})" if text.startswith("-") else text
 
 
-def summed(parts: Sequence[str]) -> str:
-    """A sum whose brackets are nested by halves, as databases bound how deep they may be."""
+def nested_sum(parts: Sequence[str]) -> str:
+    """A sum with balanced nested brackets, as databases limit how deeply brackets may be nested."""
     if len(parts) <= 8:
         return "(" + (" + ".join(parts) or "0e0") + ")"
     half = len(parts) // 2
-    return f"({summed(parts[:half])} + {summed(parts[half:])})"
+    return f"({nested_sum(parts[:half])} + {nested_sum(parts[half:])})"
 
 
 class _Writer:
@@ -96,10 +97,10 @@ class _Writer:
         if kind == "level":
             return f"(CASE WHEN {self.source(parts[0])} = {self.dialect.value(parts[1])} THEN 1e0 ELSE 0e0 END)"
         if kind == "pieces":
-            return self._pieces(*parts)
+            return self._piecewise(Pieces(*parts))
         inner = [self.expression(part) for part in parts]
         if kind == "+":
-            return summed(inner)
+            return nested_sum(inner)
         if kind in ("*", "-"):
             return "(" + f" {kind} ".join(inner) + ")"
         if kind == "/":
@@ -118,40 +119,35 @@ class _Writer:
         """A column of the table by its name."""
         return f"svrhmc_rows.{self.dialect.name(name)}"
 
-    def _pieces(
-        self,
-        x: Portable,
-        knots: list[float],
-        polynomials: list[list[float]],
-        below: list[float] | None,
-        above: list[float] | None,
-    ) -> str:
-        at = self.expression(x)
+    def _piecewise(self, pieces: Pieces) -> str:
+        """Piecewise polynomials: a CASE with a branch for each piece, by Horner's rule."""
+        _, knots, polynomials, below, above = pieces
+        x = self.expression(pieces.x)
 
         def piece(i: int, coefficients: list[float] | None) -> str:
             if coefficients is None:
                 return "NULL"
-            s = f"(({at} - {number(knots[i])}) / {number(knots[i + 1] - knots[i])})"
+            s = f"(({x} - {number(knots[i])}) / {number(knots[i + 1] - knots[i])})"
             out = number(coefficients[-1])
             for c in coefficients[-2::-1]:
                 out = f"({number(c)} + {s} * {out})"
             return out
 
         last = len(polynomials) - 1
-        cases = [f"WHEN {at} < {number(knots[0])} THEN {piece(0, below)}"]
-        cases += [f"WHEN {at} > {number(knots[-1])} THEN {piece(last, above)}"]
-        cases += [f"WHEN {at} < {number(knots[i + 1])} THEN {piece(i, polynomials[i])}" for i in range(last)]
+        cases = [f"WHEN {x} < {number(knots[0])} THEN {piece(0, below)}"]
+        cases += [f"WHEN {x} > {number(knots[-1])} THEN {piece(last, above)}"]
+        cases += [f"WHEN {x} < {number(knots[i + 1])} THEN {piece(i, polynomials[i])}" for i in range(last)]
         return f"(CASE {' '.join(cases)} ELSE {piece(last, polynomials[last])} END)"
 
-    def usable(self, variables: Sequence[Document]) -> str:
-        """Whether a row has all that it needs."""
+    def usable_condition(self, variables: Sequence[Document]) -> str:
+        """The condition that a row has all values that its prediction needs."""
         tests = []
-        for one in variables:
-            source = self.source(one["name"])
+        for variable in variables:
+            source = self.source(variable["name"])
             tests.append(f"{source} IS NOT NULL")
-            if one["levels"]:
-                tests.append(f"{source} IN ({', '.join(self.dialect.value(level) for level in one['levels'])})")
-            elif one["kind"] == "number":
+            if variable["levels"]:
+                tests.append(f"{source} IN ({', '.join(self.dialect.value(level) for level in variable['levels'])})")
+            elif variable["kind"] == "number":
                 cast = f"CAST({source} AS {self.dialect.double})"
                 tests.append(f"NOT ({self.dialect.is_nan.format(x=cast)})")
         return " AND ".join(tests) or "TRUE"
@@ -159,55 +155,57 @@ class _Writer:
 
 def to_sql(posterior: PosteriorData, dialect: str, table: str, level: float) -> str:
     """The query for a table, in a dialect."""
-    write = _Writer(DIALECTS[one_of("dialect", dialect, tuple(DIALECTS))])
-    low, high = interval_ends(level)
+    writer = _Writer(DIALECTS[one_of("dialect", dialect, tuple(DIALECTS))])
+    low, high = level_ends(level)
     document = single_document(posterior)
     (predictor,), groups = document["predictors"], document["groups"]
     coefficients, rank = predictor["coefficients"], document["covariance"]["rank"]
     phi = [
-        f"({write.expression(one['expression'])} - {number(one['centre'])}) / {number(one['scale'])} AS svrhmc_{j}"
+        f"({writer.expression(one['expression'])} - {number(one['centre'])}) / {number(one['scale'])} AS svrhmc_{j}"
         for j, one in enumerate(coefficients)
     ]
-    parts = ["svrhmc_rows.*", f"({write.usable(document['variables'])}) AS svrhmc_usable", *phi]
+    parts = ["svrhmc_rows.*", f"({writer.usable_condition(document['variables'])}) AS svrhmc_usable", *phi]
     means = [f"{number(one['mean'])} * svrhmc_{j}" for j, one in enumerate(coefficients)]
     squares = [f"{number(one['remainder'])} * svrhmc_{j} * svrhmc_{j}" for j, one in enumerate(coefficients)]
     squares = squares if any(one["remainder"] for one in coefficients) else []
-    along = [[f"{number(one['factor'][k])} * svrhmc_{j}" for j, one in enumerate(coefficients)] for k in range(rank)]
+    projections = [
+        [f"{number(one['factor'][k])} * svrhmc_{j}" for j, one in enumerate(coefficients)] for k in range(rank)
+    ]
     tables, joins = [], []
     for g, group in enumerate(groups):
         for j, one in enumerate(group["varying"]):
             z = f"svrhmc_z{g}_{j}"
-            parts.append(f"{write.expression(one)} AS {z}")
+            parts.append(f"{writer.expression(one)} AS {z}")
             means.append(f"COALESCE(svrhmc_m{g}_{j}, 0e0) * {z}")
             squares.append(f"COALESCE(svrhmc_d{g}_{j}, 0e0) * {z} * {z}")
             for k in range(rank):
-                along[k].append(f"COALESCE(svrhmc_f{g}_{j}_{k}, 0e0) * {z}")
-        new = summed([
+                projections[k].append(f"COALESCE(svrhmc_f{g}_{j}_{k}, 0e0) * {z}")
+        new = nested_sum([
             f"{number(value)} * svrhmc_z{g}_{i} * svrhmc_z{g}_{j}"
             for i, row in enumerate(group["new"]) for j, value in enumerate(row)
         ])  # fmt: skip
         squares.append(f"(CASE WHEN svrhmc_m{g}_0 IS NULL THEN {new} ELSE 0e0 END)")
-        tables.append(_levels(write.dialect, g, group))
-        keys = [f"c.{write.dialect.name(name)} = g{g}.svrhmc_level{g}_{j}" for j, name in enumerate(group["columns"])]
+        tables.append(_levels(writer.dialect, g, group))
+        keys = [f"c.{writer.dialect.name(name)} = g{g}.svrhmc_level{g}_{j}" for j, name in enumerate(group["columns"])]
         joins.append(f"  LEFT JOIN svrhmc_group{g} AS g{g} ON {' AND '.join(keys)}")
     shift = [number(predictor["constant"])]
     if document["offset"]:
-        shift.append(f"CAST(c.{write.dialect.name(document['offset'])} AS {write.dialect.double})")
+        shift.append(f"CAST(c.{writer.dialect.name(document['offset'])} AS {writer.dialect.double})")
     if document["exposure"]:
-        x = f"CAST(c.{write.dialect.name(document['exposure'])} AS {write.dialect.double})"
+        x = f"CAST(c.{writer.dialect.name(document['exposure'])} AS {writer.dialect.double})"
         shift.append(f"(CASE WHEN {x} > 0 THEN LN({x}) END)")
-    variance = summed([*(f"POWER({summed(one)}, 2e0)" for one in along), *squares])
-    inside = ["svrhmc_usable", *(f"svrhmc_{j}" for j in range(len(phi)))]
-    inside += [f"svrhmc_z{g}_{j}" for g, group in enumerate(groups) for j in range(len(group["varying"]))]
+    variance = nested_sum([*(f"POWER({nested_sum(one)}, 2e0)" for one in projections), *squares])
+    internal_names = ["svrhmc_usable", *(f"svrhmc_{j}" for j in range(len(phi)))]
+    internal_names += [f"svrhmc_z{g}_{j}" for g, group in enumerate(groups) for j in range(len(group["varying"]))]
     return "\n".join([
-        f"WITH svrhmc_columns {write.dialect.step} (",
-        f"  SELECT {', '.join(parts)}\n  FROM {write.dialect.name(table)} AS svrhmc_rows\n),",
+        f"WITH svrhmc_columns {writer.dialect.step} (",
+        f"  SELECT {', '.join(parts)}\n  FROM {writer.dialect.name(table)} AS svrhmc_rows\n),",
         *(f"{one}," for one in tables),
-        f"svrhmc_predictors {write.dialect.step} (",
-        f"  SELECT c.*, CASE WHEN svrhmc_usable THEN {summed([*shift, *means])} END AS predicted_linear,",
+        f"svrhmc_predictors {writer.dialect.step} (",
+        f"  SELECT c.*, CASE WHEN svrhmc_usable THEN {nested_sum([*shift, *means])} END AS predicted_linear,",
         f"  CASE WHEN svrhmc_usable THEN SQRT({variance}) END AS predicted_linear_sd",
         "  FROM svrhmc_columns AS c", *joins, ")",
-        f"SELECT {_all_but(write.dialect, inside)}, {_response(document, low, high)}",
+        f"SELECT {_columns_except(writer.dialect, internal_names)}, {_response(document, low, high)}",
         "FROM svrhmc_predictors AS p",
     ])  # fmt: skip
 
@@ -227,24 +225,24 @@ def _levels(dialect: Dialect, g: int, group: Document) -> str:
     return f"svrhmc_group{g} AS ({dialect.table(names, rows)})"
 
 
-def _all_but(dialect: Dialect, names: Sequence[str]) -> str:
-    """All columns but those of the query's own; PostgreSQL has no word for that, and gives them too."""
+def _columns_except(dialect: Dialect, names: Sequence[str]) -> str:
+    """All columns except some of the query's own; PostgreSQL has no word for that, and returns them too."""
     words = {"DOUBLE": "EXCLUDE", "FLOAT64": "EXCEPT"}
     word = words.get(dialect.double)
     return "p.*" if word is None else f"p.* {word} ({', '.join(names)})"
 
 
 def _response(document: Document, low: float, high: float) -> str:
-    """The mean of y, and the ends of its interval; where the mean is no function of t alone, only those of t."""
+    """The mean of y and the ends of its interval as columns; NULL where the mean is not a function of t alone."""
     t, sd, link = "predicted_linear", "predicted_linear_sd", document["inverse_link"]
     ends = [f"{t} + {number(NormalDist().inv_cdf(p))} * {sd}" for p in (low, high)]
     if link == "":
-        shown: list[object] = ["NULL", "NULL", "NULL"]
+        columns: list[object] = ["NULL", "NULL", "NULL"]
     elif link == "identity":
-        shown = [t, *ends]
+        columns = [t, *ends]
     else:
         nodes = zip(document["quadrature"]["nodes"], document["quadrature"]["weights"], strict=True)
-        mean = summed([f"{number(w)} * {_LINKS[link](f'{t} + {number(z)} * {sd}')}" for z, w in nodes])
-        shown = [mean, *map(_LINKS[link], ends)]
+        mean = nested_sum([f"{number(w)} * {_LINKS[link](f'{t} + {number(z)} * {sd}')}" for z, w in nodes])
+        columns = [mean, *map(_LINKS[link], ends)]
     names = ("predicted_mean", "predicted_lower", "predicted_upper")
-    return ", ".join(f"{one} AS {name}" for one, name in zip(shown, names, strict=True))
+    return ", ".join(f"{column} AS {name}" for column, name in zip(columns, names, strict=True))

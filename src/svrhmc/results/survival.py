@@ -27,7 +27,7 @@ from svrhmc.core.errors import positive, real_array, requirement
 from svrhmc.core.figures import COLOURS, STYLE, import_matplotlib, write_figure
 from svrhmc.core.summaries import Summary, interval_end_names, interval_ends
 from svrhmc.families.base import Loss
-from svrhmc.results.base import PosteriorData
+from svrhmc.results.base import PosteriorData, Tabular
 from svrhmc.results.predict import Grouping, predictions_at
 
 _POINTS = 101  # of curves, where no times are given
@@ -38,7 +38,7 @@ _SHOWN = 10  # curves in one figure
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Survival:
+class Survival(Tabular):
     """Survival curves of some rows, summed up over the draws.
 
     times: of the curves. mean, interval: of P(T > time), (rows, times) and (2, rows, times). median, restricted_mean:
@@ -63,12 +63,6 @@ class Survival:
         note = f"Mean times are restricted to {self.horizon:g}; to_frame() has the curves, plot() draws them."
         rows = tuple(map(str, range(len(self.mean))))
         return Summary(rows, {**columns, **until}, "Times until the event.", (note,))
-
-    def __repr__(self) -> str:
-        return str(self.summary())
-
-    def _repr_html_(self) -> str:
-        return self.summary()._repr_html_()
 
     def to_frame(self) -> Any:
         """The curves as a pandas data frame: row, time, survival, and the ends of the interval."""

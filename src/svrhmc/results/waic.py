@@ -57,12 +57,6 @@ class Waic(PointwiseDensity):
         columns = {"estimate": estimates, "se": errors}
         return Summary(("elpd_waic", "p_waic", "waic"), columns, title, tuple(notes))
 
-    def __repr__(self) -> str:
-        return str(self.summary())
-
-    def _repr_html_(self) -> str:
-        return self.summary()._repr_html_()
-
     def to_frame(self) -> Any:
         """As a pandas data frame, a line for each row: elpd and p_waic."""
         try:
