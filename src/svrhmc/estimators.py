@@ -602,15 +602,15 @@ class BayesianLogisticRegression(ClassifierMixin, _Estimator):  # type: ignore[m
         With return_std also their standard deviations over the draws: what is not known of the probabilities.
         """
         X = self._checked(X)
-        if truth("return_std", return_std):
-            summarise = self._predictions(X, _DRAWS).summarise(())
-            return _of_both(summarise.mean), _of_both(summarise.sd, 0.0)
+        if boolean("return_std", return_std):
+            prediction = self._predictions(X, _DRAWS).summarise(())
+            return _of_both(prediction.mean), _of_both(prediction.sd, 0.0)
         return _of_both(np.concatenate(list(self._means(X))))
 
     @_method
     def predict_interval(self, X: Input, level: float = 0.9) -> Array:
         """(rows, classes, 2): between these two the probability of a class lies with probability `level`."""
-        ends = self._predictions(self._checked(X), _DRAWS).summarise(level_ends(level)).quantiles
+        ends = self._predictions(self._checked(X), _DRAWS).summarise(interval_ends(level)).quantiles
         if ends.ndim == 2:
             ends = np.stack([1 - ends[::-1], ends], axis=2)
         return np.ascontiguousarray(np.moveaxis(ends, 0, 2))

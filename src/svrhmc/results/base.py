@@ -14,7 +14,7 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array, Indices, Values
 from svrhmc.core.errors import real_array, requirement, whole_number
 from svrhmc.core.serialise import part
-from svrhmc.core.summaries import Summary, end_names, level_ends
+from svrhmc.core.summaries import Summary, interval_end_names, interval_ends
 from svrhmc.density.base import FiniteSum
 from svrhmc.density.generalised import GeneralisedLinear
 from svrhmc.density.mixed import MixedModel
@@ -263,12 +263,12 @@ class DerivedQuantities(Tabular):
     @property
     def interval(self) -> Array:
         """The middle interval of each: (quantities, 2)."""
-        return np.asarray(np.quantile(self.draws, level_ends(self.level), axis=0).T, np.float64)
+        return np.asarray(np.quantile(self.draws, interval_ends(self.level), axis=0).T, np.float64)
 
 
 def interval_columns(mean: Array, sd: Array, interval: Array, level: float) -> dict[str, Array]:
     """Columns of a table: mean, sd and the ends (…, 2) of intervals of probability `level`."""
-    low, high = end_names(level)
+    low, high = interval_end_names(level)
     return {"mean": mean, "sd": sd, low: interval[:, 0], high: interval[:, 1]}
 
 

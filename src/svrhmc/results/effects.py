@@ -45,8 +45,8 @@ import numpy as np
 from numpy.polynomial import chebyshev
 
 from svrhmc.core.arrays import Array, Indices, Values
-from svrhmc.core.errors import DataError, requirement, whole
-from svrhmc.core.summaries import Summary, level_ends
+from svrhmc.core.errors import DataError, requirement, whole_number
+from svrhmc.core.summaries import Summary, interval_ends
 from svrhmc.families.base import Loss
 from svrhmc.results.base import (
     DerivedQuantities,
@@ -138,9 +138,13 @@ def effects_of(
     """Average marginal effects, from at most `rows` rows and `draws` draws; the arguments are those of
     `Posterior.effects`.
     """
-    level_ends(level)
+    interval_ends(level)
     names = _column_names(variables)
-    rows, draws, seed = whole("rows", rows, 1), whole("draws", draws, 2), whole("seed", seed, 0, (1 << 63) - 1)
+    rows, draws, seed = (
+        whole_number("rows", rows, 1),
+        whole_number("draws", draws, 2),
+        whole_number("seed", seed, 0, (1 << 63) - 1),
+    )
     if posterior.model is None:
         raise no_rows("to have effects")
     x, largest_error = effect_draws(posterior, draws), 0.0
@@ -148,16 +152,11 @@ def effects_of(
         fitted = fitted_rows(posterior, table)
         used_rows, mean_draw = fitted.take(even_rows(fitted.columns.n, rows, seed)), x.mean()
         contrasts, values = _effects_by_design(posterior, used_rows, x.append(mean_draw), names)
-        values, at_centre, used_count, n, weights = (
-            values[:-1],
-            values[-1],
-            used_rows.columns.n,
-            fitted.n,
-            fitted.weights,
-        )
+        values, at_mean_draw = values[:-1], values[-1]
+        used_count, n, weights = used_rows.columns.n, fitted.n, fitted.weights
         if used_count < n:
             average, error = fitted.average(lambda part: _effects_by_design(posterior, part, mean_draw, names)[1][0])
-            values, largest_error = values + (average - at_centre), float((error / values.std(axis=0, ddof=1)).max())
+            values, largest_error = values + (average - at_mean_draw), float((error / values.std(axis=0, ddof=1)).max())
     else:
         if table is not None:
             raise requirement("table", "None where the model has no formula", type(table).__name__)

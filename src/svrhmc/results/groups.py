@@ -34,9 +34,9 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from svrhmc.core.arrays import Array, Indices
-from svrhmc.core.errors import nearest, requirement, whole
-from svrhmc.core.figures import COLOURS, STYLE, matplotlib, written
-from svrhmc.core.summaries import Summary, level_ends
+from svrhmc.core.errors import did_you_mean, requirement, whole_number
+from svrhmc.core.figures import COLOURS, STYLE, import_matplotlib, write_figure
+from svrhmc.core.summaries import Summary, interval_ends
 from svrhmc.families.base import Loss
 from svrhmc.results.base import DerivedQuantities, PosteriorData, Tabular, even_rows, interval_columns
 from svrhmc.results.effects import design_of, effect_draws, fitted_rows, predictions_with

@@ -416,7 +416,7 @@ def _terms_at(
     new, group_effects = one_of("new_groups", grouping.new, NEW_GROUPS), posterior.group_effects
     if group_effects is None and grouping.given is not None:
         raise requirement("groups", "None where the model has no groups", type(grouping.given).__name__)
-    included = truth("include_groups", grouping.include)
+    included = boolean("include_groups", grouping.include)
     if group_effects is None or not (included or group_effects.smooths):
         return ()
     table = table if grouping.given is None else None

@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.errors import nearest, requirement, whole
-from svrhmc.core.figures import COLOURS, STYLE, matplotlib, written
-from svrhmc.core.summaries import Summary, end_names, level_ends
+from svrhmc.core.errors import did_you_mean, requirement, whole_number
+from svrhmc.core.figures import COLOURS, STYLE, import_matplotlib, write_figure
+from svrhmc.core.summaries import Summary, interval_end_names, interval_ends
 from svrhmc.results.base import PosteriorData, Tabular, thin_draws
 from svrhmc.results.predict import term_effects
 from svrhmc.sampling.effects import GroupEffects

@@ -156,7 +156,7 @@ class _Writer:
 def to_sql(posterior: PosteriorData, dialect: str, table: str, level: float) -> str:
     """The query for a table, in a dialect."""
     writer = _Writer(DIALECTS[one_of("dialect", dialect, tuple(DIALECTS))])
-    low, high = level_ends(level)
+    low, high = interval_ends(level)
     document = single_document(posterior)
     (predictor,), groups = document["predictors"], document["groups"]
     coefficients, rank = predictor["coefficients"], document["covariance"]["rank"]
