@@ -14,8 +14,8 @@ from svrhmc.fitting import regress
 from svrhmc.fitting.regression import regression
 from svrhmc.results import checks
 from svrhmc.results.advice import Advice
-from svrhmc.results.checks import misfits
-from svrhmc.results.left_out import left_out
+from svrhmc.results.checks import find_misfits
+from svrhmc.results.left_out import leave_out_rows
 from svrhmc.rows.base import DenseRows
 from svrhmc.rows.columns import ColumnRows
 from svrhmc.rows.forms import RowsForm
@@ -70,7 +70,7 @@ def found(X, y, family, **more):
         more["trials"] = np.full(len(y), 10)
     made = regression(X, y, family, **more)
     law = made.target.exact_law
-    return misfits(made.target.form(), made.target.mode() if law is None else law.mean, made.names, 1, Advice())
+    return find_misfits(made.target.form(), made.target.mode() if law is None else law.mean, made.names, 1, Advice())
 
 
 def rows(n, rng):
@@ -216,8 +216,8 @@ def test_of_very_many_columns_the_most_promising_are_looked_at(monkeypatch):
     rng = np.random.default_rng(5)
     X = rng.normal(size=(4000, 40))
     y = X[:, 33] ** 2 / 2 + rng.normal(size=4000)
-    monkeypatch.setattr(checks, "_VALUES", 4000 * 3)
-    monkeypatch.setattr(checks, "_SCREENED", 1000)
+    monkeypatch.setattr(checks, "_MOST_VALUES", 4000 * 3)
+    monkeypatch.setattr(checks, "_SCREENING_ROWS", 1000)
     assert any("Pattern: along x33 residuals" in one for one in found(X, y, "gaussian")[0])
     assert found(X, X[:, 33] + rng.normal(size=4000), "gaussian")[0] == ()
 
@@ -315,14 +315,14 @@ def test_what_is_known_without_a_row(leverage):
     t, y, noise = np.array([0.3]), np.array([1.0]), 0.7
     without = leverage * noise / (1 - leverage)
     mean, variance = t + (y - t) * without / (without + noise), leverage * noise
-    found = left_out(of_one_row(families.gaussian(noise), y), mean, mean + np.sqrt(variance) * EVEN)
+    found = leave_out_rows(of_one_row(families.gaussian(noise), y), mean, mean + np.sqrt(variance) * EVEN)
     assert found.mean(lambda t: t) == pytest.approx(t, abs=1e-3)
     assert found.mean(lambda s: (s - t) ** 2) == pytest.approx(without, rel=0.02)
     grid = t + np.sqrt(without * 10) * np.linspace(-9, 9, 4001)
     density = np.exp(-0.5 * (grid - t) ** 2 / (without * 10)) / (1 + np.exp(-grid))
     mean = np.average(grid, weights=density)
     sd = np.sqrt(np.average((grid - mean) ** 2, weights=density))
-    found = left_out(of_one_row(families.bernoulli(), y), np.array([mean]), mean + sd * EVEN)
+    found = leave_out_rows(of_one_row(families.bernoulli(), y), np.array([mean]), mean + sd * EVEN)
     assert found.mean(lambda t: t) == pytest.approx(t, abs=0.02 + 0.02 * without)
     assert found.mean(lambda s: (s - t) ** 2) == pytest.approx(without * 10, rel=0.05)
 

@@ -87,7 +87,7 @@ def test_blocks_of_rows_change_nothing(family, monkeypatch):
     x = np.random.default_rng(2).normal(size=(30, target.dim))
     many = np.random.default_rng(3).normal(size=(1500, 2))
     whole = Predictions(Model.of(target).at(many, None), x, 5).summarise((0.1, 0.9))
-    monkeypatch.setattr(predict, "_HELD", 1)
+    monkeypatch.setattr(predict, "_BLOCK_NUMBERS", 1)
     cut = Predictions(Model.of(target).at(many, None), x, 5).summarise((0.1, 0.9))
     assert np.array_equal(whole.mean, cut.mean)
     assert np.array_equal(whole.quantiles, cut.quantiles)

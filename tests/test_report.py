@@ -147,7 +147,7 @@ def test_rows_that_were_held_out_have_no_part_in_the_second_fit(posterior, monke
     monkeypatch.setattr(
         type(posterior._target), "share", lambda self, rows, p: seen.append(rows) or share(self, rows, p)
     )
-    found = checks.check(posterior)
+    found = checks.compare_with_rows(posterior)
     train, held = seen
     assert not set(train) & set(held)
     assert len(train) + len(held) == 300

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
-from svrhmc.results.checks import Check, equal_groups
+from svrhmc.results.checks import Check, groups_of_equal_weight
 from svrhmc.results.summary import Coefficient, number
 from svrhmc.results.survival import kaplan_meier, survivors
 
@@ -352,7 +352,7 @@ def _residuals(check: Check) -> tuple[str, str]:
 
 def _binned(x: Array, y: Array, weights: Array) -> list[tuple[float, float, float]]:
     """Means of x and y, and the weight, in groups of about equal weight by x."""
-    order, groups = equal_groups(x, weights, _BINS)
+    order, groups = groups_of_equal_weight(x, weights, _BINS)
     x, y, weights = x[order], y[order], weights[order]
     bins = []
     for k in np.unique(groups):

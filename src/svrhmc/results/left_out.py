@@ -1,18 +1,19 @@
-"""What a model says of each row given the others, from the moments of its linear predictor under the posterior.
+"""The law of each row's linear predictor given the other rows, from its moments under the posterior of all rows.
 
-Given the other rows a row's predictor t is taken for normal, N(m₋, v₋): such that this law times the row's own
-likelihood e^{−ℓ(t)} has the mean m and the variance v that t has given all rows. With the slope s and the curvature c
-of ℓ at m it begins at
+The predictor t of a row given the other rows is approximated by a normal law, N(m₋, v₋), which times the row's own
+likelihood e^{−ℓ(t)} has the mean m and the variance v of t given all rows. With the slope s and the curvature c of ℓ at
+m the iteration begins at
 
     v₋ = v/(1 − vc),        m₋ = m + v₋s,
 
-which is the answer where ℓ is quadratic (vc is then the row's leverage). Elsewhere the moments m̃ and ṽ of the product
-are found at Hermite's points, and 1/v₋ and (m₋ − m)/v₋ are raised by 1/v − 1/ṽ and −(m̃ − m)/ṽ until they agree, as
-sites are by expectation propagation (Minka, 2001). Other predictors of a row, and parameters that all rows share, are
-at their posterior means. Where a row has a class, whose predictors are several, the points are draws of the posterior,
-with the weights e^{ℓ(t)}, none above 1/√draws.
+which is exact where ℓ is quadratic (vc is then the row's leverage). Elsewhere the moments m̃ and ṽ of the product are
+found by Gauss–Hermite quadrature, and 1/v₋ and (m₋ − m)/v₋ are raised by 1/v − 1/ṽ and −(m̃ − m)/ṽ until they agree, as
+in expectation propagation (Minka, 2001). Other predictors of a row, and parameters that all rows share, are at their
+posterior means. For families of classes, with several predictors, the points are draws of the posterior with the
+weights e^{ℓ(t)}, none above 1/√draws.
 
-A row that stands for several observations (its weight) is one of them at a time; one of m trials is left out whole.
+Of a row that stands for several observations (its weight) a single one is left out; a row of m trials is left out
+whole.
 """
 
 from __future__ import annotations
@@ -25,17 +26,18 @@ import numpy as np
 from svrhmc.core.arrays import Array
 from svrhmc.rows.forms import RowsForm
 
-_NODES, _MANY_NODES, _STEPS = 7, 21, 8  # Hermite's points, and steps to the law without a row
-_SMALL_LEVERAGE = 0.05  # of all rows, up to which the first step is the last
-_MOST_LEVERAGE = 0.95  # above which the variance of a predictor, from draws, does not tell the leverage any more
-_FARTHEST = 8.0  # standard deviations from the mean given all rows to that without one
-_LEAST = 1e-200
+_NODES, _MANY_NODES, _STEPS = 7, 21, 8  # nodes for small and for larger leverages, and steps of the iteration
+_SMALL_LEVERAGE = 0.05  # where no row has more, the starting values are used
+_MOST_LEVERAGE = 0.95  # leverages above cannot be told apart by a variance from draws
+_FARTHEST = 8.0  # most standard deviations between the means with and without a row
+_LEAST_VARIANCE = 1e-200
 
 
 @dataclass(frozen=True, eq=False)
 class LeftOut:
-    """Predictors (points, rows, …) of each row given the others, and their weights (points, rows), which add up to 1;
-    fitted: the predictors given all rows. leverage: of each row, 1 − v/v₋; 0 where it is not known.
+    """The law of the predictors of each row given the others: points (points, rows, …) and their weights (points,
+    rows), which add up to 1. fitted: the predictors given all rows. leverage: 1 − v/v₋ of each row; 0 where it is not
+    known.
     """
 
     points: Array
@@ -52,21 +54,26 @@ class LeftOut:
         return np.asarray(total, np.float64)
 
 
-def left_out(form: RowsForm, mean: Array, draws: Array | None) -> LeftOut:
-    """Of all rows of a form, at a posterior mean, from draws, in its variables; None: the posterior has no width."""
+def leave_out_rows(form: RowsForm, mean: Array, draws: Array | None) -> LeftOut:
+    """The laws of all rows of a form, from the posterior mean and draws in its variables; without draws (None) the
+    predictors at the mean are taken for certain.
+    """
     t = form.predictors(mean[None])[0]
     if draws is None:
         return LeftOut(t[None], np.ones((1, form.rows.n)), t, np.zeros(form.rows.n))
     around = form.predictors(draws)
     around += t - around.mean(axis=0)
     if form.loss.outcome == "classes":
-        return _by_draws(form, t, around)
-    return _by_points(form, t, form.loss.predictor(around).var(axis=0))
+        return _from_draws(form, t, around)
+    return _at_hermite_points(form, t, form.loss.predictor(around).var(axis=0))
 
 
-def _by_points(form: RowsForm, t: Array, variance: Array) -> LeftOut:
-    m, v = form.loss.predictor(t), np.maximum(variance, _LEAST)
-    slope, curvature = _own(form, form.loss.slope(t, form.y), 1), _own(form, form.loss.curvature(t, form.y), 2)
+def _at_hermite_points(form: RowsForm, t: Array, variance: Array) -> LeftOut:
+    m, v = form.loss.predictor(t), np.maximum(variance, _LEAST_VARIANCE)
+    slope, curvature = (
+        _first_predictor_part(form, form.loss.slope(t, form.y), 1),
+        _first_predictor_part(form, form.loss.curvature(t, form.y), 2),
+    )
     leverage = np.clip(v * curvature, 0.0, _MOST_LEVERAGE)
     precision = (1 - leverage) / v
     moved = slope / precision
@@ -78,13 +85,15 @@ def _by_points(form: RowsForm, t: Array, variance: Array) -> LeftOut:
         form.loss.predictor(points)[...] = middle + nodes[:, None] * sd
         return points
 
-    if count > _NODES:  # the product is about N(m, v), so that points of this law see all of it
+    if count > _NODES:  # the product is about N(m, v), so that the nodes of this law cover it
         away = nodes[:, None] * np.sqrt(v)
-        fixed = (np.log(weights) + 0.5 * nodes**2)[:, None] - _own(form, form.loss.value(at(m, np.sqrt(v)), form.y), 0)
+        fixed = (np.log(weights) + 0.5 * nodes**2)[:, None] - _first_predictor_part(
+            form, form.loss.value(at(m, np.sqrt(v)), form.y), 0
+        )
         for _ in range(_STEPS):
-            w = _normalised(fixed - 0.5 * precision * (away - moved) ** 2)
+            w = _normalise(fixed - 0.5 * precision * (away - moved) ** 2)
             mean = (w * away).sum(axis=0)
-            spread = np.maximum((w * (away - mean) ** 2).sum(axis=0), _LEAST)
+            spread = np.maximum((w * (away - mean) ** 2).sum(axis=0), _LEAST_VARIANCE)
             shift = precision * moved - mean / spread
             precision = np.clip(precision + 1 / v - 1 / spread, (1 - _MOST_LEVERAGE) / v, 1 / v)
             moved = np.clip(shift / precision, -_FARTHEST / np.sqrt(precision), _FARTHEST / np.sqrt(precision))
@@ -92,24 +101,22 @@ def _by_points(form: RowsForm, t: Array, variance: Array) -> LeftOut:
     return LeftOut(points, np.repeat((weights / weights.sum())[:, None], len(m), axis=1), t, 1 - precision * v)
 
 
-def _by_draws(form: RowsForm, t: Array, around: Array) -> LeftOut:
-    w = _normalised(_own(form, form.loss.value(around, form.y), 0))
+def _from_draws(form: RowsForm, t: Array, around: Array) -> LeftOut:
+    w = _normalise(_first_predictor_part(form, form.loss.value(around, form.y), 0))
     w = np.minimum(w, 1 / np.sqrt(len(w)))
     w /= w.sum(axis=0)
     return LeftOut(around, w, t, np.zeros(form.rows.n))
 
 
-def _own(form: RowsForm, values: Array, axes: int) -> Array:
-    """What one observation has in its first predictor: of trials, all of a row's."""
-    own = (
-        values.reshape(*values.shape[: values.ndim - axes], -1)[..., 0]
-        if form.loss.predictor_shape and axes
-        else values
-    )
-    return own * form.weights if form.loss.weights_are_trials and form.weights is not None else own
+def _first_predictor_part(form: RowsForm, values: Array, axes: int) -> Array:
+    """The part of ℓ, its slope or its curvature (with as many predictor axes, `axes`) that belongs to the first
+    predictor: for one observation, or for all trials of a row.
+    """
+    own = values.reshape(*values.shape[: values.ndim - axes], -1)[..., 0] if form.loss.tail and axes else values
+    return own * form.weights if form.loss.tried and form.weights is not None else own
 
 
-def _normalised(exponent: Array) -> Array:
+def _normalise(exponent: Array) -> Array:
     w = np.exp(exponent - exponent.max(axis=0))
     total: Array = w / w.sum(axis=0)
     return total

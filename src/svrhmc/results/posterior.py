@@ -38,7 +38,7 @@ from svrhmc.results.base import (
     thin_draws,
     with_effects,
 )
-from svrhmc.results.checks import misfits
+from svrhmc.results.checks import find_misfits
 from svrhmc.results.effects import Effects, effects_of
 from svrhmc.results.export import export
 from svrhmc.results.groups import Compared, GroupLevels, Quantities, contrasts_of, levels_of, variances_of
@@ -676,7 +676,7 @@ def build_posterior(
         if contradictions:
             warn_user("The model contradicts the data's scale: " + " And ".join(contradictions))
         first = int(units is not None and units.intercept)
-        failures, checked_rows = misfits(
+        failures, checked_rows = find_misfits(
             form, mean, labels, first, advice, target.effect_count, () if design is None else design.classes,
             lambda most: draws_of_rows(answer, form.loss.shared, units, target, most),
         )  # fmt: skip

@@ -20,7 +20,7 @@ from svrhmc.core.errors import requirement
 from svrhmc.core.storage import write_text
 from svrhmc.core.version import VERSION
 from svrhmc.results.base import PosteriorData
-from svrhmc.results.checks import check
+from svrhmc.results.checks import compare_with_rows
 from svrhmc.results.effects import SLOPE, Effects, effects_of, fitted_rows
 from svrhmc.results.figures import chains_figure, curve_figure, fit_figure, forest_figure, marginal_figure
 from svrhmc.results.findings import Finding, bends_of, clear, findings, slopes_of, with_sign
@@ -458,7 +458,7 @@ def _effect_rows(posterior: PosteriorData, effects: Effects) -> list[tuple[str, 
 
 
 def _fits(posterior: PosteriorData) -> str:
-    comparison = check(posterior)
+    comparison = compare_with_rows(posterior)
     if comparison is None:
         return ""
     figure, caption = fit_figure(comparison)

@@ -16,7 +16,7 @@ from svrhmc.core.summaries import Summary, array_name, interval_end_names, inter
 from svrhmc.families import FAMILIES
 from svrhmc.families.base import Loss
 from svrhmc.results.base import PosteriorData
-from svrhmc.results.checks import LOOKED_FOR
+from svrhmc.results.checks import MISFITS_LOOKED_FOR
 from svrhmc.results.imputations import imputation_notes
 from svrhmc.results.probability import moved
 from svrhmc.results.shrinkage import shrinkage_notes
@@ -421,7 +421,7 @@ def model_notes(posterior: PosteriorData) -> tuple[str, ...]:
 
 def nothing_found(rows: int) -> str:
     """What it means that no misfit was found, and what was looked for."""
-    return f"no misfit was found in {rows:,} rows (looked for: {LOOKED_FOR})."
+    return f"no misfit was found in {rows:,} rows (looked for: {MISFITS_LOOKED_FOR})."
 
 
 def entangled(posterior: PosteriorData) -> str:
