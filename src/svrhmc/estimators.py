@@ -440,7 +440,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         index = group.level_indices(columns)
         unseen = np.flatnonzero(index < 0)
         if len(unseen) and self.new_groups == "refuse":
-            raise unseen_levels_error(group.name, group.names_at(columns, unseen))
+            raise unseen_levels_error(group.name, group.level_names_at(columns, unseen))
         if len(unseen):
             names = np.unique(group.level_names_at(columns, unseen), return_inverse=True)[1]
             index[unseen] = len(group.level_names) + names

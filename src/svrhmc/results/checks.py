@@ -101,12 +101,12 @@ def find_misfits(
     smooths and have no names. classes: the names of the classes of y; (): they have numbers. draws: a function that
     gives at most so many draws of the posterior, in the variables of the form; None: the mean alone is used.
     """
-    sample = form.chosen(even_rows(form.rows.n, _MOST_ROWS, 0))
-    weights = np.ones(sample.rows.n) if sample.weights is None or sample.loss.tried else sample.weights
+    sample = form.choose(even_rows(form.rows.n, _MOST_ROWS, 0))
+    weights = np.ones(sample.rows.n) if sample.weights is None or sample.loss.weights_are_trials else sample.weights
     if weights.sum() < _FEWEST_OBSERVATIONS or (weights != np.round(weights)).any():
         return (), 0
     with np.errstate(all="ignore"):
-        numbers_per_draw = sample.rows.n * max(1, sum(sample.loss.tail))
+        numbers_per_draw = sample.rows.n * max(1, sum(sample.loss.predictor_shape))
         left_out = leave_out_rows(
             sample, mean, draws and draws(max(_FEWEST_DRAWS, _MOST_PREDICTORS // numbers_per_draw))
         )
@@ -250,7 +250,7 @@ def _recalibrated(sample: RowsForm, t: Array, eta: Array) -> tuple[Array, float]
     value = sample.values(predictors).sum()
     for _ in range(_NEWTON_STEPS):
         slope, curvature = sample.slopes(predictors), sample.curvatures(predictors)
-        slope, curvature = (slope[..., 0], curvature[..., 0, 0]) if loss.tail else (slope, curvature)
+        slope, curvature = (slope[..., 0], curvature[..., 0, 0]) if loss.predictor_shape else (slope, curvature)
         hessian = (X * np.maximum(curvature, 0.0)[:, None]).T @ X
         if not np.isfinite(hessian).all():
             break
@@ -334,7 +334,7 @@ def _calibration(
 
 def _observed_means(loss: Loss, y: Array, trials: Array | None) -> Array:
     """Observed y on the scale of the mean: with trials, the share of successes."""
-    seen = loss.seen(y, trials)
+    seen = loss.original_labels(y, trials)
     return seen if trials is None else np.asarray(seen / np.maximum(trials, 1.0), np.float64)
 
 
@@ -432,7 +432,7 @@ class _Columns:
         if len(columns) <= most:
             return columns
         rows = even_rows(self.sample.rows.n, _SCREENING_ROWS, 0)
-        screening = replace(self, sample=self.sample.chosen(rows), weights=self.weights[rows])
+        screening = replace(self, sample=self.sample.choose(rows), weights=self.weights[rows])
         bends = [
             _square_correlation(values, [r[rows] for r in residuals], screening.weights)
             for _, values in screening._values_of(columns)
@@ -450,7 +450,7 @@ class _Columns:
         def centred(values: Array) -> Array:
             """Σ wv(x − m)² for each column x with mean m, v being `values`."""
             second, first = (
-                rows.squares(w * values)[self._coefficient_columns],
+                rows.gram_diagonal(w * values)[self._coefficient_columns],
                 rows.combine((w * values)[None])[0, self._coefficient_columns],
             )
             return np.asarray(np.maximum(second - 2 * mean * first + mean**2 * (w @ values), 0.0))
@@ -479,7 +479,7 @@ class _Columns:
 
     @property
     def _rows(self) -> Rows:
-        return self.sample.rows.seen_once
+        return self.sample.rows.design_matrix
 
     @property
     def _coefficient_columns(self) -> slice:

@@ -162,7 +162,7 @@ def effects_of(
             raise requirement("table", "None where the model has no formula", type(table).__name__)
         form = posterior.fitted()
         n, places = form.rows.n, even_rows(form.rows.n, rows, seed)
-        contrasts, values = _effects_by_columns(posterior, form.chosen(places), x, names)
+        contrasts, values = _effects_by_columns(posterior, form.choose(places), x, names)
         used_count, weights = len(places), form.weights
     which_rows = f"{used_count:,} of {n:,} rows, spread evenly" if used_count < n else f"all {n:,} rows"
     weighting = (
@@ -281,7 +281,7 @@ def _effects_by_design(
         if levels is None:
             contrast_names, differences = [SLOPE], _average_slope(posterior, rows, name, x, w)
         else:
-            contrast_names = [f"{shown(level)} - {shown(levels[0])}" for level in levels[1:]]
+            contrast_names = [f"{level_name(level)} - {level_name(levels[0])}" for level in levels[1:]]
             averages = _averages_at_levels(posterior, rows, name, levels, x, w)
             differences = averages[:, 1:] - averages[:, :1]
         groups = _class_names(differences.shape[2], design.classes)

@@ -140,7 +140,7 @@ def document_of(posterior: PosteriorData) -> Document:
             varying = [1.0] * group.intercept + [expression for term in group.terms for expression in term.portable()]
             varying = varying if group.column < 0 else [varying[group.column]]
             spread = covariance_factors(posterior, k, 1000)
-            level_places = places[k].reshape(group.count, len(varying))
+            level_places = places[k].reshape(group.level_count, len(varying))
             groups.append(
                 {
                     "name": group.name, "columns": list(group.factors), "varying": varying,

@@ -112,8 +112,12 @@ def _first_predictor_part(form: RowsForm, values: Array, axes: int) -> Array:
     """The part of ℓ, its slope or its curvature (with as many predictor axes, `axes`) that belongs to the first
     predictor: for one observation, or for all trials of a row.
     """
-    own = values.reshape(*values.shape[: values.ndim - axes], -1)[..., 0] if form.loss.tail and axes else values
-    return own * form.weights if form.loss.tried and form.weights is not None else own
+    own = (
+        values.reshape(*values.shape[: values.ndim - axes], -1)[..., 0]
+        if form.loss.predictor_shape and axes
+        else values
+    )
+    return own * form.weights if form.loss.weights_are_trials and form.weights is not None else own
 
 
 def _normalise(exponent: Array) -> Array:

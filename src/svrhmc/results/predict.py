@@ -260,9 +260,13 @@ class Predictions:
         n, size = self.form.rows.n, _ROWS_PER_STEP * max(1, _BLOCK_NUMBERS // (_ROWS_PER_STEP * len(self.x)))
         for start in range(0, n, size):
             rows = np.arange(start, min(start + size, n))
-            t = self.form.chosen(rows).predictors(self.x)
+            t = self.form.choose(rows).predictors(self.x)
             for term in self.groups:
-                t = t + term.contribution(rows)[(..., *(None,) * len(self.form.loss.tail))] * self.form.loss.unit()
+                t = (
+                    t
+                    + term.contribution(rows)[(..., *(None,) * len(self.form.loss.predictor_shape))]
+                    * self.form.loss.unit()
+                )
             yield start, t, rows
 
     def summarise(self, levels: tuple[float, ...], classes: tuple[str, ...] = ()) -> Prediction:
@@ -401,7 +405,7 @@ def _rows_of(value: Any, kept: npt.NDArray[np.bool_]) -> Any:
 
 def _empty_prediction(loss: Loss, levels: tuple[float, ...], draws: int, classes: tuple[str, ...]) -> Prediction:
     """A prediction for no rows at all."""
-    shape_of_row = loss.mean(np.zeros((1, *loss.tail))).shape[1:]
+    shape_of_row = loss.mean(np.zeros((1, *loss.predictor_shape))).shape[1:]
     empty, quantiles = np.empty((0, *shape_of_row)), np.empty((len(levels), 0, *shape_of_row))
     binary = loss.most_classes == 2
     if shape_of_row:
