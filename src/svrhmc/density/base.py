@@ -53,7 +53,7 @@ class Moments:
 
 
 class Expansion(ABC):
-    """The components' second derivatives at a point: what `parts` of Hᵢ·away are, and the data part of H."""
+    """The components' second derivatives Hᵢ at a point, by products with them, and the data part of their mean H."""
 
     hessian: Array
 
@@ -65,16 +65,16 @@ class Expansion(ABC):
 class FiniteSum(ABC):
     """A potential that is the mean of n components.
 
-    A component's gradient has two pieces: what it shares with all others (`prior_gradient`, never subsampled) and a
-    *part* of its own. For a model with a linear predictor a part is one number, the slope that multiplies the row; for
-    others it is the gradient itself (and for a model with several predictors a few numbers, on a last axis). So with
-    `parts` and `assemble`
+    A component's gradient has two pieces: one that all components share (`prior_gradient`, never subsampled) and a
+    *part* of its own. For a model with a linear predictor a part is one number, the slope that multiplies the row (with
+    several predictors a few numbers, on a last axis); for others it is the gradient itself. So with `parts` and
+    `assemble`
 
         (1/B) Σ_{i ∈ batch} ∇fᵢ(x) = prior_gradient(x) + assemble(parts(x, batch), batch)
 
-    and a snapshot can remember n numbers instead of n vectors where `scalar_parts` is true. These four, and
-    `gradients`, work on many states at once: x has shape (chains, dim), indices (chains, batch). They give the same
-    digits for a chain whatever stands beside it.
+    and a snapshot can remember n numbers instead of n vectors if `scalar_parts` is true. These methods and `gradients`
+    take many states at once: x has shape (chains, dim), indices (chains, batch). A chain's digits do not depend on the
+    other chains of the call.
 
     >>> from svrhmc.targets import logistic
     >>> target = logistic([[1.0], [2.0]], [0, 1])
@@ -85,25 +85,25 @@ class FiniteSum(ABC):
     n: int
     dim: int
     scalar_parts: bool
-    row_size: int  # numbers that stand for one component
+    row_size: int  # numbers that a component consists of
     left_out: int = 0  # rows of weight 0, which are no components
-    mode_passes: float = 0.0  # over the components, to find the mode
+    mode_passes: float = 0.0  # passes over the components that the search for the mode took
     note: str = ""  # what the user should know of how the target was made, in sentences
-    prior_draws: Array | None = None  # states from which modes are looked for, where a library can draw the prior
-    dims: Mapping[str, tuple[str, ...]] = MappingProxyType({})  # of parameters: names of their axes, "" for none
-    coords: Mapping[str, Sequence[object]] = MappingProxyType({})  # of such axes, where a model has some
-    observed: tuple[str, ...] = ()  # the names of the observed variables, where a model has some
-    observed_count: int | None = None  # of how many values `row_log_likelihoods` gives one; None where it gives none
-    row_nanoseconds: float | None = None  # that f and ∇f of a component take on a core, where that is known
-    names: tuple[str, ...] = ()  # of the coordinates, where they have some
-    doubt: str = ""  # why what is found around the mode may not be all of the posterior, once that is known
-    travels: bool = True  # in a pickle, to another process
-    theta_dim: int = 0  # standard deviations and correlations of effects of groups, which are last in what is reported
-    effect_count: int = 0  # effects of groups, which are the last columns of the rows that it shows
+    prior_draws: Array | None = None  # states from which modes are searched for, if a library can draw from the prior
+    dims: Mapping[str, tuple[str, ...]] = MappingProxyType({})  # names of the axes of parameters, "" for none
+    coords: Mapping[str, Sequence[object]] = MappingProxyType({})  # coordinates along such axes, if a model has some
+    observed: tuple[str, ...] = ()  # names of the observed variables, if a model has some
+    observed_count: int | None = None  # how many values `row_log_likelihoods` gives for a draw; None if it gives none
+    row_nanoseconds: float | None = None  # that f and ∇f of a component take on a core, if that is known
+    names: tuple[str, ...] = ()  # of the coordinates, if they have names
+    doubt: str = ""  # why the law around the mode may not be all of the posterior, once that is known
+    travels: bool = True  # whether it can be pickled and sent to another process
+    theta_dim: int = 0  # standard deviations and correlations of effects of groups, which are reported last
+    effect_count: int = 0  # effects of groups, which are the last columns of the rows of `shown()`
     group_terms: tuple[Any, ...] = ()  # the terms of groups, with their covariances (`svrhmc.density.mixed`)
-    searched_by: str = "mode"  # where `sample` begins to look for variables: at the "mode", or with scales of "groups"
-    tells_passes: bool = False  # whether it tells of what its mode and its map took (`watched`)
-    unbounded: str = "the smoothness of this target is not known"  # what is said where it is asked for, and is not
+    searched_by: str = "mode"  # which search of `svrhmc.sampling.run` samples it
+    tells_passes: bool = False  # whether it reports the passes of its mode and its map itself (`watched`)
+    unbounded: str = "the smoothness of this target is not known"  # the reason in an error that asks for a smoothness
 
     @property
     def smoothness(self) -> float:
@@ -112,7 +112,7 @@ class FiniteSum(ABC):
 
     @property
     def typical_curvature(self) -> float:
-        """What an inverse mass that is not given is 1/ of: L, or λ_max at the mode where there is no such bound."""
+        """The inverse of the default inverse mass: L, or λ_max at the mode if no bound L is known."""
         return self.smoothness
 
     @property
@@ -127,12 +127,12 @@ class FiniteSum(ABC):
 
     @property
     def closed_form(self) -> Moments | None:
-        """Exact mean and covariance of π where they are known, as for a quadratic f, else None."""
+        """Exact mean and covariance of π if they are known, as for a quadratic f, else None."""
         return None
 
     @property
     def exact_law(self) -> Law | None:
-        """π where its moments are known and independent draws can be made: that of a quadratic; else None."""
+        """π if its moments are known and independent draws can be made, as for a quadratic f; else None."""
         moments = self.closed_form
         return None if moments is None else GaussianLaw(moments.mean, moments.covariance)
 
@@ -149,7 +149,7 @@ class FiniteSum(ABC):
 
     @property
     def has_potential(self) -> bool:
-        """Whether f itself is known, and not its gradients alone."""
+        """Whether f itself is known, and not only its gradient."""
         return True
 
     @abstractmethod
@@ -166,7 +166,7 @@ class FiniteSum(ABC):
 
     @abstractmethod
     def parts(self, x: Array, indices: Indices | None) -> Array:
-        """Parts of the chosen components (None: all n): (chains, batch) numbers or (chains, batch, dim) gradients."""
+        """Parts of some components (None: all n): (chains, batch) numbers or (chains, batch, dim) gradients."""
 
     @abstractmethod
     def assemble(self, parts: Array, indices: Indices | None) -> Array:
@@ -181,11 +181,11 @@ class FiniteSum(ABC):
         """f + (strength/2)|x − centre|², up to a constant, as a target."""
 
     def _require_posterior(self) -> None:
-        """Refuse a target that is known to have no density: none is, unless its class knows better."""
+        """Refuse a target that is known to have no density. None is, unless a subclass can tell."""
         return
 
     def require_decided(self) -> None:
-        """Refuse a target without a density where that was too much to find out when it was made."""
+        """Refuse a target without a density, if that was too costly to find out when it was made."""
         return
 
     def form(self) -> Form | None:
@@ -193,9 +193,9 @@ class FiniteSum(ABC):
         return None
 
     def identity(self) -> dict[str, object]:
-        """By name, what a run that goes on must find unchanged: numbers, texts, and digests of data.
+        """What must be unchanged for a run to be continued, by name: numbers, texts, and digests of data.
 
-        Here: the gradients of a hundred components at two points.
+        By default the gradients of a hundred components at two points.
         """
         indices = np.linspace(0, self.n - 1, min(self.n, 100)).astype(np.int64)
         points = (np.zeros(self.dim), np.cos(np.arange(self.dim)))
@@ -216,12 +216,12 @@ class FiniteSum(ABC):
 
     @property
     def one_mode(self) -> str | None:
-        """Why π is known to have one mode, in words after "because"; None where nothing shows it."""
+        """Why π is known to have one mode, in words after "because"; None if nothing shows it."""
         return "its density is log-concave" if self.convex_components else None
 
     @property
     def mode_starts(self) -> str:
-        """From where modes were looked for, in words after "found from"."""
+        """The starts of the search for modes, in words after "found from"."""
         return "one start"
 
     @property
@@ -239,7 +239,7 @@ class FiniteSum(ABC):
 
     @cached_property
     def row_table(self) -> tuple[npt.NDArray[np.uint32], Indices, Array]:
-        """The alias table of `importance`: thresholds, aliases, probabilities; made once."""
+        """The alias table of `importance`: thresholds, aliases, probabilities."""
         from svrhmc.core.randomness import alias_table
 
         return alias_table(self.importance())
@@ -259,26 +259,26 @@ class FiniteSum(ABC):
         return self.n
 
     def shown(self) -> FiniteSum:
-        """The target, or where its components are not in memory some of them that are: for what looks at rows."""
+        """A target whose rows can be examined: this one, or one of some rows if its rows are not in memory."""
         return self
 
     @property
     def lasting_parts(self) -> bool:
-        """Whether a number for every component can be kept, and is all there is to keep of it."""
+        """Whether all of a component that has to be remembered is one number, and these fit into memory."""
         return self.scalar_parts and self.at_hand == self.n
 
     def watched(self, tell: Callable[[float], None]) -> None:
-        """Tell from now on of components that are read where nobody asks for gradients: for a mode, for weights of rows
-        and to fetch some of them, where a target makes passes itself.
+        """Call `tell` with the number of components that are read apart from gradients that a sampler asks for: for a
+        mode, for weights of rows, or to fetch some of them, if a target makes such passes itself.
         """
         return
 
     def into(self, x: Array) -> Array:
-        """The state that stands for x: x itself, but for targets in other coordinates than the user's."""
+        """The state of x: x itself, except for targets in other coordinates than the user's."""
         return x
 
     def out(self, state: Array, first: int = 0) -> Array:
-        """The x that a state stands for; of draws (chain, draw, dim), `first` is the number of the first one."""
+        """The x of a state; for draws (chain, draw, dim), `first` is the number of the first one."""
         return state
 
     def modes(self) -> Array:
@@ -286,8 +286,8 @@ class FiniteSum(ABC):
         return self.mode()[None, :]
 
     def feet(self, mode: Array) -> tuple[Array, Array]:
-        """Of each coordinate that has a narrow peak at a mode, above a wide foot (`Heavy.feet`): its location and how
-        many times wider the foot is, as arrays of all coordinates; 1 where there is no such peak.
+        """For each coordinate whose density is a narrow peak above a wide foot at a mode (`Heavy.feet`): its location,
+        and how many times wider the foot is; as arrays of all coordinates, with a ratio of 1 where there is no peak.
         """
         return np.zeros(self.dim), np.ones(self.dim)
 
@@ -308,11 +308,11 @@ class FiniteSum(ABC):
         return self._finite_value("∇²f", point, differences)
 
     def recall_mode(self, mode: Array) -> None:
-        """Take a mode that was found before, so that it need not be found again."""
+        """Take a mode from a record, so that it need not be found again."""
         return
 
     def recall_modes(self, modes: Array, doubt: str, starts: str, one_mode: str | None) -> None:
-        """Take all that was found of modes."""
+        """Take all that is known of modes from a record."""
         self.recall_mode(modes[0])
 
     def log_prior_at(self, x: Array) -> Array | None:
@@ -414,8 +414,8 @@ class FiniteSum(ABC):
         )
 
     def _finite_value(self, name: str, point: Array | None, evaluate: Callable[..., Array]) -> Array:
-        """What is asked for, at a point if there is one; an error, and neither a warning nor a nan, where float64 does
-        not hold it.
+        """The value of a function, at a point if there is one; an error, and neither a warning nor a nan, if it is not
+        finite in float64. name: what the error calls the value.
         """
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             value = evaluate(point)
@@ -438,7 +438,7 @@ class FiniteSum(ABC):
 
 
 class RowsDensity(FiniteSum):
-    """The density of rows, a loss and a prior, as far as the searches for its modes and the proofs about it ask.
+    """The density of rows, a loss and a prior: what the searches for its modes and the proofs about it need.
 
     prior_precision, prior_mean: of the normal part of the prior. prior_strength: its largest curvature; 0 where it is
     flat. heavy: priors of single coordinates that are not normal.
@@ -468,7 +468,7 @@ class RowsDensity(FiniteSum):
 
     @abstractmethod
     def preconditioner(self, curvature: Array, bend: Array) -> LinearOperator:
-        """Near the inverse of that, where it is cheap; else None."""
+        """An approximate inverse of that operator, if there is a cheap one; else None."""
 
     @abstractmethod
     def prior_curvature(self, x: Array) -> Array:
@@ -480,7 +480,7 @@ class RowsDensity(FiniteSum):
 
     @abstractmethod
     def runs_off(self, x: Array, direction: Array) -> bool:
-        """Whether, from x on, no row's loss grows along a direction."""
+        """Whether no row's loss grows along a direction, from x on."""
 
     @abstractmethod
     def share(self, chosen: Indices, prior_precision: Array) -> RowsDensity:
@@ -492,12 +492,12 @@ class RowsDensity(FiniteSum):
 
 
 def is_target(value: object) -> TypeGuard[FiniteSum]:
-    """Whether it is one of these."""
+    """Whether a value is a target."""
     return isinstance(value, FiniteSum)
 
 
 def require_target(target: object) -> FiniteSum:
-    """Refuse what is no target."""
+    """The target itself; an error if it is none."""
     if not isinstance(target, FiniteSum):
         raise requirement("target", "one of svrhmc.targets, such as logistic(X, y)", repr(type(target)))
     return target

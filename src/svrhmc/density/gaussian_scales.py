@@ -9,19 +9,19 @@ the density of the scales is, up to a constant, without an approximation
 
     log p(φ | y) = log p(φ) − Σwᵢ log σ − ½ Q(φ) − ½ log |H(φ)|.
 
-**One term is eliminated exactly.** The rows of a level of the term with the most effects enter by D = Σ wᵢzᵢzᵢᵀ = FFᵀ
-(r × r) and by ã = F⁺ Σ wᵢzᵢaᵢᵀ, a being the columns of β and of the effects of all other terms. With
-N = I + ρ FᵀΣF for each level, those levels leave for x = (β, other effects)
+**One term is eliminated exactly**, that with the most effects. The rows of each of its levels enter by
+D = Σ wᵢzᵢzᵢᵀ = FFᵀ (r × r) and by ã = F⁺ Σ wᵢzᵢaᵢᵀ, where a holds the columns of β and of the effects of all other
+terms. With N = I + ρ FᵀΣF for each level, there is left for x = (β, other effects)
 
     |H| = |K| ∏|N|,        K = diag(P, I) + ρ Tᵀ(G + Σ ãᵀN⁻¹ã) T,        T = diag(I, M),
 
-where G = Σ wᵢãᵢãᵢᵀ is of columns less what the levels explain of them, ãᵢ = aᵢ − ãᵀF⁺zᵢ. Everything that is added is
-positive: no digits cancel as τ → ∞, and M stands beside I, so that none are lost as τ → 0. Sums over rows are made
-once. With x₀ a fit of least squares, d = x − x₀ at the solution x, and e the residuals at x₀,
+where G = Σ wᵢãᵢãᵢᵀ is made of columns less what the levels explain of them, ãᵢ = aᵢ − ãᵀF⁺zᵢ. All terms of the sums
+are positive, so that no digits cancel as τ → ∞, and M is added to I, so that none are lost as τ → 0. Sums over rows are
+computed once. With x₀ a fit of least squares, d = x − x₀ at the solution x, and e the residuals at x₀,
 
     Q = ρ [S + dᵀGd − 2gᵀd + Σ (ẽ − ãd)ᵀN⁻¹(ẽ − ãd)] + (β − m)ᵀP(β − m) + |v|²,
 
-S, g and ẽ being those of e: squares again, in which an error of x counts to second order only.
+with S, g and ẽ made of e: squares again, in which an error of x counts to second order only.
 
 **Draws.** x is N(K⁻¹…, K⁻¹) in the coordinates (β, v), by the factor of K; given x the levels are independent, with
 Y = √ρ FᵀM and v ~ N((I + YᵀY)⁻¹Yᵀ√ρ(ẽ − ãd), (I + YᵀY)⁻¹).
@@ -52,10 +52,10 @@ _ROUNDING = 1e-15  # of each of the squares that Q is made of
 
 @dataclass(frozen=True, eq=False)
 class ConditionalLaw:
-    """The law of w given some φ, a row each.
+    """The Gaussian law of w given each of some φ (rows of `phi`).
 
-    log_density: log p(φ | y) up to a constant, −∞ where K has no factor. solution: x. root: L, K = LLᵀ. Y: √ρ FᵀM.
-    within: the inverse factor of I + YᵀY. Both (r, r, states, levels).
+    log_density: log p(φ | y) up to a constant, −∞ if K has no factor. solution: x. root: L with K = LLᵀ. Y: √ρ FᵀM.
+    within: the inverse factor of I + YᵀY. The last two are (r, r, states, levels).
     """
 
     phi: Array
@@ -67,7 +67,7 @@ class ConditionalLaw:
 
 
 class GaussianScales:
-    """log p(φ | y) of a `MixedModel` for which `applies`, φ = (θ, log σ), or θ where σ is known."""
+    """log p(φ | y) of a `MixedModel` that `refusal` does not refuse; φ = (θ, log σ), or θ if σ is known."""
 
     def __init__(self, model: MixedModel) -> None:
         conditional = model.conditional
@@ -75,7 +75,7 @@ class GaussianScales:
         self.dim = model.theta_dim + model.shared
         self.eliminated = eliminated_term(model)
         self.core_terms = [term for term in model.terms if term is not self.eliminated]
-        first, p = self.eliminated, model.columns
+        eliminated, p = self.eliminated, model.columns
         weights = np.ones(model.n) if conditional.weights is None else conditional.weights
         self._weight = float(weights.sum())
         self._precision = conditional.prior_precision[:p]
@@ -83,32 +83,33 @@ class GaussianScales:
         X, Z = model.design
         places = [np.arange(term.effects.start, term.effects.stop) - p for term in self.core_terms]
         other_columns = np.concatenate([np.zeros(0, np.int64), *places])
-        Ze, Zo = _as_csr(Z[:, first.effects.start - p : first.effects.stop - p]), _as_csr(Z[:, other_columns])
+        own_columns = slice(eliminated.effects.start - p, eliminated.effects.stop - p)
+        Z_own, Z_other = _as_csr(Z[:, own_columns]), _as_csr(Z[:, other_columns])
         self.places = np.concatenate([np.arange(p), other_columns + p])  # of x in w
         self.columns, self.core = p, p + len(other_columns)
-        self._root, pseudo = _level_roots(first.group.blocks(weights))
-        scaled = Ze @ _block_diagonal(pseudo).T  # F⁺z of every row
+        self._root, pseudo = _level_roots(eliminated.group.blocks(weights))
+        scaled = Z_own @ _block_diagonal(pseudo).T  # F⁺z of every row
         scaled_weighted = scaled.multiply(weights[:, None]).tocsr()
         self._by_beta = np.asarray(scaled_weighted.T @ X)
-        by_other = (scaled_weighted.T @ Zo).tocsr()
+        by_other = (scaled_weighted.T @ Z_other).tocsr()
         y = conditional.y if conditional.offset is None else conditional.y - conditional.offset
         within_X = X - scaled @ self._by_beta
 
-        def within(e: Array) -> tuple[Array, Array]:
+        def split_by_levels(e: Array) -> tuple[Array, Array]:
             """ẽ of every level, and e less what the levels explain."""
-            diagonal = scaled_weighted.T @ e
-            return diagonal, e - scaled @ diagonal
+            of_levels = scaled_weighted.T @ e
+            return of_levels, e - scaled @ of_levels
 
-        def combined(e: Array) -> Array:
-            return np.concatenate([X.T @ (weights * e), Zo.T @ (weights * e)])
+        def combine_rows(e: Array) -> Array:
+            return np.concatenate([X.T @ (weights * e), Z_other.T @ (weights * e)])
 
-        ZZ = (Zo.T @ Zo.multiply(weights[:, None]).tocsr() - by_other.T @ by_other).tocsr()
-        ZX = Zo.T @ (weights[:, None] * within_X)
+        ZZ = (Z_other.T @ Z_other.multiply(weights[:, None]).tocsr() - by_other.T @ by_other).tocsr()
+        ZX = Z_other.T @ (weights[:, None] * within_X)
         self._border = np.concatenate([within_X.T @ (weights[:, None] * within_X), ZX])
         rough = np.linalg.lstsq(X.T @ (weights[:, None] * X), X.T @ (weights * y), rcond=None)[0] if p else np.zeros(0)
         e = y - X @ rough
         self._by_both = _join_columns(self._by_beta, by_other)
-        correction, force = np.zeros(self.core), combined(within(e)[1])
+        correction, force = np.zeros(self.core), combine_rows(split_by_levels(e)[1])
         diagonal = np.concatenate([np.diag(self._border[:p]), ZZ.diagonal()])
         explained = np.asarray(_as_csr(self._by_both).power(2).sum(axis=0)).ravel()
         varying = np.flatnonzero(diagonal > _NULL * explained)  # columns that vary within levels
@@ -117,37 +118,33 @@ class GaussianScales:
                 _with_dense_border(self._border, ZZ)[varying][:, varying], force[varying]
             )
         self._fit = correction + np.concatenate([rough, np.zeros(len(other_columns))])
-        e = e - X @ correction[:p] - Zo @ correction[p:]
-        self._level_residuals, unexplained = within(e)
-        self._residual_square, self._residual_force = (
-            float(weights @ (unexplained * unexplained)),
-            combined(unexplained),
-        )
+        e = e - X @ correction[:p] - Z_other @ correction[p:]
+        self._level_residuals, unexplained = split_by_levels(e)
+        self._residual_square = float(weights @ (unexplained * unexplained))
+        self._residual_force = combine_rows(unexplained)
         self._require_residuals(float(weights @ (y - np.average(y, weights=weights)) ** 2))
         self._other_gram = ZZ
-        self._entries = LevelPairs(self.core_terms, by_other, first.width, ZZ)
+        self._entries = LevelPairs(self.core_terms, by_other, eliminated.width, ZZ)
         self._within_levels = self._entries.values_of(ZZ)
         self._right_hand_side = self._product(self._fit[None])[0] + self._residual_force
         self._unexplained = self._level_residuals + self._by_both @ self._fit
         rows, columns = self._entries.rows + p, self._entries.columns + p
         self.pattern = Pattern.of(self.core, np.arange(p), rows, columns, MOST_CORE)
-        diagonal = np.arange(self.core)
-        of_beta = np.repeat(np.arange(p), self.core), np.tile(diagonal, p)
-        self._of_beta = np.flatnonzero(of_beta[1] >= of_beta[0])
-        beta = of_beta[1][self._of_beta], of_beta[0][self._of_beta]
-        self._places = [self.pattern.places(*at) for at in (beta, (rows, columns), (diagonal, diagonal))]
+        every = np.arange(self.core)
+        border_columns, border_rows = np.repeat(np.arange(p), self.core), np.tile(every, p)
+        self._lower_border = np.flatnonzero(border_rows >= border_columns)
+        border = border_rows[self._lower_border], border_columns[self._lower_border]
+        self._places = [self.pattern.places(*entries) for entries in (border, (rows, columns), (every, every))]
         heavy = conditional.heavy
         self._noise_heavy = None if heavy is None else replace(heavy, columns=heavy.columns - (model.inner_dim - 1))
 
     @property
     def noise_of_residuals(self) -> float:
-        """log σ by the residuals of least squares, where effects and coefficients leave some; else ∞."""
+        """log σ by the residuals of least squares; ∞ if effects and coefficients leave none."""
         freedom = self._weight * (1 - (self.model.columns + self.model.effect_count) / self.model.n)
-        return (
-            0.5 * float(np.log(self._residual_square / freedom))
-            if freedom > 0 and self._residual_square > 0
-            else np.inf
-        )
+        if not (freedom > 0 and self._residual_square > 0):
+            return np.inf
+        return 0.5 * float(np.log(self._residual_square / freedom))
 
     def _require_residuals(self, total: float) -> None:
         """Refuse a response that coefficients and effects, fewer than the rows, fit exactly: p(φ) grows as σ → 0.
@@ -210,20 +207,15 @@ class GaussianScales:
         scaled = np.array([sum(inverse[i, j] * e[j] for j in range(i + 1)) for i in range(r)])
         product = self._product(d)
         inner = self._residual_square + np.einsum("sj,sj->s", d, product - 2 * self._residual_force)
-        rounding = (
-            _ROUNDING
-            * rho
-            * (self._residual_square + np.einsum("sj,sj->s", abs(d), abs(product) + 2 * abs(self._residual_force)))
-        )
+        sizes = np.einsum("sj,sj->s", abs(d), abs(product) + 2 * abs(self._residual_force))
+        rounding = _ROUNDING * rho * (self._residual_square + sizes)
         v = self._unscaled(solution, scale)
         Q = rho * (inner + np.einsum("isl,isl->s", scaled, scaled))
         Q = Q + ((solution[:, : self.columns] - self._mean) ** 2) @ self._precision + (v * v).sum(axis=1)
         volume = log_root - sum(np.log(inverse[i, i]).sum(axis=1) for i in range(r))
         log_density = -self._weight * log_sigma - 0.5 * Q - volume - self._prior(theta, log_sigma)
-        not_finite = np.isnan(log_density) | (
-            rounding > 1
-        )  # as where σ is far too small, and Q of digits that are left
-        return ConditionalLaw(phi, np.where(not_finite, -np.inf, log_density), solution, root, Y, within)
+        lost = np.isnan(log_density) | (rounding > 1)  # if σ is far too small, Q has no correct digits
+        return ConditionalLaw(phi, np.where(lost, -np.inf, log_density), solution, root, Y, within)
 
     def _prior(self, theta: Array, log_sigma: Array) -> Array:
         """−log p(φ)."""
@@ -242,38 +234,38 @@ class GaussianScales:
         return [term.covariance.factor(theta[:, term.theta]) for term in self.core_terms]
 
     def _core_matrices(self, inverse: Array, rho: Array, scale: list[Array]) -> tuple[list[Array], Array]:
-        """The numbers of K of each state, in the places of its pattern, and K (β, v) at the solution."""
+        """The entries of K for each state, as its pattern orders them, and K (β, v) at the solution."""
         r, _, S, q = inverse.shape
         p, n = self.columns, self.core
         products = {}  # N⁻¹ = N^−½ᵀN^−½, its entries i ≥ j
         for i in range(r):
             for j in range(i + 1):
                 products[i, j] = sum(inverse[k, i] * inverse[k, j] for k in range(i, r))
-        whole = np.empty((r, r, S, q))
+        N_inverse = np.empty((r, r, S, q))
         for (i, j), value in products.items():
-            whole[i, j] = whole[j, i] = value
+            N_inverse[i, j] = N_inverse[j, i] = value
         explained = np.concatenate([self._by_beta, self._unexplained[:, None]], axis=1).reshape(q, r, p + 1)
         coefficients = np.concatenate([products[i, j] * (1 + (i != j)) for i, j in products], axis=1)
         values = self._within_levels[:, None] + self._entries.sums @ np.ascontiguousarray(coefficients.T)
         right_hand_side, K = np.empty((S, n)), []
         of_beta, of_others, diagonal = self._places
         for s in range(S):
-            by_level = np.einsum("ijl,ljp->lip", whole[:, :, s], explained).reshape(q * r, p + 1)
+            by_level = np.einsum("ijl,ljp->lip", N_inverse[:, :, s], explained).reshape(q * r, p + 1)
             added = np.asarray(self._by_both.T @ by_level)
             right_hand_side[s] = rho[s] * (self._right_hand_side + added[:, p])
-            own = [M[s : s + 1] for M in scale]
-            numbers = np.zeros(self.pattern.numbers)
-            border = rho[s] * self._apply_factors((self._border + added[:, :p]).T, own)
-            numbers[of_beta] = border.ravel()[self._of_beta]
-            numbers[of_others] = self._entries.scale_entries(rho[s] * values[:, s], own)
-            numbers[diagonal] += np.concatenate([self._precision, np.ones(n - p)])
-            K.append(numbers)
+            scale_of_state = [M[s : s + 1] for M in scale]
+            entries = np.zeros(self.pattern.numbers)
+            border = rho[s] * self._apply_factors((self._border + added[:, :p]).T, scale_of_state)
+            entries[of_beta] = border.ravel()[self._lower_border]
+            entries[of_others] = self._entries.scale_entries(rho[s] * values[:, s], scale_of_state)
+            entries[diagonal] += np.concatenate([self._precision, np.ones(n - p)])
+            K.append(entries)
         right_hand_side = self._apply_factors(right_hand_side, scale)
         right_hand_side[:, :p] += self._precision * self._mean
         return K, right_hand_side
 
     def _product(self, x: Array) -> Array:
-        """Gx of states, G in columns of β and the sparse rest."""
+        """Gx of states; G consists of dense columns of β and a sparse rest."""
         p = self.columns
         out: Array = x[:, :p] @ self._border.T
         out[:, :p] += x[:, p:] @ self._border[p:]
@@ -281,7 +273,7 @@ class GaussianScales:
         return out
 
     def _apply_factors(self, x: Array, scale: list[Array], inverse: bool = False, forward: bool = False) -> Array:
-        """Tᵀx of states; T x where `forward`, T⁻¹x where `inverse`."""
+        """Tᵀx of states; Tx if `forward`, T⁻¹x if `inverse`."""
         out, begin = x.copy(), self.columns
         for term, M in zip(self.core_terms, scale, strict=True):
             part = slice(begin, begin + term.count * term.width)
@@ -296,7 +288,7 @@ class GaussianScales:
         return self._apply_factors(x, scale, inverse=True)[:, self.columns :]
 
     def _solve(self, K: list[Array], right_hand_side: Array, scale: list[Array]) -> tuple[Array, list[Factor], Array]:
-        """x, the factors L and log |L|, which is nan where there is none."""
+        """x, the factors L and log |L|, which is nan if there is no factor."""
         roots = [self.pattern.factor(numbers) for numbers in K]
         logs = np.array([root.log_root for root in roots])
         solutions = np.zeros(right_hand_side.shape)
@@ -313,7 +305,7 @@ class GaussianScales:
     # Draws
 
     def draw(self, law: ConditionalLaw, state: int, normals: Array) -> Array:
-        """w given one φ, from as many standard normal numbers as w has coordinates."""
+        """A draw of w given φ number `state`, from as many standard normal numbers as w has coordinates."""
         model, first, single = self.model, self.eliminated, slice(state, state + 1)
         theta, log_sigma = self.split(law.phi[single])
         scale, n, r = self._core_factors(theta), self.core, first.width
@@ -337,12 +329,12 @@ class GaussianScales:
 
 
 class LevelPairs:
-    """Entries of symmetric matrices of the effects of some terms: those of two levels that meet in rows, or in a level
-    of the eliminated term, in blocks of (r, r′); of (l, l′) and (l′, l) one.
+    """Where symmetric matrices of the effects of some terms have entries: for two levels that occur together in a row,
+    or in a level of the eliminated term, in blocks of (r, r′); only one of (l, l′) and (l′, l) is stored.
 
-    by_other: ã of these effects. gram: what is added to its squares. rows, columns: where the entries are, for each
-    pair of terms block by block. sums: the sparse matrix that makes Σ ãᵀN⁻¹ã of the entries (i, j), i ≥ j, of N⁻¹ of
-    every level.
+    by_other: ã of these effects. gram: what is added to its squares. rows, columns: where the entries are, block by
+    block for each pair of terms. sums: the sparse matrix that maps the entries (i, j), i ≥ j, of N⁻¹ of every level to
+    the entries of Σ ãᵀN⁻¹ã.
     """
 
     def __init__(self, terms: list[Term], by_other: MatrixLike, width: int, gram: MatrixLike) -> None:
@@ -372,20 +364,20 @@ class LevelPairs:
         return len(self.rows)
 
     def _places(self, numbers: Indices) -> tuple[Indices, Indices]:
-        """Which of some entries, numbered row by row, are here, and where."""
+        """Which of some entries, numbered row by row, are stored, and where."""
         nearest = np.minimum(np.searchsorted(self._sorted, numbers), max(len(self) - 1, 0))
         present = np.flatnonzero(self._sorted[nearest] == numbers) if len(self) else np.zeros(0, np.int64)
         return present, self._order[nearest[present]]
 
     def values_of(self, matrix: MatrixLike) -> Array:
-        """Those of a sparse matrix."""
+        """The stored entries of a sparse matrix."""
         entries, out = matrix.tocoo(), np.zeros(len(self))
         present, places = self._places(entries.row.astype(np.int64) * self._size + entries.col)
         out[places] = entries.data[present]
         return out
 
     def scale_entries(self, values: Array, scale: list[Array]) -> Array:
-        """The entries of TᵀQT of one state, in the place of those of Q."""
+        """Replace the entries of Q by those of TᵀQT of one state."""
         for first, second, part, shape in self._parts:
             if shape == (1, 1):
                 values[part] *= scale[first][0, 0, 0] * scale[second][0, 0, 0]
@@ -412,7 +404,7 @@ class LevelPairs:
 
 
 def _meeting_levels(by_other: MatrixLike, r: int, gram: MatrixLike, level_of: Indices) -> tuple[Indices, Indices]:
-    """Levels l ≥ l′ of other terms that meet, each with itself among them."""
+    """Pairs of levels l ≥ l′ of other terms that occur together, including each with itself."""
     from scipy.sparse import csr_matrix, identity, tril
 
     levels = int(level_of.max(initial=-1)) + 1
@@ -428,15 +420,15 @@ def _meeting_levels(by_other: MatrixLike, r: int, gram: MatrixLike, level_of: In
 
 
 def eliminated_term(model: MixedModel) -> Term:
-    """The term of the most effects among those of levels, of which a row has one."""
+    """The term with the most effects among those in which each row has one level."""
     return max((term for term in model.terms if term.group.by_level), key=lambda term: term.count * term.width)
 
 
 def refusal(model: MixedModel) -> str | None:
-    """Why the scales of a model are not sampled by their own density; None where they are.
+    """Why the scales of a model cannot be sampled by their own density; None if they can.
 
-    Sizes decide: the dense part of K takes core³/3 operations for each φ, and ã as many products as levels have pairs
-    of entries.
+    Sizes decide: the dense part of K takes core³/3 operations for each φ, and ã as many products as there are pairs of
+    entries in a level.
     """
     loss, heavy = model.loss, model.conditional.heavy
     if not (loss.quadratic or loss.mixture):
@@ -465,7 +457,7 @@ def refusal(model: MixedModel) -> str | None:
 
 
 def _effects_by_level(model: MixedModel, first: Term) -> MatrixLike:
-    """Which effects of other terms are met in each level of a term, in CSR."""
+    """Which effects of other terms occur in each level of a term, as a CSR matrix (level, effect)."""
     from scipy.sparse import csr_matrix
 
     p, nonzero = model.columns, _as_csr(model.design[1]) != 0
@@ -485,7 +477,7 @@ def _as_csr(Z: MatrixLike) -> MatrixLike:
 
 
 def _with_dense_border(border: Array, inner: MatrixLike) -> MatrixLike:
-    """A symmetric matrix of which some first columns are dense."""
+    """A symmetric matrix whose first columns, the border, are dense."""
     from scipy.sparse import bmat, csr_matrix
 
     p = border.shape[1]
@@ -495,14 +487,14 @@ def _with_dense_border(border: Array, inner: MatrixLike) -> MatrixLike:
 
 
 def _join_columns(by_beta: Array, by_other: MatrixLike) -> MatrixLike:
-    """ã of all columns; dense where there are those of β alone."""
+    """ã of all columns; dense if they are those of β alone."""
     from scipy.sparse import csr_matrix, hstack
 
     return by_beta if not by_other.shape[1] else hstack([csr_matrix(by_beta), by_other], format="csr")
 
 
 def _level_roots(D: Array) -> tuple[Array, Array]:
-    """F with FFᵀ = D, and F⁺: (r, r, levels). Directions that the rows of a level do not see have columns of 0."""
+    """F with FFᵀ = D, and F⁺: (r, r, levels). Directions in which the rows of a level do not vary give columns of 0."""
     r, q = D.shape[0], D.shape[2]
     length = np.sqrt(np.maximum(np.einsum("aal->al", D), 0.0))
     safe_length = np.where(length > 0, length, 1.0)
@@ -546,7 +538,7 @@ def _inverse_factor(Y: Array, transposed: bool) -> Array:
 
 
 def _pair_products(left: MatrixLike, right: MatrixLike, n: int) -> tuple[Indices, Indices, Array]:
-    """Of every level all products of an entry of one row and an entry of the other: place, level and value."""
+    """All products of an entry of one row and an entry of the other, for every level: entry, level and value."""
     a, b = np.diff(left.indptr), np.diff(right.indptr)
     level = np.repeat(np.arange(len(a)), a * b)
     inside = np.arange(len(level)) - np.repeat(np.cumsum(a * b) - a * b, a * b)

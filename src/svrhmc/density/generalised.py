@@ -7,8 +7,8 @@ so that f = (1/n) Σ fᵢ is minus the log posterior and π is the posterior. (T
 rows like it: f is the same function as that of the longer table, n is smaller, and a component is larger. So weights
 enter as wᵢℓ, wᵢℓ′ and wᵢℓ″, in lengths as wᵢ|aᵢ|, and in bounds as wᵢ sup|ℓ‴|.
 
-Whatever is known of all rows is a sum over them (`Rows.reduce`). Of rows in partitions that is all there is: no array
-has a number for each row, and what needs one (bounds, single rows) is refused.
+All properties of the rows are sums over them (`Rows.reduce`). For rows in partitions nothing else is available: no
+array has a number for each row, and what needs one (bounds, single rows) is refused.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class RowExpansion(Expansion):
 
 
 class GeneralisedLinear(RowsDensity):
-    """Loss × rows × prior; made by `glm`, `logistic`, `linear` and `conjugate`, whose examples show it."""
+    """Loss × rows × prior; made by `glm`, `logistic`, `linear` and `conjugate`, which have examples."""
 
     scalar_parts = True
     unbounded = "rows in partitions, and terms of a prior, have no bound on it; use svrhmc.sample"
@@ -133,20 +133,20 @@ class GeneralisedLinear(RowsDensity):
 
     @property
     def convex_components(self) -> bool:
-        """As the loss and the prior are."""
+        """Whether the loss and the prior are convex."""
         coupled = self.terms is None or all(term.convex for term in self.terms.terms)
         return self.loss.convex and coupled and float(self.prior_bounds()[0].min()) >= 0
 
     @cached_property
     def one_mode(self) -> str | None:
-        """Where f is convex, or is so given a shared parameter along whose profile no other minimum is found."""
+        """Why there is one mode: f is convex, or it is given a shared parameter whose profile has no other minimum."""
         if not self.rows.in_memory and self.loss.mixture:
             return self._equivalent_rows.one_mode  # which is the same function
         return super().one_mode or one_mode_of_profile(self, self._profile)
 
     @property
     def is_bounded(self) -> bool:
-        """Whether bounds on its curvature are found: of rows in memory, under priors of single coordinates."""
+        """Whether there are bounds on its curvature: for rows in memory, under priors of single coordinates."""
         return self.rows.in_memory and self.terms is None
 
     @property
@@ -195,14 +195,16 @@ class GeneralisedLinear(RowsDensity):
         return self._finite_value("the prior's curvature", x[None, :], lambda at: self._form.prior_curvature(at[0]))
 
     def curvature_bounds(self) -> Array:
-        """wᵢ sup ℓ″ of every row; refused where the loss has none."""
+        """wᵢ sup ℓ″ of every row; refused if ℓ″ has no bound."""
         if self._curvature_bound is None:
             why = f"the curvature of {self.loss} has no bound; svrhmc.sample(target) finds one that fits"
             raise requirement("inverse_mass", "given", "None", why)
         return self._form.multiply_by_weights(np.full(self.n, self._curvature_bound))
 
     def curvature_range(self, bound: bool) -> tuple[float, float] | None:
-        """Exact for a quadratic loss; else the prior and the smoothness as bounds, and the largest at the mode."""
+        """Exact for a quadratic loss; else bounds by the prior and the smoothness, or the largest eigenvalue at the
+        mode.
+        """
         if not self.is_bounded:
             return None if bound else tuple(np.linalg.eigvalsh(self.modal_hessian)[[0, -1]].tolist())
         if bound and self._curvature_bound is None:
@@ -229,7 +231,7 @@ class GeneralisedLinear(RowsDensity):
 
     @cached_property
     def exact_law(self) -> Law | None:
-        """Also where coefficients are Gaussian given log σ."""
+        """A Gaussian, or a mixture of Gaussians if coefficients are Gaussian given log σ."""
         mixture = self.terms is None and mixes(self.loss, self.heavy, self.dim)
         if not self.rows.in_memory:
             return self._equivalent_rows.exact_law if self.quadratic or mixture else None
@@ -245,8 +247,8 @@ class GeneralisedLinear(RowsDensity):
         return Moments(self.mode(), ((covariance := np.linalg.inv(self.modal_hessian)) + covariance.T) / 2)
 
     def hessian(self, x: npt.ArrayLike) -> Array:
-        """∇²f(x) = Aᵀ diag(wℓ″) A + Λ, dense; summed in float64 where it is the posterior's precision, or float32 would
-        spoil it.
+        """∇²f(x) = Aᵀ diag(wℓ″) A + Λ, dense; summed in float64 if it is the posterior's precision, or float32 sums
+        would not be accurate enough.
         """
         point = self._point(x)
         if not self.rows.in_memory:
@@ -262,16 +264,16 @@ class GeneralisedLinear(RowsDensity):
         return self._with_prior_terms(self._gram(curvature, prior, point, precise=True), x)
 
     def _with_prior_terms(self, hessian: Array, x: npt.ArrayLike) -> Array:
-        """With what terms of the prior add at x."""
+        """The Hessian with that of the prior's terms at x added."""
         return hessian if self.terms is None else hessian + self.terms.hessian(np.asarray(x, np.float64))
 
     def _padded_for_terms(self, of_rows: Array, axes: int = 1) -> Array:
-        """What the rows say of the coordinates that they see, with zeros for parameters of terms: the last axes."""
+        """Sums over rows with zeros appended for the parameters of the prior's terms, on the last axes."""
         missing = self.dim - self.rows.dim
         return np.pad(of_rows, [(0, 0)] * (of_rows.ndim - axes) + [(0, missing)] * axes) if missing else of_rows
 
     def _gram(self, curvature: Array, bend: Array, point: Array | None = None, precise: bool = False) -> Array:
-        """Aᵀ diag(curvature) A + diag(bend); `point`: where these are the curvatures, or None for bounds on them."""
+        """Aᵀ diag(curvature) A + diag(bend); `point`: where these are the curvatures, None if they are bounds."""
         diagonal, name = np.diag(bend), "a bound on ∇²f" if point is None else "∇²f"
 
         def gram(_: object) -> Array:
@@ -284,12 +286,12 @@ class GeneralisedLinear(RowsDensity):
         return self._finite_value(name, point, gram)
 
     def expansion(self, x: Array) -> RowExpansion:
-        """Hᵢ = n wᵢℓ″ aᵢaᵢᵀ at x, without the prior, which is never subsampled."""
+        """Hᵢ = n wᵢℓ″ aᵢaᵢᵀ at x; without the prior, which is never subsampled."""
         curvature = self.row_curvatures(x)
         return RowExpansion(self.rows.gram(curvature), self.n * curvature, self._form)
 
     def importance(self) -> Array:
-        """wᵢ|aᵢ|, mixed with a tenth of even weights: then the largest component counts no more than their mean."""
+        """wᵢ|aᵢ|, mixed with a tenth of uniform weights, which bounds the variance of components drawn by them."""
         return mix_with_uniform(self._form.multiply_by_weights(np.sqrt(self.rows.squared_norms())))
 
     def hessian_product(self, x: npt.ArrayLike, direction: Array) -> Array:
@@ -314,8 +316,8 @@ class GeneralisedLinear(RowsDensity):
     def _equivalent_rows(self) -> GeneralisedLinear:
         """A few rows with the same likelihood, for y ~ N(aᵀx, σ²), by one pass.
 
-        That likelihood knows the rows by their weight W and by G = Σ w(a, y)(a, y)ᵀ alone. With RᵀR = G, the
-        m = columns + 1 rows of R√(m/W), each of weight W/m, have the same two. (G is summed with the residuals of a
+        That likelihood depends on the rows by their weight W and by G = Σ w(a, y)(a, y)ᵀ alone. With RᵀR = G, the
+        m = columns + 1 rows of R√(m/W), each of weight W/m, have the same W and G. (G is summed with the residuals of a
         first fit in place of y, so that no digits cancel.)
         """
         beta, size = self._first_fit(), self.rows.columns + 1
@@ -328,22 +330,22 @@ class GeneralisedLinear(RowsDensity):
         return self._with_rows(LabelledRows(X, y, None, np.full(size, weight / size)))
 
     def _first_fit(self) -> Array:
-        """Coefficients near the posterior's, from some rows."""
+        """Coefficients near those of the posterior, from some rows."""
         guess = self.guess()
         return np.zeros(self.rows.columns) if guess is None else guess[: self.rows.columns]
 
     def row_lengths(self, whitening: LinearMap) -> Array:
-        """|Wᵀaᵢ| of every row, found once for a whitening."""
+        """|Wᵀaᵢ| of every row, computed once for a whitening."""
         if self._lengths is None or self._lengths[0] is not whitening:
             self._lengths = (whitening, self.rows.whitened_lengths(whitening))
         return self._lengths[1]
 
     def mode(self) -> Array:
-        """The heaviest of the modes, found once."""
+        """The heaviest of the modes."""
         return self._mode.copy()
 
     def modes(self) -> Array:
-        """One by Newton's method (`svrhmc.density.mode`), and where f need not be convex others (`minima.py`)."""
+        """One by Newton's method (`svrhmc.density.mode`), and others if f need not be convex (`minima.py`)."""
         return self.minima.points.copy()
 
     @property
@@ -384,7 +386,7 @@ class GeneralisedLinear(RowsDensity):
         return Minima(search.find()[None, :], search.passes, "one start")
 
     def _other_minima(self, mode: Array, passes: float) -> Minima:
-        """Besides a mode: by the profile of a shared parameter, or else around the mode and that of a weak prior."""
+        """All minima: by the profile of a shared parameter, or else around the mode and the mode under weak priors."""
         scan = self._scan_profile(mode)
         if scan is not None:
             starts = np.array(scan.others).reshape(-1, self.dim)
@@ -394,25 +396,25 @@ class GeneralisedLinear(RowsDensity):
 
     @cached_property
     def _profile(self) -> Profile | None:
-        """Along the shared parameter, from the mode."""
+        """The profile of the shared parameter, from the mode."""
         return self._scan_profile(self._mode)
 
     @property
     def pass_seconds(self) -> float:
-        """What the quickest pass over rows that are not in memory took."""
+        """Seconds of the quickest pass over rows that are not in memory."""
         return self.rows.pass_seconds
 
     @property
     def tells_passes(self) -> bool:  # type: ignore[override]
-        """Where they are passes over partitions."""
+        """True for passes over partitions."""
         return not self.rows.in_memory
 
     def watched(self, tell: Callable[[float], None]) -> None:
-        """Of passes over partitions, but for those that find gradients at states."""
+        """Call `tell` for passes over partitions, except those for gradients at states."""
         self.rows.watch = tell
 
     def shown(self) -> FiniteSum:
-        """Some rows with the whole prior, where the others are not in memory."""
+        """This model, or that of some rows with the whole prior if the rows are not in memory."""
         return self if self.rows.in_memory else self._with_rows(self._sampled_rows)
 
     @property
@@ -426,7 +428,7 @@ class GeneralisedLinear(RowsDensity):
         return sample
 
     def _with_rows(self, sample: LabelledRows, prior_precision: Array | None = None) -> GeneralisedLinear:
-        """The same model of other rows in memory; with another prior, which is normal, where its precision is given."""
+        """The same model of other rows in memory; with a normal prior of this precision, if one is given."""
         precision, heavy = (self.prior_precision, self.heavy) if prior_precision is None else (prior_precision, None)
         rows = rows_for_loss(make_rows(sample.X), self.loss)
         return GeneralisedLinear(
@@ -439,7 +441,7 @@ class GeneralisedLinear(RowsDensity):
         return scan
 
     def _weak_mode(self, mode: Array) -> Array:
-        """The mode under normal priors, weak beside the rows, in place of the ψⱼ: (1, dim), or none."""
+        """The mode with the ψⱼ replaced by normal priors that are weak beside the rows: (1, dim), or (0, dim)."""
         if self.heavy is None:
             return np.zeros((0, self.dim))
         columns = self.heavy.columns
@@ -455,7 +457,7 @@ class GeneralisedLinear(RowsDensity):
             return np.zeros((0, self.dim))
 
     def feet(self, mode: Array) -> tuple[Array, Array]:
-        """By the ψⱼ."""
+        """Those of the ψⱼ."""
         location, wider = super().feet(mode)
         if self.heavy is not None:
             location[self.heavy.columns] = self.heavy.location
@@ -463,7 +465,7 @@ class GeneralisedLinear(RowsDensity):
         return location, wider
 
     def warm(self) -> None:
-        """Compile, or load, what passes over the rows need, so that it is not timed with them."""
+        """Compile, or load, what passes over the rows need, so that passes are timed without it."""
         if self.rows.in_memory:
             self.rows.warm(self.loss, self._labels)
         else:
@@ -481,10 +483,10 @@ class GeneralisedLinear(RowsDensity):
         )
 
     def guess(self) -> Array | None:
-        """Where the search for the mode starts: the least squares fit to the predictors that the labels alone would
-        have, weighed by the curvature there. Where the loss has no such predictors, or columns are too many, shared
-        parameters alone start where the labels say; None where there are none of these. Of rows in partitions, the
-        mode of some of them, with as much less of the prior.
+        """Where the search for the mode starts: the least squares fit to the predictors that the labels alone suggest,
+        weighted by the curvature there. If the loss has no such predictors, or there are too many columns, 0 but for
+        shared parameters, which start at values suggested by the labels; None if there are none. For rows in
+        partitions, the mode of some of them, with the prior scaled down in proportion.
         """
         if not self.rows.in_memory:
             part = self._with_rows(self._sampled_rows, self.prior_strength * (len(self._sampled_rows.y) / self.n))
@@ -534,14 +536,14 @@ class GeneralisedLinear(RowsDensity):
         return prior if self.terms is None else prior + self.terms.value(x)
 
     def energies(self, x: Array) -> tuple[Array, Array]:
-        """From the same predictors, where rows are few or elsewhere; else by one compiled pass where there is one."""
+        """From the same predictors if rows are few or not in memory; else by one compiled pass, if there is one."""
         if self.rows.in_memory and not self._form.is_small:
             return self._energies_by_pass(x) if self.rows.can_combine_slopes(self.loss) else super().energies(x)
         values, gradients = self._energies(x)
         return values + self.prior_potential(x), self._padded_for_terms(gradients) + self.prior_gradient(x)
 
     def _energies(self, x: Array) -> Energies:
-        """Values and gradients of the rows; of single states whose Hessian was just found by that pass."""
+        """Values and gradients summed over the rows; recalled if a pass for the Hessian just computed them too."""
         sums = [self.rows.recall(RowsForm.derivatives, state) for state in x]
         remembered = [derivatives for derivatives in sums if derivatives is not None]
         if len(remembered) == len(x):
@@ -566,7 +568,7 @@ class GeneralisedLinear(RowsDensity):
         return self._gradients(x)
 
     def _gradients(self, x: Array, predictors: Array | None = None) -> Array:
-        """predictors: all tᵢ at x, where they are known."""
+        """predictors: all tᵢ at x, if they are known."""
         if not self.rows.in_memory:
             return self._padded_for_terms(self._energies(x).gradients) + self.prior_gradient(x)
 
@@ -580,7 +582,7 @@ class GeneralisedLinear(RowsDensity):
         return slopes + self.prior_gradient(x)
 
     def _gradient_at_predictors(self, x: Array, predictors: Array) -> Array:
-        """`gradient`, where the tᵢ are known: (1, n)."""
+        """`gradient` at x, from its known predictors (1, n)."""
         gradient: Array = self._finite_value(
             "the gradient", self._point(x), lambda at: self._gradients(at, predictors)
         )[0]
@@ -608,7 +610,7 @@ class GeneralisedLinear(RowsDensity):
         return slope if self.terms is None else slope + self.terms.gradient(x)
 
     def _require_posterior(self) -> None:
-        """A flat prior on separable data, or on columns that depend on each other, has no posterior."""
+        """Refuse a flat prior on separable data, or on linearly dependent columns: there is no posterior."""
         if not self.rows.in_memory:
             self.mode()
         elif self.prior_strength.min() == 0:
@@ -616,12 +618,12 @@ class GeneralisedLinear(RowsDensity):
             self.mode()  # says so where the data are separable
 
     def require_decided(self) -> None:
-        """By the mode, where flat columns are too many for a proof (`propriety.py`)."""
+        """By the mode, if columns with a flat prior are too many for a proof (`propriety.py`)."""
         if self.rows.in_memory and not self.determined:
             self._require_posterior()
 
     def _require_rank(self) -> None:
-        """Refuse columns that depend on each other where the prior is flat; where it is not, only if H is known."""
+        """Refuse linearly dependent columns if the prior is flat; if it is not, only for a Hessian that is constant."""
         if (
             not self.rows.in_memory
             or self.determined
@@ -637,10 +639,10 @@ class GeneralisedLinear(RowsDensity):
             require_rank(self, self._gram(curvature, self.prior_strength, precise=True))
 
     def runs_off(self, x: Array, direction: Array) -> bool:
-        """Whether, from x on, no row's loss grows along a direction in which the prior is flat; of rows in partitions
-        that is only known far from where the prior is.
+        """Whether no row's loss grows, from x on, along a direction in which the prior is flat; for rows in partitions
+        that is only known far away from the prior's mean.
 
-        Rows in the plane that separates move a little, by rounding: a little of what those do that bend f along it.
+        By rounding, rows in the separating plane change a little: a tiny fraction of what rows change that curve f.
         """
         if not self.rows.in_memory:
             return bool(np.abs(x).max() > _FAR * (1 + np.abs(self.prior_mean).max()))
@@ -685,7 +687,7 @@ class GeneralisedLinear(RowsDensity):
         return LinearOperator(shape, matvec=lambda p: self.curved_product(curvature, p, bend), dtype=np.float64)
 
     def preconditioner(self, curvature: Array, bend: Array) -> LinearOperator:
-        """The inverse of that operator's diagonal, where rows are sparse."""
+        """The inverse of that operator's diagonal, if rows are sparse."""
         from scipy.sparse import diags
 
         return None if self.rows.storage == "dense" else diags(1 / (self.rows.gram_diagonal(curvature) + bend))
@@ -706,8 +708,8 @@ class GeneralisedLinear(RowsDensity):
         return self._extreme_eigenvalue("LA", self.row_curvatures(self._mode), self.prior_curvature(self._mode))
 
     def _extreme_eigenvalue(self, which: str, curvature: Array, bend: Array) -> float:
-        """λ_max ("LA") or λ_min ("SA") of Aᵀ diag(curvature) A + diag(bend): dense up to DENSE_DIM columns, Lanczos
-        beyond, where λ_min may be known only to be no less than the bend.
+        """λ_max ("LA") or λ_min ("SA") of Aᵀ diag(curvature) A + diag(bend): of the dense matrix up to DENSE_DIM
+        columns, by Lanczos beyond, where λ_min may only be bounded by the smallest entry of bend.
         """
         if self.dim <= DENSE_DIM:
             return float(np.linalg.eigvalsh(self._gram(curvature, bend))[-1 if which == "LA" else 0])

@@ -1,37 +1,39 @@
 """The minima of an f that need not be convex: one by L-BFGS and Newton's method, others from many points around it.
 
-*Points* lie around a minimum x̂ with Hessian H = (LLᵀ)⁻¹, at x̂ + rLu with u on the unit sphere. How many are needed for
-a narrow mode? Let x̂ be the mode of a Gaussian law, of width 1 and weight w in the variables u, and s a mode of width ρ
-and weight w_s at a distance D of it. The density of s is above that of x̂ within about R(D) of s, where
+**Points** lie around a minimum x̂ with Hessian H = (LLᵀ)⁻¹, at x̂ + rLu with u on the unit sphere. How many are needed
+to find a narrow mode? Let x̂ be the mode of a Gaussian law, of width 1 and weight w in the variables u, and s a mode of
+width ρ and weight w_s at a distance D from it. The density of s is above that of x̂ within about R(D) of s, where
 
     log w_s − d log ρ − R²/2ρ² = log w − D²/2,    R(D)² = ρ²(c + D²),    c = 2d log(1/ρ) − 2 log(w/w_s),
 
-and a search that begins there ends at s. Outside f tells nothing of s: only a point in that ball finds it. So that the
-expected number of points in it is the same, m, at every D up to a reach r₀, points have a density in proportion to
-R(|ru|)^{−d}, which is a radius with a density in proportion to r^{d−1}(c + r²)^{−d/2}, and there are
+and a search that begins there ends at s. Outside that ball f says nothing about s: only a point inside finds it. If the
+expected number of points in the ball is to be the same, m, at every D up to a radius r₀, points need a density in
+proportion to R(|ru|)^{−d}, which means a radius with a density in proportion to r^{d−1}(c + r²)^{−d/2}, and there are
 
     N = m d ρ^{−d} ∫₀^{r₀} r^{d−1}(c + r²)^{−d/2} dr
 
 of them. For ρ = 1/10 and w_s = w/20, m = 8 takes 4·10³ points in two dimensions, 4·10⁴ in three, 3·10⁵ in four and
-3·10⁶ in five, where 10⁶, the most that are looked at, leave m = 3, by which one ball in thirty is missed. How many a
-target can afford is decided by the cost that it declares, and never by a clock: the same is found on every machine. A
-quarter of the points lie beyond r₀, as many from r to 2r whatever r is, for wider modes, which need few. Points are
-those of an additive recurrence (a lattice modulo 1), which fill balls a little more evenly than chance.
+3·10⁶ in five; there 10⁶, the largest number that is used, give m = 3, with which one ball in thirty is missed. How many
+points a target can afford is decided by the cost that it declares, never by a clock, so that the same minima are found
+on every machine. A quarter of the points lie beyond r₀, equally many in each range from r to 2r, for wider modes, which
+need few. The points are those of an additive recurrence (a lattice modulo 1), which fill balls a little more evenly
+than random ones.
 
-And there are lines x̂ + tΣⱼ/√Σⱼⱼ, Σ = H⁻¹, along which coordinate j moves by t standard deviations and the others as
-the law at x̂ has them follow: along them coordinates leave the spike of a prior, or fall back into it, one by one.
+**Lines** x̂ + tΣⱼ/√Σⱼⱼ, Σ = H⁻¹, move coordinate j by t standard deviations and the others to their means given it:
+along them coordinates leave the spike of a prior, or fall back into it, one by one.
 
-*Searches* begin at the points of every range of radii where f is lowest, and where it is lowest beside what the minima
-known by then explain, −log Σₖ exp(−f(x̂ₖ) − ½(x − x̂ₖ)ᵀHₖ(x − x̂ₖ)), which shows a spike inside a wide mode; no two of
-them close to each other. They begin also at the minima along every line and at draws of the prior (its own, where a
-library can draw them, beside those of a Gaussian law with its curvature at the start), all together (`lbfgs.py`), and
-Newton's method ends those that came to somewhere new. While there are new ones, more begin at the same points by what
-is explained then; and the same is done around every new minimum, the heaviest first.
+**Searches** begin at the points of every range of radii where f is lowest, and where it is lowest relative to what the
+known minima explain, −log Σₖ exp(−f(x̂ₖ) − ½(x − x̂ₖ)ᵀHₖ(x − x̂ₖ)), which shows a spike inside a wide mode; no two of
+these points are close to each other. They also begin at the minima along every line and at draws of the prior (its own,
+if a library can draw them, and those of a Gaussian law with its curvature at the start). They run together
+(`lbfgs.py`), and Newton's method completes those that ended at a new place. As long as there are new minima, more
+searches begin at the same points by what is explained then; and the same is done around every new minimum, the heaviest
+first.
 
-A point where the gradient is 0 and the Hessian has an eigenvalue below 0 is a saddle: the search goes on along that
-eigenvector, both ways. Minima are ordered by the mass of the Gaussian law at each, e^{−f(x̂)}√(det H⁻¹), so that the
-first is where most of the posterior is, and not a spike above little of it. Two are the same where neither is more than
-a standard deviation away from the other.
+A point where the gradient is 0 and the Hessian has a negative eigenvalue is a saddle: the search continues along that
+eigenvector, in both directions. Minima are ordered by the mass of the Gaussian law at each, e^{−f(x̂)}√(det H⁻¹), so
+that the first is where most of the posterior is, and not a spike that holds little of it. Two minima are the same if
+neither is more than a standard deviation away from the other.
 """
 
 from __future__ import annotations
@@ -55,12 +57,12 @@ from svrhmc.density.unbounded import funnel
 DENSE = 2000  # coordinates up to which Hessians are made
 _FEW_STARTS = 3  # with the one that was given; where Hessians are not made
 _INDEFINITE = "the log posterior is not concave at its mode (the Hessian there is not positive definite)"
-_NEWTON, _SADDLES = 20, 4  # steps, and saddles left, at most
+_NEWTON, _SADDLES = 20, 4  # most steps, and most saddles that are left behind
 _ITERATIONS = 2000
 _APART = 1.0  # standard deviations between two minima that are not the same
 _BEYOND = 4.0  # standard deviations that the law at a minimum reaches
-_WORSE = 30.0  # that f may be above its least value at a minimum that matters, where masses are not known
-_LIGHTER = 7.0  # that the log mass of a minimum that matters may be below the largest: a weight of a thousandth
+_WORSE = 30.0  # by how much f at a minimum may exceed its least value if masses are not known
+_LIGHTER = 7.0  # by how much the log mass of a minimum may be below the largest: a weight of a thousandth
 _WALL, _FAR_OFF = 1e12, 1e9
 _ENDLESS = "no mode found: f falls without end, so that the posterior is improper; is a prior missing?"
 _ROUNDING = 1e-10  # of the largest |eigenvalue| of a Hessian
@@ -68,10 +70,10 @@ _SINGULAR = 1e-7  # of a diagonal entry of the factor of a Hessian whose diagona
 _SMALL = 1e-8  # of the Newton decrement at which a minimum is found
 _SHORTEST = 1e-9  # of a step
 
-_NANOSECONDS = 2e9  # that the points around a minimum, and the searches from them, may take
+_NANOSECONDS = 2e9  # for the points around a minimum and the searches from them
 _POINTS, _SEARCHES = (64, 1 << 20), (4, 256)  # at least and at most
 _PASSES = 100  # of a search
-_FOR_POINTS = 4  # the part of the time that is for points: one in so many
+_FOR_POINTS = 4  # one part in so many of the time is for points
 _RANGES = 16  # of radii, with as many points in each
 _NARROW, _LIGHT = 0.1, 0.05  # ρ and w_s/w of a mode that is to be found
 _WITHIN, _FARTHEST = 12.0, 30.0  # r₀, and the largest radius, in √d
@@ -98,14 +100,14 @@ class _Minimum(NamedTuple):
 
 
 class _MinimumSearch:
-    """A search for one minimum, which counts the passes over the data that it takes."""
+    """Finds single minima, and counts the passes over the data that this takes."""
 
     def __init__(self, target: FiniteSum) -> None:
         self.target, self.passes = target, 0.0
         self._last: tuple[Array, tuple[float, Array]] | None = None  # a point, with f and ∇f there
 
     def energy(self, x: Array) -> tuple[float, Array]:
-        """f and ∇f; what is not finite is a wall."""
+        """f and ∇f; where they are not finite, f is huge and the gradient 0."""
         if not np.abs(x).max() <= _WALL:
             return 1e300, np.zeros_like(x)
         if self._last is None or not np.array_equal(self._last[0], x):
@@ -118,7 +120,9 @@ class _MinimumSearch:
         return self._last[1]
 
     def energies(self, x: Array) -> tuple[Array, Array]:
-        """f and ∇f at many points, some at a time, always as many; what is not finite is infinite."""
+        """f and ∇f at many points, in blocks of one size, as compiled functions want them; f is infinite where it is
+        not finite.
+        """
         block_size = max(1, min(_TOGETHER, _NUMBERS // self.target.n))
         values, slopes = [], []
         for first in range(0, len(x), block_size):
@@ -134,7 +138,7 @@ class _MinimumSearch:
         return np.where(np.isfinite(value), value, np.inf), slope
 
     def potentials(self, x: Array) -> Array:
-        """f alone at a power of two of points, as many at a time as rows allow; what is not finite is infinite."""
+        """f alone at points whose number is a power of two, in blocks; infinite where it is not finite."""
         block_size, values = min(len(x), _power_of_two(_OF_BLOCK / self.target.n)), np.empty(len(x))
         for first in range(0, len(x), block_size):
             block = slice(first, first + block_size)
@@ -155,11 +159,11 @@ class _MinimumSearch:
         return end
 
     def polished_minimum(self, x: Array) -> _Minimum:
-        """The one near x, where L-BFGS ended."""
+        """The minimum near x, where L-BFGS ended."""
         return self.minimum_at(*self.polished(x))
 
     def minimum_at(self, point: Array, curved: bool) -> _Minimum:
-        """A point, with the mass of the Gaussian law that has the curvature there."""
+        """A minimum at this point, with the mass of the Gaussian law that has its curvature."""
         value = self.energy(point)[0]
         if curved and self.target.dim <= DENSE:
             hessian = self.target.hessian(point)
@@ -216,8 +220,8 @@ class _MinimumSearch:
 
 
 class _Points(NamedTuple):
-    """Points around a minimum, in whose variables they are centre + root·z; f at each, infinite where a search began;
-    and the range of radii that it is in. c: that of the module.
+    """Points x = centre + root·z around a minimum, f at each (infinite where a search began), and the range of radii
+    that each is in. c: as in the module's formulas.
     """
 
     centre: Array
@@ -228,7 +232,9 @@ class _Points(NamedTuple):
     ranges: Indices
 
     def separated(self, candidates: Indices, most: int) -> list[int]:
-        """The first of them, and others that are farther than 2R from all before, R as the module has it."""
+        """Those of the candidates that are farther than 2R from all chosen before them, R as in the module's formulas;
+        at most `most`.
+        """
         z = np.linalg.solve(self.root, (self.x[candidates] - self.centre).T).T
         radii, chosen = 4 * _NARROW**2 * (self.c + (z * z).sum(axis=1)), list[int]()
         remaining: Mask = np.ones(len(candidates), bool)
@@ -240,7 +246,7 @@ class _Points(NamedTuple):
 
 
 class _MinimaSearch:
-    """The minima found by now, and the search for more of them."""
+    """The known minima, and the search for more."""
 
     def __init__(self, search: _MinimumSearch, first: _Minimum, spread: Array, nanoseconds: float) -> None:
         self.search, self.minima, self.spread = search, [first], spread
@@ -250,7 +256,7 @@ class _MinimaSearch:
         self.looked_at = 0
 
     def search_around_each(self, starts: Array) -> None:
-        """Around one minimum after another, the heaviest first; around the first also from some starts."""
+        """Search around one minimum after another, the heaviest first; around the first also from these starts."""
         done = list[_Minimum]()
         while len(done) < _AROUND:
             remaining = [minimum for minimum in self.minima if not any(minimum is finished for finished in done)]
@@ -263,7 +269,7 @@ class _MinimaSearch:
             done.append(centre)
 
     def search_around(self, centre: _Minimum, starts: Array) -> None:
-        """From points around a minimum, and from some starts besides."""
+        """Search from points around a minimum, and from these starts."""
         points = self._points_around(centre, _covariance_root(centre, self.spread))
         self.looked_at += len(starts)
         first_starts = np.concatenate(
@@ -277,7 +283,7 @@ class _MinimaSearch:
             first_starts = starts[:0]
 
     def _descend_from(self, points: _Points, starts: Array) -> None:
-        """From some points, in the variables of the minimum that they lie around."""
+        """L-BFGS from some points, in the whitened variables of the minimum that they lie around."""
         centre, L, inverse = points.centre, points.root, np.linalg.inv(points.root)
 
         def energies(z: Array) -> tuple[Array, Array]:
@@ -291,7 +297,7 @@ class _MinimaSearch:
         self.add_minima(centre + z @ L.T, f)
 
     def _points_around(self, centre: _Minimum, L: Array) -> _Points:
-        """By the law of the module, with f at each."""
+        """Points around a minimum, as the module describes them, with f at each."""
         d = len(centre.point)
         c = max(1.0, -2 * d * math.log(_NARROW) + 2 * math.log(_LIGHT))
         needed, *law = _radius_law(d, c)
@@ -306,7 +312,9 @@ class _MinimaSearch:
         return _Points(centre.point, L, c, x, f, ranges)
 
     def _lowest(self, points: _Points, by_value: bool) -> Array:
-        """Those of each range at which f is lowest, or lowest beside what the minima known explain; none twice."""
+        """The points of each range of radii with the lowest f, or the lowest f relative to what the known minima
+        explain; no point is taken twice.
+        """
         f = points.f if by_value else points.f + self._log_explained(points.x)
         count, chosen = max(1, self._searches // (2 * _RANGES)), list[int]()
         for number in range(_RANGES):
@@ -318,7 +326,7 @@ class _MinimaSearch:
         return points.x[chosen]
 
     def _log_explained(self, x: Array) -> Array:
-        """log Σₖ exp(−f(x̂ₖ) − ½(x − x̂ₖ)ᵀHₖ(x − x̂ₖ)), over the minima with a Hessian; 0 where none has one."""
+        """log Σₖ exp(−f(x̂ₖ) − ½(x − x̂ₖ)ᵀHₖ(x − x̂ₖ)), over the minima with a Hessian; 0 if none has one."""
         laws = [
             (minimum.value, minimum.point, minimum.hessian) for minimum in self.minima if minimum.hessian is not None
         ]
@@ -333,7 +341,9 @@ class _MinimaSearch:
         return total
 
     def _minima_along_lines(self, centre: _Minimum, starts: Array) -> Array:
-        """The minima along each, other than the one in the middle, as far as other minima and starts are or farther."""
+        """The lowest minima along the lines through a minimum, except itself, at least as far as the other minima and
+        the starts are away.
+        """
         d = len(centre.point)
         if centre.hessian is None:
             return np.zeros((0, d))
@@ -365,7 +375,7 @@ class _MinimaSearch:
         return near
 
     def add_minima(self, ends: Array, values: Array) -> None:
-        """Newton steps from the ends of searches that are somewhere new, the lowest first."""
+        """Add the minima near the ends of searches, the lowest first, by Newton's method; skip known ones."""
         polished_count = 0
         for k in np.argsort(values, kind="stable"):
             if not np.isfinite(values[k]) or polished_count == _SETTLED or len(self.minima) == _MOST:
@@ -375,25 +385,25 @@ class _MinimaSearch:
             polished_count += 1
             try:
                 new = self.search.polished_minimum(ends[k])
-            except RuntimeError:  # f falls without end from there, along a way that is not the posterior's
+            except RuntimeError:  # f falls without end from there
                 continue
             matters = new.curved and new.value < 1e300 and all(_are_distinct(new, minimum) for minimum in self.minima)
             if matters and not funnel(self.search.target, new.point, self.spread):
                 self.minima.append(new)
 
     def keep_shoulders(self, starts: Array) -> None:
-        """Starts at which f curves upwards, and which the laws at all minima do not reach."""
+        """Add starts at which f curves upwards and which are far from the laws at all minima."""
         for start in starts[~self._near_known_minimum(starts, _BEYOND)]:
             shoulder = self.search.minimum_at(start, True)
             if shoulder.hessian is not None:
                 self.minima.append(shoulder)
 
     def _negligible(self, height: float) -> bool:
-        """Whether a minimum of such a log density is far below all others, whatever its width."""
+        """Whether a minimum with this log density is far below all others, whatever its width."""
         return height < max(-minimum.value for minimum in self.minima) - 10 * _WORSE
 
     def heaviest(self) -> list[_Minimum]:
-        """Those that matter, the heaviest first; the lowest where f does not curve upwards there."""
+        """The minima that matter, the heaviest first; the lowest first if f does not curve upwards there."""
         lowest = min(self.minima, key=lambda minimum: minimum.value)
         if not lowest.curved:
             return [
@@ -409,7 +419,7 @@ class _MinimaSearch:
 
 
 def _log_determinant(hessian: Array) -> float | None:
-    """log det H; None where it is not positive definite, or by rounding alone, as where f is flat along a ring."""
+    """log det H; None if H is not positive definite, or only by rounding, as where f is flat along a ring."""
     units = np.sqrt(np.maximum(np.diag(hessian), 1e-300))
     try:
         factor = np.linalg.cholesky(hessian / units / units[:, None])
@@ -422,7 +432,7 @@ def _log_determinant(hessian: Array) -> float | None:
 
 
 def _covariance_root(centre: _Minimum, spread: Array) -> Array:
-    """L with LLᵀ = H⁻¹; of the prior where H is not known."""
+    """L with LLᵀ = H⁻¹; that of the prior if H is not known or not positive definite."""
     from scipy.linalg import solve_triangular
 
     if centre.hessian is not None:
@@ -449,7 +459,7 @@ def _radius_law(d: int, c: float) -> tuple[float, Array, Array]:
 
 
 def _points_by_radius(first: int, last: int, d: int, quantiles: Array, radii: Array) -> tuple[Array, Array]:
-    """Points of a law of radii, in directions that are alike, and the quantile of the radius of each."""
+    """Points with this law of radii in uniform directions, and the quantile of each radius."""
     from scipy.special import ndtri
 
     u = _recurrence(first, last, d + 1)
@@ -468,12 +478,12 @@ def _recurrence(first: int, last: int, dim: int) -> Array:
 
 
 def _power_of_two(number: float) -> int:
-    """The largest power of two that is not above it, at least 1."""
+    """The largest power of two that is not above a number, at least 1."""
     return 1 << max(0, math.floor(math.log2(max(number, 1.0))))
 
 
 def _line_places(reach: float) -> Array:
-    """Places along a line, both ways."""
+    """Places along a line in both directions: evenly spaced near 0, then at growing distances."""
     even = np.arange(_STEP, _NEAR + _STEP / 2, _STEP)
     count = max(1, math.ceil(math.log(reach / _NEAR) / math.log(_FARTHER)))
     side = np.concatenate([even, _NEAR * _FARTHER ** np.arange(1, count + 1)])
@@ -491,7 +501,7 @@ def _are_distinct(first: _Minimum, second: _Minimum) -> bool:
 
 @np.errstate(over="ignore", invalid="ignore")  # points lie far out, where f may be beyond float64
 def find_minima(target: Any, start: Array) -> Minima:
-    """Those of a model: from `start`, and from points around what is found from there."""
+    """The minima of a model: from `start`, and from points around the minimum that is found from there."""
     search = _MinimumSearch(target)
     if target.dim > DENSE:
         return _minima_without_hessians(target, start)
@@ -508,11 +518,11 @@ def find_minima(target: Any, start: Array) -> Minima:
 
 @np.errstate(over="ignore", invalid="ignore")
 def find_only_minimum(target: Any, start: Array, rounding: float) -> Minima:
-    """The one of an f that was declared to be convex; an error where gradients at some points show that it is not.
+    """The minimum of an f that was declared to be convex; an error if gradients show that it is not.
 
-    The gradient of a convex f is monotone: (∇f(x) − ∇f(y))ᵀ(x − y) ≥ 0 for all x and y. Looked at are all pairs of 64
-    points: around the minimum, as far as others are looked for, and draws of what the prior's curvature says.
-    rounding: the error of a gradient, relative to its length.
+    The gradient of a convex f is monotone: (∇f(x) − ∇f(y))ᵀ(x − y) ≥ 0 for all x and y. This is tested for all pairs of
+    64 points: around the minimum, as far as other minima would be searched for, and draws of a Gaussian with the
+    prior's curvature. rounding: the error of a gradient, relative to its length.
     """
     search, spread = _MinimumSearch(target), target.prior_spread()
     prior = _prior_draws(start, spread)
@@ -534,7 +544,7 @@ def find_only_minimum(target: Any, start: Array, rounding: float) -> Minima:
 
 
 def _not_concave(x: Array, y: Array) -> ValueError:
-    """For a declaration that two points refute."""
+    """The error for a declaration that two points refute."""
     first, second = (np.array2string(point[:_SHOWN], precision=4) for point in (x, y))
     return requirement(
         "log_concave",
@@ -546,8 +556,8 @@ def _not_concave(x: Array, y: Array) -> ValueError:
 
 @np.errstate(over="ignore", invalid="ignore")
 def minima_around(target: FiniteSum, mode: Array, starts: Array, nanoseconds: float, passes: float) -> Minima:
-    """Those around a mode that is known, and from some starts besides. A start from which f falls to a minimum that is
-    far away from it is a shoulder: where the law there has mass, the start counts as a mode.
+    """The minima around a known mode, and from some starts. A start from which f falls to a minimum far away from it is
+    a shoulder: if the law there has mass, the start counts as a mode.
     """
     search = _MinimumSearch(target)
     search.passes = passes
@@ -558,7 +568,7 @@ def minima_around(target: FiniteSum, mode: Array, starts: Array, nanoseconds: fl
 
 @np.errstate(over="ignore", invalid="ignore")
 def minima_from(target: FiniteSum, mode: Array, starts: Array, words: str, passes: float) -> Minima:
-    """Those near some starts, and a mode that is known, where there are no others."""
+    """The minima near some starts, and a known mode, if there are no others."""
     if not len(starts):
         return Minima(mode[None, :], passes, words)
     search = _MinimumSearch(target)
@@ -591,13 +601,13 @@ def _search_around(
 
 
 def _prior_draws(start: Array, spread: Array, count: int = 8) -> Array:
-    """Draws of what the prior's curvature says, about `start`."""
+    """Draws of Gaussians about `start` with the prior's curvature."""
     noise = Stream(0, np.arange(len(_FROM_PRIOR) * count)).normals(0, len(start), Purpose.START, Purpose.START_FINE)
     return np.asarray(start + np.repeat(_FROM_PRIOR, count)[:, None] * spread * noise, np.float64)
 
 
 def _first_finite_descent(search: _MinimumSearch, start: Array, more_starts: Array) -> Array:
-    """Where L-BFGS ends from `start`, or else from the first other point from which it ends somewhere."""
+    """Where L-BFGS ends from `start`, or else from the first other point from which it ends at a finite f."""
     for candidate in (start, *more_starts):
         point = search.descend(candidate)
         if search.energy(point)[0] < 1e300:
@@ -606,7 +616,7 @@ def _first_finite_descent(search: _MinimumSearch, start: Array, more_starts: Arr
 
 
 def _minima_without_hessians(target: Any, start: Array) -> Minima:
-    """From `start` and a few draws of what the prior's curvature says, one after another, without Hessians."""
+    """The minima from `start` and a few draws about it, one after another, without Hessians."""
     search, ends = _MinimumSearch(target), []
     starts = [start, *_prior_draws(start, target.prior_spread(), _FEW_STARTS)[: _FEW_STARTS - 1]]
     for candidate in starts:

@@ -1,8 +1,9 @@
 """The mode of a model with a linear predictor, by Newton's method.
 
-The loop is that of `newton.py`: on the Hessian up to 2000 columns, by conjugate gradients beyond. It starts at 0, or
-where the model guesses, if f is lower there; a step that overflows is halved like any other that does not help. Where
-rows are many (n > 400·dim) it starts from the mode of an eighth of them, found in the same way, and with their Hessian.
+The loop is that of `newton.py`, with the Hessian up to 2000 columns, and with conjugate gradients beyond. It starts at
+0, or at the model's guess if f is lower there; a step that overflows is halved like any other that does not help. If
+there are many rows (n > 400·dim) it starts from the mode of an eighth of them, found in the same way, and with their
+Hessian.
 """
 
 from __future__ import annotations
@@ -36,8 +37,10 @@ _VANISHED = 1e-10  # of the curvature at 0: rare events keep 1e-4 of it and more
 
 @dataclass(frozen=True, eq=False)
 class Minima:
-    """Points, the heaviest first; what finding them took, in passes; from where, in words; and why a law around the
-    first one may not be all of the posterior (empty where nothing was found).
+    """Minima of f.
+
+    points: the heaviest first. passes: over the data, to find them. starts: of the search, in words. doubt: why the law
+    around the first may not be all of the posterior; empty if nothing shows it.
     """
 
     points: Array
@@ -53,9 +56,9 @@ class Minima:
 
 
 class ModeSearch:
-    """One search; `passes` counts those over the rows, `rounds` the looks at a deadline.
+    """One search; `passes` counts those over the rows, `rounds` the checks of a budget.
 
-    share, before: what part of the rows this search has, and the passes that were made before it.
+    share, before: the part of all rows that this search has, and the passes that were made before it.
     """
 
     def __init__(self, target: RowsDensity, share: float = 1.0, before: float = 0.0) -> None:
@@ -63,7 +66,7 @@ class ModeSearch:
         self._share, self._before = share, before
 
     def find(self, tolerance: float = TOLERANCE) -> Array:
-        """The mode, to so many posterior standard deviations."""
+        """The mode, to within this many posterior standard deviations."""
         report_share_done(1 / _USUAL)
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is no step
             return self._find(tolerance)
@@ -87,29 +90,29 @@ class ModeSearch:
         return self._newton(start, hessian, tolerance)
 
     def _look(self) -> None:
-        """At a deadline, before each round."""
+        """Report progress and check the budget, before each round."""
         self.rounds += 1
         report_share_done((self.rounds + 1) / _USUAL)
         check_budget(self._before + self._share * self.passes)
 
     def _value(self, x: Array) -> float:
-        """f, which may be beyond float64 where a step is too long."""
+        """f, which may overflow if a step is too long."""
         return float(self.target.potentials(x[None, :])[0])
 
     def _inside(self, x: Array) -> float:
-        """f where it may be ∞ although ∇f is not, else 0."""
+        """f if it may be ∞ where ∇f is finite, else 0."""
         return self._value(x) if self.target.loss.barrier else 0.0
 
     def _slope(self, x: Array) -> Array:
-        """∇f likewise."""
+        """∇f, which may overflow too."""
         self.passes += 1
         if not self.target.rows.in_memory:
-            self.target.hessian(x)  # whose pass finds the gradient too
+            self.target.hessian(x)  # whose pass computes the gradient too
         slope: Array = self.target.gradients(x[None, :])[0]
         return slope
 
     def _mode_of_some(self) -> tuple[Array, Array | None] | None:
-        """Mode and Hessian from some of the rows, with as much less of the prior; None where they have no mode."""
+        """Mode and Hessian of some of the rows, with the prior scaled down in proportion; None if they have no mode."""
         count = min(self.target.n // _SHARE, max(_SOME * self.target.dim, _MOST_ENTRIES // self.target.dim))
         chosen = Stream(0, np.arange(1)).indices(0, count, self.target.n, True, Purpose.DATA)[0]
         chosen.sort()
@@ -126,7 +129,7 @@ class ModeSearch:
         return mode, hessian
 
     def _newton(self, x: Array, hessian: Array | None, tolerance: float) -> Array:
-        """By the Hessian up to 2000 columns, by its products beyond."""
+        """Newton's method from x: by the Hessian up to 2000 columns, by products with it beyond."""
         target, wide = self.target, self.target.dim > DENSE_DIM
         convex = target.convex_components and not wide
         search = Newton(
@@ -154,7 +157,7 @@ class ModeSearch:
         return end.x - end.step
 
     def _of_some(self, hessian: Array) -> Factored | None:
-        """A Hessian of some rows, unless they leave a direction out."""
+        """The Hessian of some rows, unless it is singular."""
         factored = Factored(hessian)
         try:
             factored.solve(np.zeros(len(hessian)))
@@ -172,7 +175,7 @@ class ModeSearch:
         return _Products(self.target, x)
 
     def _refusing(self, x: Array) -> Array:
-        """∇f where the search stands: what is beyond float64 is an error."""
+        """∇f where the search stands; an error if it overflows."""
         slope = self._slope(x)
         return slope if np.isfinite(slope).all() else self.target.gradient(x)
 
@@ -181,14 +184,14 @@ class ModeSearch:
         return self._value(x)
 
     def _rounding(self, x: Array) -> float:
-        """Of the squared decrement: what float64 leaves of it where x, or the prior's mean, is many sd from 0."""
+        """The rounding error of the squared decrement, which is large if x or the prior's mean is many sd from 0."""
         away, prior = x - self.target.prior_mean, self.target.prior_mean
         size = float(x @ self.target.hessian_product(x, x))
         size += float(self.target.prior_precision @ (away**2 + prior**2)) + self.target.n
         return (_DIGITS * float(np.finfo(np.float64).eps)) ** 2 * size
 
     def _no_mode(self, stalled: StalledError, tolerance: float) -> Exception:
-        """Why no step helps, with what can be said about the columns."""
+        """The error for a search in which no step helps, with what can be said about the columns."""
         left = f"{stalled.decrement**0.5:.2g} sd away"
         if stalled.reason == "rounding":
             least = least_eigenvalue(self.target.hessian(stalled.point))
@@ -205,9 +208,8 @@ class ModeSearch:
         )
 
     def _require_curvature(self, x: Array, step: Array) -> None:
-        """Newton's steps on separable data never shrink, while the curvature along them falls like e^{−|t|}.
-
-        It may also fall because one row is far out: so the step, or the way so far, must separate the data.
+        """Refuse separable data, on which Newton's steps never shrink while the curvature along them falls like
+        e^{−|t|}. It may also fall because one row is far out; so the step, or the way so far, must separate the data.
         """
         free = self.target.prior_strength == 0
         flat = np.where(free, step, 0.0)
@@ -224,7 +226,7 @@ class ModeSearch:
 
 
 class _Products:
-    """The Hessian at a point by its products, for conjugate gradients with a preconditioner."""
+    """Products with the Hessian at a point, for conjugate gradients with a preconditioner."""
 
     def __init__(self, target: RowsDensity, x: Array) -> None:
         curvature, bend = target.row_curvatures(x), np.maximum(target.prior_curvature(x), 0.0)
@@ -232,9 +234,7 @@ class _Products:
         self._most = 10 * target.dim  # cut short, it is still a way down
 
     def solve(self, gradient: Array, damping: float = 0.0) -> Array:
-        """Only as precisely as the size of the step makes worth it: Newton's method then still converges faster than
-        linearly.
-        """
+        """Only as accurately as the size of the step requires: Newton's method then still converges superlinearly."""
         from scipy.sparse.linalg import cg
 
         precise = _PRECISE

@@ -35,7 +35,7 @@ _KEPT, _PATIENCE = 0.0025, 6  # what a step may leave of δ² where its factor i
 
 
 class Curvature(Protocol):
-    """The Hessian at a point, as far as steps need it."""
+    """The Hessian at a point, for the solution of linear systems."""
 
     def solve(self, gradient: Array, damping: float = 0.0) -> Array:
         """(H + τ|diag H|)⁻¹g; `LinAlgError` where that matrix is not positive definite."""
@@ -53,7 +53,7 @@ class Factored:
         self._factor: tuple[float, tuple[Array, bool]] | None = None
 
     def solve(self, gradient: Array, damping: float = 0.0) -> Array:
-        """By the factor, which is made once for a damping."""
+        """By the Cholesky factor, which is computed once for a damping."""
         from scipy.linalg import cho_factor, cho_solve
 
         if self._factor is None or self._factor[0] != damping:
@@ -69,7 +69,7 @@ class Factored:
 
 
 class StalledError(Exception):
-    """No step helps: `decrement` is what is left of δ², `point` where the search stands."""
+    """Raised if no step helps: `decrement` is δ² at `point`, where the search stands."""
 
     def __init__(self, point: Array, decrement: float, reason: str) -> None:
         super().__init__(reason)
@@ -77,7 +77,7 @@ class StalledError(Exception):
 
 
 class End(NamedTuple):
-    """Where a search ended, the step that is left there (0 where rounding is all that is left), and ∇f and H there."""
+    """Where a search ended, the remaining step (0 if it is below rounding), and ∇f and H there."""
 
     x: Array
     step: Array
@@ -86,17 +86,17 @@ class End(NamedTuple):
 
 
 def _nothing(*_: object) -> None:
-    """Of a search that nobody watches."""
+    """The default of all hooks of a search."""
 
 
 @dataclass
 class Newton:
     """One search.
 
-    slope, value: ∇f and f at a point, not finite where float64 does not hold them. curvature: the Hessian at a point.
-    convex, damped, lazy: as the module has them. before_round, before_step: are called before each round and before
-    each trial of a step. examine: is called with (x, p) of each new Hessian, and may refuse. floor: what rounding
-    leaves of δ² at a point. shortest: the least s.
+    slope, value: ∇f and f at a point, not finite where they overflow. curvature: the Hessian at a point. convex,
+    damped, lazy: as in the module's description. before_round, before_step: called before each round and before each
+    trial of a step. examine: called with (x, p) for each new Hessian; may raise an error. floor: the rounding error of
+    δ² at a point. shortest: the least s.
 
     >>> def slope(x):
     ...     return np.array([x[0] ** 3 - 8.0])
@@ -121,7 +121,7 @@ class Newton:
     relative: float = 0.0  # of |f|: a smaller δ² is the end as well
 
     def find(self, x: Array, curvature: Curvature | None = None, gradient: Array | None = None) -> End:
-        """The minimum near x, from a Hessian that is known there or nearby, and from ∇f(x) where that is known."""
+        """The minimum near x; from a Hessian there or nearby, and from ∇f(x), if they are known."""
         fresh, damping, last = curvature is None, 0.0, math.inf
         gradient = self.slope(x) if gradient is None else gradient
         value = 0.0 if self.convex else self.value(x)
@@ -173,7 +173,7 @@ class Newton:
     def _shortened(
         self, x: Array, value: float, step: Array, decrement: float, curvature: Curvature, fresh: bool, near: bool
     ) -> tuple[float, tuple[float, Array | None, float] | None]:
-        """s, with f, ∇f and δ² there as far as they are known; None in their place where no s helps."""
+        """s, with f, ∇f and δ² at the new point as far as they are known; None in their place if no s helps."""
         scale = 1.0
         while True:
             self.before_step()
@@ -189,7 +189,7 @@ class Newton:
     def _tried(
         self, x: Array, value: float, scale: float, decrement: float, curvature: Curvature, near: bool
     ) -> tuple[float, Array | None, float] | None:
-        """f, ∇f and δ² at a point, as far as the choice needs them; None where it is not taken."""
+        """f, ∇f and δ² at a point, as far as its acceptance needs them; None if it is not accepted."""
         if self.convex:
             slope = self.slope(x)
             inside = bool(np.isfinite(slope).all()) and math.isfinite(self.value(x))
