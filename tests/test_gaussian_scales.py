@@ -557,7 +557,7 @@ def test_a_person_who_waits_is_told_beforehand_how_long_it_takes(method, monkeyp
     """As whoever asks for hours of crossed effects is; of short runs nothing is said."""
     notes = []
     for module in (approach, groups):
-        monkeypatch.setattr(module, "note", notes.append)
+        monkeypatch.setattr(module, "set_progress_note", notes.append)
     answer_of(model_of("single"), draws=20, method=method)
     assert notes == [""]
     monkeypatch.setattr(approach, "_LONG", 0.0)
