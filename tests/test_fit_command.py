@@ -15,8 +15,8 @@ from svrhmc.results.predict import Prediction
 from svrhmc.shell import app as cli
 from svrhmc.shell import fit as command
 from svrhmc.shell import outputs, predict
-from svrhmc.shell.arguments import quoted
 from svrhmc.tables import csv as csv_files
+from svrhmc.tables.formula import quote_name
 
 RNG = np.random.default_rng(0)
 AGE, PLAN = RNG.uniform(20, 70, 60), RNG.choice(["basic", "pro"], 60)
@@ -346,14 +346,14 @@ def test_the_example_is_fitted_without_a_file(tmp_path, monkeypatch):
     ("name", "word"), [("age", "age"), ("class", "`class`"), ("plan & co", "`plan & co`"), ("C", "C")]
 )
 def test_names_are_quoted_where_a_formula_needs_it(name, word):
-    assert quoted(name) == word
+    assert quote_name(name) == word
 
 
 def test_classes_have_a_probability_each():
     mean = np.array([[0.25, 0.75], [0.5, 0.5]])
     made = Prediction(mean, mean, mean[None], None, None, (0.5,), 2)
     posterior = svrhmc.fit("y ~ a", {"y": [1.0, 2.0, 2.5], "a": [1.0, 2.0, 4.0]})
-    assert predict._table(made, posterior).splitlines() == ["row,0,1", "1,0.25,0.75", "2,0.5,0.5"]
+    assert predict._predictions_as_csv(made, posterior).splitlines() == ["row,0,1", "1,0.25,0.75", "2,0.5,0.5"]
 
 
 def test_predictions_of_trials_are_successes_and_a_probability(table):

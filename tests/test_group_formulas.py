@@ -17,7 +17,7 @@ import svrhmc
 from svrhmc.core import serialise
 from svrhmc.core.errors import DataError
 from svrhmc.fitting import regression as door
-from svrhmc.fitting.priors import with_priors
+from svrhmc.fitting.priors import with_given_priors
 from svrhmc.priors.groups import Group
 from svrhmc.shell.app import app
 from svrhmc.tables.columns import columns_of
@@ -386,7 +386,7 @@ def test_priors_by_the_names_of_scales_and_correlations(reached):
     assert [group.lkj for group in groups] == [2.0, 1.0, 1.0, 1.0]
     usual = [HalfNormal(1.0), HalfNormal(2.0)]
     assert groups[3].priors(usual) == [HalfNormal(1.0), HalfNormal(7.0)]
-    own = with_priors([Group([0, 1, 0], name="g", prior=HalfNormal(9.0))], {"1 | g": HalfNormal(2.0)})
+    own = with_given_priors([Group([0, 1, 0], name="g", prior=HalfNormal(9.0))], {"1 | g": HalfNormal(2.0)})
     assert own[0][0].prior == (HalfNormal(2.0),)
     assert own[1] is None
 

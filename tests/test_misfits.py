@@ -11,7 +11,7 @@ from scipy.sparse import csr_matrix
 
 import svrhmc
 from svrhmc.fitting import regress
-from svrhmc.fitting.regression import regression
+from svrhmc.fitting.regression import build_regression
 from svrhmc.results import checks
 from svrhmc.results.advice import Advice
 from svrhmc.results.checks import find_misfits
@@ -68,7 +68,7 @@ def behind_a_hurdle(count, rng):
 def found(X, y, family, **more):
     if family in ("binomial", "beta-binomial"):
         more["trials"] = np.full(len(y), 10)
-    made = regression(X, y, family, **more)
+    made = build_regression(X, y, family, **more)
     law = made.target.exact_law
     return find_misfits(made.target.form(), made.target.mode() if law is None else law.mean, made.names, 1, Advice())
 

@@ -11,7 +11,7 @@ from simulated_data import events
 from svrhmc import Posterior, fit, sample, targets
 from svrhmc.exact import SplitHMC, jumps
 from svrhmc.exact.jumps import JumpKernel, Jumps, Regions
-from svrhmc.fitting.regression import regression
+from svrhmc.fitting.regression import build_regression
 from svrhmc.sampling.modes import Modes
 from svrhmc.targets.priors import Laplace, Normal, StudentT
 from svrhmc.whitening import whitened, whitening
@@ -338,7 +338,7 @@ def test_a_spike_in_a_formula_leaves_the_slope_its_two_places(unit):
     x = unit * rng.normal(size=12)
     y = 0.5 + 1.4 * x / unit + rng.normal(size=12)
     known = {"prior": StudentT(1, 0.01 / unit), "noise_variance": 1.0}
-    made = regression(x[:, None], y, "gaussian", names=["x"], **known)
+    made = build_regression(x[:, None], y, "gaussian", names=["x"], **known)
     step = np.array([[[0.0, 0.0], [0.0, 1.0]]])
     factor = np.diff(made.units.outward(step)[0, :, 1])[0]  # of the slope, out of standardised variables
     peak = 0.01 / unit / factor

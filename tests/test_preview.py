@@ -80,13 +80,14 @@ def test_draws_follow_the_prior():
 
 
 def test_effects_of_groups_follow_their_prior():
-    from svrhmc.fitting.regression import modelled, prepare
+    from svrhmc.fitting.regression import ModelRequest, build_models, prepare
     from svrhmc.tables.formula import parse_formulas
 
-    special = dict.fromkeys(("weights", "offset", "exposure", "trials"))
-    model = {"prior": {"1 | school": HalfNormal(2.0), "age | school": HalfNormal(0.1)}, "noise_variance": None}
-    prepared = prepare(parse_formulas("y ~ age + (age | school)"), TABLE, None, special, model, False, None)
-    target = modelled(prepared).models[0].target
+    row_values = dict.fromkeys(("weights", "offset", "exposure", "trials"))
+    prior = {"1 | school": HalfNormal(2.0), "age | school": HalfNormal(0.1)}
+    formulas = parse_formulas("y ~ age + (age | school)")
+    prepared = prepare(TABLE, ModelRequest(formulas, None, row_values, prior, None, False, None))
+    target = build_models(prepared).models[0].target
     form = rows_of(target.shown().form())
     (term,) = target.group_terms
     x = checked._draws(target, form, np.random.default_rng(0))[:, term.effects].reshape(400, 6, 2)

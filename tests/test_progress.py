@@ -162,10 +162,10 @@ def test_estimators_show_progress_where_they_are_asked_to(verbose, expected, mon
     class AskedError(Exception):
         pass
 
-    def posterior_of(*_, progress, **__):
+    def sample_regression(*_, progress, **__):
         raise AskedError(progress)
 
-    monkeypatch.setattr(estimators, "posterior_of", posterior_of)
+    monkeypatch.setattr(estimators, "sample_regression", sample_regression)
     X, y = [[0.0], [1.0], [2.0]], [0, 1, 1]
     with pytest.raises(AskedError, match=str(expected)):
         svrhmc.BayesianLogisticRegression(verbose=verbose).fit(X, y)

@@ -22,7 +22,7 @@ from svrhmc.core.errors import DataError
 from svrhmc.core.serialise import is_text
 from svrhmc.data import from_arrays
 from svrhmc.fitting import regress
-from svrhmc.fitting.labels import response_of
+from svrhmc.fitting.labels import read_response
 from svrhmc.shell.app import app
 from svrhmc.tables import columns_of, designed, terms
 from svrhmc.tables.columns import column_names
@@ -305,7 +305,7 @@ def test_names_that_no_file_can_hold_are_refused_before_any_work() -> None:
     ],
 )
 def test_only_yes_or_no_is_taken_for_events(values: npt.ArrayLike, family: str, said: str) -> None:
-    found = response_of("y", columns_of({"y": values}, ["y"])["y"], None)
+    found = read_response("y", columns_of({"y": values}, ["y"])["y"], None)
     assert found.loss.name == family
     assert said in found.guessed
 

@@ -70,7 +70,7 @@ from svrhmc.core.summaries import interval_ends
 from svrhmc.core.version import VERSION
 from svrhmc.families.base import Classes, Loss
 from svrhmc.fitting.priors import INTERCEPT, Priors
-from svrhmc.fitting.regression import posterior_of, regression
+from svrhmc.fitting.regression import build_regression, sample_regression
 from svrhmc.priors.groups import Group
 from svrhmc.priors.shrinkage import LearntScale
 from svrhmc.priors.terms import LKJ, Prior, StandardNormal
@@ -135,7 +135,7 @@ _SCALE = (
 _STARTS = "draws and tolerance say how many draws are made, budget_seconds how long."
 _EXPOSURE = "BayesianPoissonRegression and BayesianNegativeBinomialRegression take it in fit, predict and the like."
 _INTERVALS = "predict_interval(X, 0.9) has the ends of an interval, and posterior_ the draws."
-_INSTEAD = {  # keywords of methods
+_INSTEAD_OF_KEYWORD = {  # keywords of methods
     "exposure": _EXPOSURE,
     "offset": "exposure=np.exp(offset) is the same; " + _EXPOSURE,
     "return_std": "of classes predict_proba(X, return_std=True) has standard deviations of probabilities.",
@@ -144,7 +144,7 @@ _INSTEAD = {  # keywords of methods
     "quantile": _INTERVALS,
     "alpha": _INTERVALS,
 }
-_HABITS = {  # parameters of scikit-learn's estimators, and what does the same here
+_INSTEAD_OF_PARAMETER = {  # parameters of scikit-learn's estimators, and what does the same here
     "C": f"{_SCALE} C of LogisticRegression is prior_scale², on columns on these scales.",
     "alpha": _SCALE,
     "penalty": f"{_SCALE} A normal prior is an L2 penalty, and a Laplace prior an L1 penalty.",
@@ -198,34 +198,36 @@ class _WithExposure(NamedTuple):
     exposure: Input
 
 
-class Exposed(NamedTuple):
+class RowsWithOffset(NamedTuple):
     """Rows, and the logarithm of the exposure of each."""
 
     rows: Input
     offset: Array
 
 
-def _require_own(kind: type[BaseEstimator], names: Iterable[str], error: type[Exception]) -> None:
+def _require_known_parameters(kind: type[BaseEstimator], names: Iterable[str], error: type[Exception]) -> None:
     """Answer a parameter that an estimator does not have by what does the same here."""
     own = kind._get_param_names()
     for name in names:
         if name not in own:
-            instead = _HABITS.get(name) or did_you_mean(name, own) or f"it has {', '.join(own)}."
+            instead = _INSTEAD_OF_PARAMETER.get(name) or did_you_mean(name, own) or f"it has {', '.join(own)}."
             raise error(f"{kind.__name__} has no parameter {name!r}: {instead}")
 
 
-def _answering(constructor: Callable[Concatenate[Own, Given], None]) -> Callable[Concatenate[Own, Given], None]:
+def _with_parameter_advice(
+    constructor: Callable[Concatenate[Own, Given], None],
+) -> Callable[Concatenate[Own, Given], None]:
     """A constructor that answers parameters it does not have."""
 
     @wraps(constructor)
     def checked(self: Own, /, *args: Given.args, **parameters: Given.kwargs) -> None:
-        _require_own(type(self), parameters, TypeError)
+        _require_known_parameters(type(self), parameters, TypeError)
         constructor(self, *args, **parameters)
 
     return checked
 
 
-def _method(own: Callable[Concatenate[Own, Given], Result]) -> Callable[Concatenate[Own, Given], Result]:
+def _with_keyword_advice(own: Callable[Concatenate[Own, Given], Result]) -> Callable[Concatenate[Own, Given], Result]:
     """A method that answers keywords it does not have, by the name of the estimator."""
     known = [name for name in signature(own).parameters if name != "self"]
 
@@ -234,7 +236,7 @@ def _method(own: Callable[Concatenate[Own, Given], Result]) -> Callable[Concaten
         for name in keywords:
             if name not in known:
                 method = f"{type(self).__name__}.{own.__name__}"
-                hint = _INSTEAD.get(name) or did_you_mean(name, known) or f"it has {', '.join(known)}."
+                hint = _INSTEAD_OF_KEYWORD.get(name) or did_you_mean(name, known) or f"it has {', '.join(known)}."
                 raise TypeError(f"{method} has no parameter {name!r}: {hint}")
         return own(self, *args, **keywords)
 
@@ -254,7 +256,7 @@ def _unpickled(kind: type, version: str) -> object:
 class _Estimator(BaseEstimator):  # type: ignore[misc]
     """What all of them have in common: parameters, the fit, and averages over the draws."""
 
-    @_answering
+    @_with_parameter_advice
     def __init__(
         self,
         *,
@@ -292,7 +294,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
 
     def set_params(self, **parameters: object) -> Self:
         """Set parameters, by name; one that it does not have is answered as by the constructor."""
-        _require_own(type(self), (name for name in parameters if "__" not in name), ValueError)
+        _require_known_parameters(type(self), (name for name in parameters if "__" not in name), ValueError)
         changed: Self = super().set_params(**parameters)
         return changed
 
@@ -324,7 +326,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
 
         The rows of one sample share their coefficients, so a sample is one data set that the model takes for possible.
         """
-        X = self._checked(X)
+        X = self._check_rows(X)
         count = whole_number("n_samples", n_samples, 1)
         seed = _seed(random_state)
         effects = self.posterior_.group_effects
@@ -332,13 +334,13 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         size = draws.shape[0] * draws.shape[1]
         chosen = np.random.default_rng(seed).choice(size, count, replace=count > size)
         blocks = [block.new.T for block in self._predictions(X, size, seed, chosen).blocks()]
-        return self._labels(np.concatenate(blocks))
+        return self._as_labels(np.concatenate(blocks))
 
-    def _labels(self, y: Array) -> Values:
+    def _as_labels(self, y: Array) -> Values:
         """y as it was given, of y as the family has it."""
         return y
 
-    def _sampled(
+    def _sample(
         self,
         X: Input,
         y: Array,
@@ -358,21 +360,21 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
             names = [(group.level_names, group.name) for group in self.group_designs_]
             groups = [Group(index, None, *own) for index, own in zip(X.levels.T, names, strict=True)]
             X = X.X
-        shown = [self._name(j) for j in self._others()]
+        shown = [self._column_name(j) for j in self._other_columns()]
         intercept = boolean("fit_intercept", self.fit_intercept)
         with _ADVICE.speaking([INTERCEPT] * intercept + shown):
-            model = regression(
-                X, y, family, names=shown, intercept=intercept, weights=weights, prior=self._prior(), classes=classes,
-                groups=groups, offset=offset,
+            model = build_regression(
+                X, y, family, names=shown, intercept=intercept, weights=weights, prior=self._chosen_prior(),
+                classes=classes, groups=groups, offset=offset,
             )  # fmt: skip
-            posterior = posterior_of(
+            posterior = sample_regression(
                 model,
                 _ON_UNDECIDED[self.on_undecided],
                 _ADVICE,
                 **{name: getattr(self, name) for name in _SETTINGS},
                 threads=effective_n_jobs(self.n_jobs),
                 seed=_seed(self.random_state),
-                progress=_shown(self.verbose),
+                progress=_progress_of(self.verbose),
             )
         arrays = ArrayDesign(
             self._response,
@@ -382,7 +384,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         )
         self.posterior_: Posterior = replace(posterior, arrays=arrays, fitted_rows=count or X.shape[0])
 
-    def _prior(self) -> Priors:
+    def _chosen_prior(self) -> Priors:
         """That of the coefficients, by `prior` or by `prior_scale`."""
         if self.prior_scale is not None:
             if self.prior is not None:
@@ -397,45 +399,45 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
             return LearntScale()
         return self.prior
 
-    def _coefficients(self) -> tuple[Array, Array]:
+    def _mean_coefficients(self) -> tuple[Array, Array]:
         """Posterior means, by block: intercepts (blocks,) and slopes (blocks, columns)."""
         units, mean = self.posterior_.units, self.posterior_.mean
-        assert units is not None  # `regression` always says them
+        assert units is not None  # `build_regression` always says them
         first = int(units.intercept)
         by_block = mean[: units.dim - units.shared].reshape(units.blocks, -1)
         return by_block[:, 0] if first else np.zeros(units.blocks), by_block[:, first:].copy()
 
-    def _checked(self, X: Input) -> Any:
+    def _check_rows(self, X: Input) -> Any:
         """New rows, with their groups where there are some."""
         check_is_fitted(self)
         one_of("new_groups", self.new_groups, NEW_GROUPS)
         if self.groups is None:
-            with _read_as_numbers(X=X):
+            with _clear_errors(X=X):
                 return validate_data(self, X, reset=False, **_ROWS)
         validate_data(self, X, reset=False, skip_check_array=True)
-        rows, columns = self._split(X)
-        with _read_as_numbers(X=rows):
+        rows, columns = self._split_groups(X)
+        with _clear_errors(X=rows):
             rows = check_array(rows, ensure_min_features=0, **_ROWS)
-        return GroupedRows(rows, np.column_stack([self._levels(group, columns) for group in self.group_designs_]))
+        return GroupedRows(rows, np.column_stack([self._group_levels(group, columns) for group in self.group_designs_]))
 
-    def _read(self, X: Input, y: Input, numeric: bool = True) -> tuple[Input, Input]:
+    def _check_data(self, X: Input, y: Input, numeric: bool = True) -> tuple[Input, Input]:
         """Rows and labels, which are numbers or classes."""
         self._response = str(getattr(y, "name", None) or "")
         one_of("new_groups", self.new_groups, NEW_GROUPS)
         labels = {"y": y} if numeric else {}
         if self.groups is None:
-            with _read_as_numbers(X=X, **labels):
+            with _clear_errors(X=X, **labels):
                 X, y = validate_data(self, X, y, y_numeric=numeric, **_ROWS)
                 return X, np.asarray(y, np.float64) if numeric else y
         validate_data(self, X, y, skip_check_array=True)
-        rows, columns = self._split(X)
-        with _read_as_numbers(X=rows, **labels):
+        rows, columns = self._split_groups(X)
+        with _clear_errors(X=rows, **labels):
             rows, y = check_X_y(rows, y, y_numeric=numeric, ensure_min_features=0, **_ROWS)
             y = np.asarray(y, np.float64) if numeric else y
-        self.group_designs_ = [_intercepts(name, columns, self.groups) for name in columns.by_name]
+        self.group_designs_ = [_varying_intercept(name, columns, self.groups) for name in columns.by_name]
         return GroupedRows(rows, np.column_stack([group.level_indices(columns) for group in self.group_designs_])), y
 
-    def _levels(self, group: GroupDesign, columns: Columns) -> Indices:
+    def _group_levels(self, group: GroupDesign, columns: Columns) -> Indices:
         """The levels of new rows."""
         index = group.level_indices(columns)
         unseen = np.flatnonzero(index < 0)
@@ -446,12 +448,12 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
             index[unseen] = len(group.level_names) + names
         return index
 
-    def _name(self, j: int) -> str:
+    def _column_name(self, j: int) -> str:
         """Of a column of X."""
         names = getattr(self, "feature_names_in_", None)
         return f"x{j}" if names is None or len(set(names)) < len(names) else str(names[j])
 
-    def _places(self) -> list[int]:
+    def _group_columns(self) -> list[int]:
         """The columns of groups."""
         if self.groups is None:
             return []
@@ -471,25 +473,25 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
             raise requirement("groups", "different columns", repr(list(self.groups)))
         return places
 
-    def _others(self) -> list[int]:
+    def _other_columns(self) -> list[int]:
         """The columns of X that are none of groups."""
-        places = set(self._places())
+        places = set(self._group_columns())
         return [j for j in range(self.n_features_in_) if j not in places]
 
-    def _split(self, X: Input) -> tuple[Input, Columns]:
+    def _split_groups(self, X: Input) -> tuple[Input, Columns]:
         """Rows without the columns of groups, and these by name, which must miss no value."""
-        places, others = self._places(), self._others()
+        places, others = self._group_columns(), self._other_columns()
         if hasattr(X, "iloc"):
-            by_name, rows = {self._name(j): X.iloc[:, j] for j in places}, X.iloc[:, others]
+            by_name, rows = {self._column_name(j): X.iloc[:, j] for j in places}, X.iloc[:, others]
         elif hasattr(X, "select"):
-            by_name, rows = {self._name(j): X[:, j] for j in places}, X.select([X.columns[j] for j in others])
+            by_name, rows = {self._column_name(j): X[:, j] for j in places}, X.select([X.columns[j] for j in others])
         elif hasattr(X, "format"):
             by_column = X.tocsc()
-            by_name = {self._name(j): by_column[:, [j]].toarray().ravel() for j in places}
+            by_name = {self._column_name(j): by_column[:, [j]].toarray().ravel() for j in places}
             rows = by_column[:, others]
         else:
             array = np.asarray(X, None if isinstance(X, np.ndarray) else object)
-            by_name, rows = {self._name(j): array[:, j] for j in places}, array[:, others]
+            by_name, rows = {self._column_name(j): array[:, j] for j in places}, array[:, others]
         columns = columns_of(by_name, by_name, "X")
         if gaps := columns.gaps():
             raise DataError(
@@ -501,7 +503,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         """At checked rows, under at most so many draws, or some of these."""
         posterior, offset = self.posterior_, None
         assert posterior.units is not None
-        if isinstance(X, Exposed):
+        if isinstance(X, RowsWithOffset):
             X, offset = X
         if not isinstance(X, GroupedRows):
             x = thin_draws(posterior.trace.draws, most)
@@ -511,14 +513,14 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         predictions = predictions_at(posterior, X.X, offset, None, most, seed, grouping)
         return predictions if chosen is None else predictions.under_draws(chosen)
 
-    def _means(self, X: Input) -> Iterator[Array]:
+    def _mean_blocks(self, X: Input) -> Iterator[Array]:
         """The mean of y at one block of rows after another, averaged over the draws."""
         predictions = self._predictions(X, _DRAWS)
         for _, t, _ in predictions.predictors():
             yield predictions.form.loss.mean(t).mean(axis=0)
 
 
-def _of_both(second: Array, total: float = 1.0) -> Array:
+def _for_both_classes(second: Array, total: float = 1.0) -> Array:
     """Of two classes from that of the second: total − p and p, or (total = 0) the same spread for both."""
     if second.ndim > 1:
         return second
@@ -531,7 +533,7 @@ def _log_mean(logarithms: Array) -> Array:
     return mean
 
 
-def _intercepts(name: str, columns: Columns, groups: GroupColumns) -> GroupDesign:
+def _varying_intercept(name: str, columns: Columns, groups: GroupColumns) -> GroupDesign:
     """The levels of one column, by which the intercept varies."""
 
     def unusable(why: str) -> DataError:
@@ -542,7 +544,7 @@ def _intercepts(name: str, columns: Columns, groups: GroupColumns) -> GroupDesig
     return design
 
 
-def _shown(verbose: object) -> bool | None:
+def _progress_of(verbose: object) -> bool | None:
     """Whether to show progress: always, never, or (None) on a terminal."""
     if verbose is None or isinstance(verbose, bool | np.bool_):
         return None if verbose is None else bool(verbose)
@@ -567,20 +569,20 @@ class BayesianLogisticRegression(ClassifierMixin, _Estimator):  # type: ignore[m
     array([[0.79, 0.21]])
     """
 
-    @_method
+    @_with_keyword_advice
     def fit(self, X: Input, y: Input, sample_weight: Input = None) -> Self:
         """Sample the posterior. X: (n, columns), dense, sparse, or a data frame; y: n labels of any kind."""
         require_unmasked("y", y)
         labels = y
         try:
-            X, y = self._read(X, y, numeric=False)
+            X, y = self._check_data(X, y, numeric=False)
             check_classification_targets(y)
             np.unique(y)
         except (TypeError, ValueError) as error:
-            if (clearer := _about_labels(labels, error)) is not None:
+            if (clearer := _label_error(labels, error)) is not None:
                 raise clearer from None
             raise
-        X, y, weights = _weighted(X, y, sample_weight)
+        X, y, weights = _with_positive_weights(X, y, sample_weight)
         self.classes_, codes = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise requirement("y", "labels of at least two classes", f"one class, {self.classes_[:1].tolist()[0]!r}")
@@ -588,29 +590,29 @@ class BayesianLogisticRegression(ClassifierMixin, _Estimator):  # type: ignore[m
         if not two and self.groups is not None:
             why = "make one model of each class against the others (sklearn.multiclass.OneVsRestClassifier)"
             raise requirement("groups", "None for more than two classes", repr(self.groups)[:60], why)
-        self._sampled(X, codes.astype(np.float64), "bernoulli" if two else "categorical", weights, self.classes_)
-        intercept, slopes = self._coefficients()
+        self._sample(X, codes.astype(np.float64), "bernoulli" if two else "categorical", weights, self.classes_)
+        intercept, slopes = self._mean_coefficients()
         if not two:
             intercept, slopes = np.append(0.0, intercept), np.concatenate([np.zeros((1, slopes.shape[1])), slopes])
         self.intercept_, self.coef_ = intercept, slopes
         return self
 
-    @_method
+    @_with_keyword_advice
     def predict_proba(self, X: Input, return_std: bool = False) -> Any:
         """Probabilities of the classes (rows, classes), averaged over the draws: those of the posterior predictive.
 
         With return_std also their standard deviations over the draws: what is not known of the probabilities.
         """
-        X = self._checked(X)
+        X = self._check_rows(X)
         if boolean("return_std", return_std):
             prediction = self._predictions(X, _DRAWS).summarise(())
-            return _of_both(prediction.mean), _of_both(prediction.sd, 0.0)
-        return _of_both(np.concatenate(list(self._means(X))))
+            return _for_both_classes(prediction.mean), _for_both_classes(prediction.sd, 0.0)
+        return _for_both_classes(np.concatenate(list(self._mean_blocks(X))))
 
-    @_method
+    @_with_keyword_advice
     def predict_interval(self, X: Input, level: float = 0.9) -> Array:
         """(rows, classes, 2): between these two the probability of a class lies with probability `level`."""
-        ends = self._predictions(self._checked(X), _DRAWS).summarise(interval_ends(level)).quantiles
+        ends = self._predictions(self._check_rows(X), _DRAWS).summarise(interval_ends(level)).quantiles
         if ends.ndim == 2:
             ends = np.stack([1 - ends[::-1], ends], axis=2)
         return np.ascontiguousarray(np.moveaxis(ends, 0, 2))
@@ -620,7 +622,7 @@ class BayesianLogisticRegression(ClassifierMixin, _Estimator):  # type: ignore[m
         the second (rows,), log E[1/(1 + e⁻ᵗ)] − log E[1/(1 + eᵗ)] over the draws of its linear predictor t; of more
         `predict_log_proba`. Probabilities are those of `predict_proba`, here without rounding near 0 and 1.
         """
-        X = self._checked(X)
+        X = self._check_rows(X)
         if len(self.classes_) > 2:
             return self.predict_log_proba(X)
         predictions = self._predictions(X, _DRAWS)
@@ -631,48 +633,48 @@ class BayesianLogisticRegression(ClassifierMixin, _Estimator):  # type: ignore[m
         """The logarithms of `predict_proba`."""
         return np.asarray(np.log(self.predict_proba(X)))
 
-    @_method
+    @_with_keyword_advice
     def predict(self, X: Input) -> Values:
         """The class of the largest probability."""
         places = self.predict_proba(X).argmax(axis=1)
         return np.asarray(self.classes_[places])
 
-    def _labels(self, y: Array) -> Values:
+    def _as_labels(self, y: Array) -> Values:
         return np.asarray(self.classes_[y.astype(np.int64)])
 
 
 class _Regressor(RegressorMixin, _Estimator):  # type: ignore[misc]
     """Regressions: numbers, with what is typical of a new one."""
 
-    @_method
+    @_with_keyword_advice
     def predict(self, X: Input, return_std: bool = False) -> Any:
         """The mean of a new y at each row; with return_std also the standard deviation of a new y there.
 
         That deviation has both parts, what is not known of the coefficients and how y varies about its mean, as that of
         `sklearn.linear_model.BayesianRidge`; it is that of one new y for each draw.
         """
-        X = self._checked(X)
+        X = self._check_rows(X)
         mean = self._mean(X)
-        return (mean, self._summed(X, ()).new_sd) if boolean("return_std", return_std) else mean
+        return (mean, self._prediction_summary(X, ()).new_sd) if boolean("return_std", return_std) else mean
 
-    @_method
+    @_with_keyword_advice
     def predict_interval(self, X: Input, level: float = 0.9) -> Array:
         """(rows, 2): between these two a new y lies with probability `level`, and as probably below as above.
 
         They are quantiles of one new y for each draw. For counts, which jump, the probability is at least about that.
         """
         ends = interval_ends(level)
-        return np.ascontiguousarray(self._summed(self._checked(X), ends).new_quantiles.T)
+        return np.ascontiguousarray(self._prediction_summary(self._check_rows(X), ends).new_quantiles.T)
 
-    def _summed(self, X: Input, levels: tuple[float, ...]) -> Any:
+    def _prediction_summary(self, X: Input, levels: tuple[float, ...]) -> Any:
         return self._predictions(X, _DRAWS).summarise(levels)
 
     def _mean(self, X: Input) -> Array:
-        return np.concatenate(list(self._means(X)))
+        return np.concatenate(list(self._mean_blocks(X)))
 
-    def _fitted(self, X: Input, y: Array, family: str | Loss, weights: Array | None, **more: Any) -> Self:
-        self._sampled(X, y, family, weights, **more)
-        intercepts, slopes = self._coefficients()
+    def _fit(self, X: Input, y: Array, family: str | Loss, weights: Array | None, **more: Any) -> Self:
+        self._sample(X, y, family, weights, **more)
+        intercepts, slopes = self._mean_coefficients()
         self.intercept_, self.coef_ = float(intercepts[0]), slopes[0]
         return self
 
@@ -697,7 +699,7 @@ class BayesianRegression(_Regressor):
     (array([2.]), array([23.]), array([1.]))
     """
 
-    @_answering
+    @_with_parameter_advice
     def __init__(
         self,
         *,
@@ -726,18 +728,18 @@ class BayesianRegression(_Regressor):
             verbose=verbose,
         )  # fmt: skip
 
-    @_method
+    @_with_keyword_advice
     def fit(self, X: Input, y: Input, sample_weight: Input = None) -> Self:
         """Sample the posterior. X: (n, columns), dense, sparse, or a data frame; y: n numbers."""
         family = self.family
         if getattr(family, "name", family) not in ("gaussian", "student-t"):
             allowed = "'gaussian', 'student-t' or svrhmc.targets.families.student_t(df)"
             raise requirement("family", allowed, repr(family))
-        X, y, weights = _weighted(*self._read(X, y), sample_weight)
+        X, y, weights = _with_positive_weights(*self._check_data(X, y), sample_weight)
         try:
-            return self._fitted(X, y, family, weights)
+            return self._fit(X, y, family, weights)
         except NoResidualsError:  # nothing is far off, and the law of the other family is known
-            return self._fitted(X, y, "gaussian", weights)
+            return self._fit(X, y, "gaussian", weights)
 
     def _mean(self, X: Input) -> Array:
         """At the means of the coefficients and effects, as the mean of y is linear in them."""
@@ -767,15 +769,15 @@ class _Counts(_Regressor):
         tags.target_tags.positive_only = True
         return tags
 
-    @_method
+    @_with_keyword_advice
     def fit(self, X: Input, y: Input, sample_weight: Input = None, exposure: Input = None) -> Self:
         """Sample the posterior. X: (n, columns), dense, sparse, or a data frame; y: n numbers not below 0.
 
         exposure: one number for each row, such as the months observed: y are counts with the mean exposure·eᵗ.
         """
-        X, y = self._read(X, y)
-        offset = np.zeros(len(y)) if exposure is None else _log_exposures(exposure, len(y))
-        X, both, weights = _weighted(X, np.column_stack([y, offset]), sample_weight)
+        X, y = self._check_data(X, y)
+        offset = np.zeros(len(y)) if exposure is None else _log_exposure_by_row(exposure, len(y))
+        X, both, weights = _with_positive_weights(X, np.column_stack([y, offset]), sample_weight)
         (y, offset), count = both.T, len(both)
         part = y - np.floor(y)
         between = np.flatnonzero(part)
@@ -785,9 +787,9 @@ class _Counts(_Regressor):
             X, offset = X[np.append(np.arange(len(y)), between)], np.append(offset, offset[between])
             y = np.append(np.floor(y), np.ceil(y)[between])
         more = {"count": count, "offset": None if exposure is None else offset}
-        return self._fitted(X, y, self._family, weights, **more)
+        return self._fit(X, y, self._family, weights, **more)
 
-    @_method
+    @_with_keyword_advice
     def predict(self, X: Input, return_std: bool = False, exposure: Input = None) -> Any:
         """The mean of a new y at each row; with return_std also the standard deviation of a new y there.
 
@@ -796,7 +798,7 @@ class _Counts(_Regressor):
         """
         return super().predict(X if exposure is None else _WithExposure(X, exposure), return_std)
 
-    @_method
+    @_with_keyword_advice
     def predict_interval(self, X: Input, level: float = 0.9, exposure: Input = None) -> Array:
         """(rows, 2): between these two a new y, a count, lies with probability `level` or a little more, and as
         probably below as above. exposure: as for `predict`.
@@ -804,7 +806,7 @@ class _Counts(_Regressor):
         interval: Array = super().predict_interval(X if exposure is None else _WithExposure(X, exposure), level)
         return interval
 
-    @_method
+    @_with_keyword_advice
     def sample_y(self, X: Input, n_samples: int = 1, random_state: RandomState = 0, exposure: Input = None) -> Values:
         """New y at each row, (rows, n_samples): a draw of the posterior for each sample, and a y of its law.
 
@@ -817,15 +819,15 @@ class _Counts(_Regressor):
         """D², the share of Poisson's deviance that is explained, as `sklearn.linear_model.PoissonRegressor` has it."""
         return float(d2_tweedie_score(y, self.predict(X), sample_weight=sample_weight, power=1))
 
-    def _checked(self, X: Input) -> Any:
+    def _check_rows(self, X: Input) -> Any:
         """New rows, with the exposures that came with them."""
         if not isinstance(X, _WithExposure):
-            return super()._checked(X)
-        rows = super()._checked(X.rows)
-        return Exposed(rows, _log_exposures(X.exposure, rows.shape[0]))
+            return super()._check_rows(X)
+        rows = super()._check_rows(X.rows)
+        return RowsWithOffset(rows, _log_exposure_by_row(X.exposure, rows.shape[0]))
 
 
-def _log_exposures(exposure: Input, n: int) -> Array:
+def _log_exposure_by_row(exposure: Input, n: int) -> Array:
     """Of one number for all of n rows, or of one for each."""
     values = np.asarray(exposure)
     return np.asarray(
@@ -877,7 +879,7 @@ def _seed(random_state: RandomState) -> int:
 
 
 @contextmanager
-def _read_as_numbers(**given: object) -> Iterator[None]:
+def _clear_errors(**given: object) -> Iterator[None]:
     """Where an error comes from a text or a date among what was given (by name), say where that stands.
 
     Other errors stay as they are. Rows with inf and -inf in them are refused without a warning of their sum besides,
@@ -890,12 +892,12 @@ def _read_as_numbers(**given: object) -> Iterator[None]:
             yield
     except (TypeError, ValueError):
         for name, values in given.items():
-            if (found := _unread(name, values)) is not None:
+            if (found := _first_unreadable(name, values)) is not None:
                 raise found from None
         raise
 
 
-def _weighted(X: Input, y: Input, sample_weight: Input) -> tuple[Input, Input, Array | None]:
+def _with_positive_weights(X: Input, y: Input, sample_weight: Input) -> tuple[Input, Input, Array | None]:
     """Rows, labels and weights without rows of weight 0; no weights where all are 1."""
     from sklearn.utils import check_array, check_consistent_length
 
@@ -903,7 +905,7 @@ def _weighted(X: Input, y: Input, sample_weight: Input) -> tuple[Input, Input, A
         return X, y, None
     if isinstance(sample_weight, Real):
         sample_weight = np.full(X.shape[0], sample_weight)
-    with _read_as_numbers(sample_weight=sample_weight):
+    with _clear_errors(sample_weight=sample_weight):
         weights = check_array(sample_weight, ensure_2d=False, dtype=np.float64, input_name="sample_weight")
     if weights.ndim != 1:
         raise requirement("sample_weight", "one number for each row", f"shape {weights.shape}")
@@ -918,7 +920,7 @@ def _weighted(X: Input, y: Input, sample_weight: Input) -> tuple[Input, Input, A
     return X, y, None if (weights == 1).all() else weights
 
 
-def _unread(name: str, values: Input) -> ValueError | None:
+def _first_unreadable(name: str, values: Input) -> ValueError | None:
     """The first text or date among rows, a column or a list; None where there is none, and of sparse rows."""
     if values is None or hasattr(values, "format"):
         return None
@@ -928,7 +930,7 @@ def _unread(name: str, values: Input) -> ValueError | None:
         return None
     columns = getattr(values, "columns", None)
     for place, each in np.ndenumerate(array):
-        if (kind := _kind(each)) is not None:
+        if (kind := _unreadable_kind(each)) is not None:
             row, *others = place
             of = "".join(f" of column {j if columns is None else columns[j]!r}" for j in others)
             remedy = _DATES if kind == "date" else _REMEDIES.get(name, "")
@@ -936,7 +938,7 @@ def _unread(name: str, values: Input) -> ValueError | None:
     return None
 
 
-def _about_labels(y: Input, error: Exception) -> ValueError | None:
+def _label_error(y: Input, error: Exception) -> ValueError | None:
     """The error for labels of which some are missing, or that cannot be sorted; None for other errors."""
     labels = np.asarray(y, object)
     values = labels.tolist() if labels.ndim == 1 else []
@@ -957,7 +959,7 @@ def _is_missing(value: object) -> bool:
     )
 
 
-def _kind(value: object) -> str | None:
+def _unreadable_kind(value: object) -> str | None:
     """What it is, where it is no number and stands for none."""
     if isinstance(value, date | np.datetime64):
         return "date"

@@ -42,7 +42,7 @@ def from_arrays(
     workers = workers_of(client)
     sources = [None if source is None else source_of(source) for source in (X, y, offset, weights)]
     _require_paths(workers, sources)
-    arrays = [None if source is None else mapped(source) for source in sources]
+    arrays = [None if source is None else map_array(source) for source in sources]
     rows, labels = arrays[0], arrays[1]
     assert rows is not None
     if rows.ndim != 2 or rows.dtype.kind not in "biuf" or not len(rows):
@@ -50,7 +50,7 @@ def from_arrays(
     for name, array in zip(("y", "offset", "weights"), (labels, *arrays[2:]), strict=True):
         if array is not None and array.shape != (len(rows),):
             raise requirement(name, f"an array of {len(rows)} numbers", f"one of shape {array.shape}")
-    column_names = names_for(names, rows.shape[1])
+    column_names = names_or_default(names, rows.shape[1])
     if len(column_names) != rows.shape[1]:
         raise requirement("names", f"{rows.shape[1]} names", len(column_names))
     count = -(-len(rows) // _ROWS) if partitions is None else whole_number("partitions", partitions, 1, len(rows))
@@ -71,16 +71,16 @@ def from_sparse(
     """
     workers, files, labels = workers_of(client), list_files(path, (".npz",)), source_of(y)
     _require_paths(workers, [labels])
-    shapes, kinds = zip(*((block.shape, block.dtype) for block in map(loaded_csr, files)), strict=True)
+    shapes, kinds = zip(*((block.shape, block.dtype) for block in map(load_csr, files)), strict=True)
     for file, shape in zip(files, shapes, strict=True):
         if shape[1] != shapes[0][1]:
             raise DataError(f"{file} has {shape[1]} columns, and {files[0]} has {shapes[0][1]}.")
     sizes = np.array([shape[0] for shape in shapes], np.int64)
-    if mapped(labels).shape != (int(sizes.sum()),):
-        raise requirement("y", f"an array of {int(sizes.sum())} labels", f"one of shape {mapped(labels).shape}")
+    if map_array(labels).shape != (int(sizes.sum()),):
+        raise requirement("y", f"an array of {int(sizes.sum())} labels", f"one of shape {map_array(labels).shape}")
     kind = np.float32 if all(kind_of_block == np.float32 for kind_of_block in kinds) else np.float64
     cuts = np.concatenate([[0], np.cumsum(sizes)])
-    return InPartitions(SparseReader(files, labels, cuts, names_for(None, shapes[0][1]), kind), workers)
+    return InPartitions(SparseReader(files, labels, cuts, names_or_default(None, shapes[0][1]), kind), workers)
 
 
 def _require_paths(workers: Workers, sources: list[Source]) -> None:
@@ -98,7 +98,7 @@ class ArraysReader(Reader):
     ) -> None:
         self.X, self.y, self.offset, self.weights, self.cuts, self.names = X, y, offset, weights, cuts, names
         self.sizes = np.diff(cuts)
-        self.dtype = np.dtype(np.float32) if mapped(X).dtype == np.float32 else np.dtype(np.float64)
+        self.dtype = np.dtype(np.float32) if map_array(X).dtype == np.float32 else np.dtype(np.float64)
         self.has_offset, self.has_weights = offset is not None, weights is not None
 
     def single_partition(self, number: int) -> ArraysReader:
@@ -118,10 +118,10 @@ class ArraysReader(Reader):
     def read(self, number: int) -> Iterator[Block]:
         rows = slice(*self.cuts[number : number + 2])
         sources = (self.X, self.y, self.offset, self.weights)
-        return blocks_of(self.dtype, *(None if source is None else mapped(source)[rows] for source in sources))
+        return blocks_of(self.dtype, *(None if source is None else map_array(source)[rows] for source in sources))
 
     def labels(self, number: int) -> Iterator[Values]:
-        yield np.asarray(mapped(self.y)[self.cuts[number] : self.cuts[number + 1]])
+        yield np.asarray(map_array(self.y)[self.cuts[number] : self.cuts[number + 1]])
 
 
 class SparseReader(Reader):
@@ -152,11 +152,11 @@ class SparseReader(Reader):
 
     def read(self, number: int) -> Iterator[Block]:
         """Block by block of a file, which is loaded wholly."""
-        X, y = loaded_csr(self.files[number]).astype(self.dtype), next(self.labels(number))
+        X, y = load_csr(self.files[number]).astype(self.dtype), next(self.labels(number))
         return blocks_of(self.dtype, X, y)
 
     def labels(self, number: int) -> Iterator[Values]:
-        yield np.asarray(mapped(self.y)[self.cuts[number] : self.cuts[number + 1]])
+        yield np.asarray(map_array(self.y)[self.cuts[number] : self.cuts[number + 1]])
 
 
 def blocks_of(
@@ -173,7 +173,7 @@ def blocks_of(
         yield Block(low, block, np.asarray(y[some]), *more)
 
 
-def mapped(source: Source) -> Values:
+def map_array(source: Source) -> Values:
     """An array as it is, or the one in an .npy file, mapped into memory."""
     if not isinstance(source, str):
         array: Values = source
@@ -181,7 +181,7 @@ def mapped(source: Source) -> Values:
     return mapped_npy(Path(source))
 
 
-def loaded_csr(path: str) -> CsrMatrix:
+def load_csr(path: str) -> CsrMatrix:
     """A CSR matrix from a file of `scipy.sparse.save_npz`."""
     from scipy.sparse import csc_matrix, csr_matrix
 
@@ -213,6 +213,6 @@ def _identity(source: Source) -> str:
     return file_stamps([source])[0] if isinstance(source, str) else digest(source)
 
 
-def names_for(names: Sequence[str] | None, columns: int) -> tuple[str, ...]:
+def names_or_default(names: Sequence[str] | None, columns: int) -> tuple[str, ...]:
     """Those given, or x0, x1, …"""
     return tuple(f"x{j}" for j in range(columns)) if names is None else tuple(map(str, names))

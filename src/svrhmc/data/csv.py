@@ -68,8 +68,8 @@ def from_csv(
     if not ranges:
         raise DataError(f"{path} has no rows.")
     tasks = [(k, names, target is not None) for k in range(len(ranges))]
-    surveys = list(pass_over(workers, source, surveyed_csv, tasks, "columns"))
-    source = source.known_by(surveys, names, file_stamps(files), target is not None)
+    surveys = list(pass_over(workers, source, survey_range, tasks, "columns"))
+    source = source.with_surveys(surveys, names, file_stamps(files), target is not None)
     return open_partitions(source, workers, target, features, offset, weights, intercept, str(path))
 
 
@@ -102,14 +102,16 @@ class CsvSource(Source):
         self.sizes, self.firsts = np.array(sizes, np.int64), np.array(firsts, np.int64)
         self.levels, self.stamps = levels or {}, stamps
 
-    def known_by(self, surveys: list[CsvSurvey], names: list[str], stamps: Sequence[str], all_used: bool) -> CsvSource:
+    def with_surveys(
+        self, surveys: list[CsvSurvey], names: list[str], stamps: Sequence[str], all_used: bool
+    ) -> CsvSource:
         """With what is in each range. all_used: whether every column must be of one kind."""
         before: dict[str, int] = defaultdict(int)
         firsts = []
         for survey in surveys:
             firsts.append(before[survey.path])
             before[survey.path] += survey.rows
-        kinds, levels = agreed_kinds(surveys, firsts, names, all_used)
+        kinds, levels = agree_on_kinds(surveys, firsts, names, all_used)
         sizes = [survey.rows for survey in surveys]
         return CsvSource(self.ranges, self.header, self.delimiter, kinds, sizes, firsts, levels, stamps)
 
@@ -169,10 +171,12 @@ class CsvSource(Source):
                 use_threads=False,
             )
         except pyarrow.ArrowException as error:
-            raise DataError(f"{path}, lines from {self._line(number)} on: {str(error).splitlines()[0][:300]}") from None
+            raise DataError(
+                f"{path}, lines from {self._first_line_number(number)} on: {str(error).splitlines()[0][:300]}"
+            ) from None
         if bad:
             row = bad[0]
-            line = self._line(number) + (row.number or 1) - 1
+            line = self._first_line_number(number) + (row.number or 1) - 1
             raise DataError(
                 f"{path}, line {line}: {row.actual_columns} values, where the header has {len(self.header)} names."
             )
@@ -182,12 +186,12 @@ class CsvSource(Source):
         for k, line in enumerate(text.split(_LINE)):
             if line.count(_QUOTE) % 2:
                 raise DataError(
-                    f"{self.ranges[number].path}, line {self._line(number) + k}: a quotation mark is open at its end. "
-                    "Values with line breaks in them cannot be read in parts: leave that column out of the file, or "
-                    "write the table as Parquet."
+                    f"{self.ranges[number].path}, line {self._first_line_number(number) + k}: a quotation mark is open "
+                    "at its end. Values with line breaks in them cannot be read in parts: leave that column out of the "
+                    "file, or write the table as Parquet."
                 )
 
-    def _line(self, number: int) -> int:
+    def _first_line_number(self, number: int) -> int:
         """The number of the first line of a range in its file, counted from 1."""
         path, begin, _ = self.ranges[number]
         count, left = 1, begin
@@ -207,7 +211,7 @@ class CsvSurvey(NamedTuple):
     path: str
 
 
-def surveyed_csv(source: CsvSource, number: int, columns: list[str], all_used: bool) -> CsvSurvey:
+def survey_range(source: CsvSource, number: int, columns: list[str], all_used: bool) -> CsvSurvey:
     """Of one range. all_used: whether texts that are too long for a name are refused."""
     _pyarrow()
     import pyarrow.compute as pc
@@ -225,11 +229,11 @@ def surveyed_csv(source: CsvSource, number: int, columns: list[str], all_used: b
                 kinds[name] = "other"
                 continue
             require_short(longest, name, path)
-            kinds[name], words[name], odd[name] = _texts(column)
+            kinds[name], words[name], odd[name] = _survey_texts(column)
     return CsvSurvey(table.num_rows, kinds, words, odd, path)
 
 
-def _texts(column: Series) -> tuple[str, Series, tuple[int, str]]:
+def _survey_texts(column: Series) -> tuple[str, Series, tuple[int, str]]:
     """Whether all values are texts, or some are numbers; which there are; and the first that is no number."""
     import pyarrow.compute as pc
 
@@ -241,7 +245,7 @@ def _texts(column: Series) -> tuple[str, Series, tuple[int, str]]:
     return "mixed" if pc.any(number).as_py() else "text", texts, (row, first)
 
 
-def agreed_kinds(
+def agree_on_kinds(
     surveys: list[CsvSurvey], firsts: list[int], columns: list[str], all_used: bool
 ) -> tuple[dict[str, str], dict[str, Series]]:
     """One kind for each column, and the levels of those of texts; None where they are too many. firsts: the number of
@@ -278,7 +282,7 @@ def ranges_of(files: list[str], size: int, delimiter: str) -> tuple[list[Range],
             if line.startswith(b"\x1f\x8b"):
                 raise DataError(f"{path} is compressed, and cannot be read in parts: unpack it first.")
             _require_header(line, path, delimiter)
-            names = _names(line, path, delimiter)
+            names = _header_names(line, path, delimiter)
             header = header or names
             if names != header:
                 raise DataError(
@@ -308,7 +312,7 @@ def _require_header(line: bytes, path: str, delimiter: str) -> None:
         raise DataError(f"{path} has {columns:,} columns, and at most {_MOST_COLUMNS:,} are read in parts.")
 
 
-def _names(line: bytes, path: str, delimiter: str) -> tuple[str, ...]:
+def _header_names(line: bytes, path: str, delimiter: str) -> tuple[str, ...]:
     import csv
 
     try:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from svrhmc.core.arrays import Values
 from svrhmc.core.errors import DataError, missing_package, requirement
-from svrhmc.data.arrays import blocks_of, names_for
+from svrhmc.data.arrays import blocks_of, names_or_default
 from svrhmc.rows.reading import Block, Reader
 from svrhmc.rows.workers import ClientLike, InPartitions, Workers, pass_over, workers_of
 from svrhmc.tables.columns import Level, Series
@@ -51,18 +51,20 @@ def from_dask(
         raise requirement("data", "a Dask data frame or a Dask array", type(data).__name__)
     if hasattr(data, "columns"):
         names = None if target is None or features is None else [target, *features, offset, weights]
-        source = _frame(data, workers, names)
+        source = _frame_source(data, workers, names)
         return open_partitions(source, workers, target, features, offset, weights, intercept, "the data frame")
     if intercept:
         raise requirement("intercept", "False for an array", intercept, "give it a column of ones")
-    return _chunks(data, (target, offset, weights), features, workers)
+    return _partitions_of_array(data, (target, offset, weights), features, workers)
 
 
-def _chunks(X: Lazy, more: tuple[Lazy, ...], names: Sequence[str] | None, workers: Workers) -> InPartitions:
+def _partitions_of_array(
+    X: Lazy, more: tuple[Lazy, ...], names: Sequence[str] | None, workers: Workers
+) -> InPartitions:
     if X.ndim != 2 or X.dtype.kind not in "biuf" or X.numblocks[1] != 1:
         given = f"{X.dtype} of shape {X.shape} in {X.numblocks} chunks"
         raise requirement("data", "an array of numbers (rows, columns) in chunks of whole rows", given, "rechunk it")
-    column_names = names_for(names, X.shape[1])
+    column_names = names_or_default(names, X.shape[1])
     if len(column_names) != X.shape[1]:
         raise requirement("features", f"{X.shape[1]} names", len(column_names))
     graphs = graphs_of(X)
@@ -98,7 +100,7 @@ class Graph(NamedTuple):
     tasks: Mapping[Lazy, Lazy]
     key: Lazy
 
-    def computed(self) -> Lazy:
+    def compute(self) -> Lazy:
         """The partition, computed in this thread."""
         from dask.delayed import Delayed
 
@@ -143,7 +145,7 @@ class FrameSource(Source):
 
     def batches(self, number: int, names: Sequence[str], rows: int) -> Iterator[Batch]:
         """Of a partition, which is made wholly."""
-        frame = self.graphs.parts[number].computed()
+        frame = self.graphs.parts[number].compute()
         _require_columns(frame, names, self.partition_name(number))
         if len(frame) != self.sizes[number]:
             raise DataError(
@@ -154,14 +156,14 @@ class FrameSource(Source):
             yield low, {name: some[name] for name in names}
 
 
-def _frame(data: Lazy, workers: Workers, wanted: Sequence[str | None] | None) -> FrameSource:
+def _frame_source(data: Lazy, workers: Workers, wanted: Sequence[str | None] | None) -> FrameSource:
     """Sizes of the partitions, and levels of texts. wanted: the columns that will be used; None: any."""
     kinds = {str(name): kind_of(dtype) for name, dtype in zip(data.columns, data.dtypes, strict=True)}
     names = [name for name in kinds if wanted is None or name in wanted]
     texts = [name for name in names if kinds[name] == "text"]
     graphs = graphs_of(data[names] if names else data)
     arguments = [(k, k, names, texts, MOST_LEVELS) for k in range(len(graphs.parts))]
-    counted_parts = list(pass_over(workers, graphs, counted, arguments, "levels and sizes"))
+    counted_parts = list(pass_over(workers, graphs, survey_partition, arguments, "levels and sizes"))
     for k, part in enumerate(counted_parts):
         for name in names:
             if part.rows and part.kinds[name] != kinds[name]:
@@ -174,7 +176,7 @@ def _frame(data: Lazy, workers: Workers, wanted: Sequence[str | None] | None) ->
     return FrameSource(graphs, np.array([part.rows for part in counted_parts], np.int64), kinds, levels, ordered)
 
 
-class Counted(NamedTuple):
+class PartitionSurvey(NamedTuple):
     """Of a partition of a data frame: its rows, the kinds of its columns, and the texts of some; None if too many."""
 
     rows: int
@@ -182,16 +184,18 @@ class Counted(NamedTuple):
     texts: dict[str, Series]
 
 
-def counted(graphs: Graphs, number: int, place: int, columns: list[str], texts: list[str], most: int) -> Counted:
+def survey_partition(
+    graphs: Graphs, number: int, place: int, columns: list[str], texts: list[str], most: int
+) -> PartitionSurvey:
     """Of one partition. place: its number among all."""
-    frame, where = graphs.parts[number].computed(), f"partition {place} of the data frame"
+    frame, where = graphs.parts[number].compute(), f"partition {place} of the data frame"
     _require_columns(frame, columns, where)
     kinds = {name: kind_of(frame[name].dtype) for name in columns}
     values: dict[str, Series] = {}
     for name in texts:
         present = set(column_of(frame[name], name, where).values.present_texts()) if kinds[name] == "text" else set()
         values[name] = None if len(present) > most else present
-    return Counted(len(frame), kinds, values)
+    return PartitionSurvey(len(frame), kinds, values)
 
 
 def _require_columns(frame: Lazy, columns: Sequence[str], where: str) -> None:
@@ -233,8 +237,8 @@ class ChunksReader(Reader):
 
     def read(self, number: int) -> Iterator[Block]:
         """Block by block of a chunk, which is made wholly."""
-        X = np.asarray(self.X.parts[number].computed())
-        more = [None if graphs is None else np.asarray(graphs.parts[number].computed()) for graphs in self.more]
+        X = np.asarray(self.X.parts[number].compute())
+        more = [None if graphs is None else np.asarray(graphs.parts[number].compute()) for graphs in self.more]
         if X.shape != (self.sizes[number], len(self.names)):
             raise DataError(
                 f"{self.partition_name(number)} has the shape {X.shape}, and should have "
@@ -244,12 +248,12 @@ class ChunksReader(Reader):
 
     def labels(self, number: int) -> Iterator[Values]:
         assert self.more[0] is not None
-        yield np.asarray(self.more[0].parts[number].computed())
+        yield np.asarray(self.more[0].parts[number].compute())
 
 
 def shape_of(graphs: Graphs, number: int) -> tuple[int, ...]:
     """The shape of a chunk, once it is computed."""
-    return tuple(np.shape(graphs.parts[number].computed()))
+    return tuple(np.shape(graphs.parts[number].compute()))
 
 
 def graphs_of(collection: Lazy) -> Graphs:
@@ -262,7 +266,7 @@ def graphs_of(collection: Lazy) -> Graphs:
     except Exception as error:
         raise DataError(f"the Dask collection has no graph that can be made: {type(error).__name__}: {error}") from None
     parts = [Graph(cull(tasks, [part.key])[0], part.key) for part in delayed]  # type: ignore[no-untyped-call]
-    if any(_is_elsewhere(task) for task in parts[0].tasks.values()):
+    if any(_is_on_cluster(task) for task in parts[0].tasks.values()):
         raise requirement(
             "data", "a Dask collection that workers can make again", "one that is kept on a cluster",
             "give it as it was before persist()",
@@ -270,7 +274,7 @@ def graphs_of(collection: Lazy) -> Graphs:
     return Graphs(parts)
 
 
-def _is_elsewhere(task: Lazy) -> bool:
+def _is_on_cluster(task: Lazy) -> bool:
     """Whether a task stands for a result on a cluster."""
     value = getattr(task, "value", task)
     return type(value).__module__.startswith("distributed") and hasattr(value, "client")

@@ -14,7 +14,7 @@ from svrhmc.tables.columns import Series
 from svrhmc.tables.partitions import TableInPartitions, open_partitions
 from svrhmc.tables.sources import Batch, Source, file_stamps, list_files
 
-_HELD = 1 << 23  # entries of a row group, up to which it is read at once
+_MOST_READ_AT_ONCE = 1 << 23  # entries of a row group, up to which it is read at once
 Group = tuple[str, int, int]  # path, number in the file, rows
 
 
@@ -51,7 +51,7 @@ def from_parquet(
     array([0.731])
     """
     workers, files = workers_of(client), list_files(path, (".parquet", ".pq"))
-    kinds, ordered, groups = _kinds(files)
+    kinds, ordered, groups = _read_schemas(files)
     source = ParquetSource(groups, kinds, ordered, file_stamps(files))
     return open_partitions(source, workers, target, features, offset, weights, intercept, str(path))
 
@@ -83,27 +83,27 @@ class ParquetSource(Source):
         if not size:
             return
         first, texts = 0, [name for name in names if self.kinds[name] == "text"]
-        with _in_words(path), opened_file(path, size * len(names) > _HELD, texts) as file:
+        with _clear_errors(path), open_parquet(path, size * len(names) > _MOST_READ_AT_ONCE, texts) as file:
             for batch in file.iter_batches(rows, row_groups=[group], columns=list(names), use_threads=False):
                 yield first, dict(zip(batch.schema.names, batch.columns, strict=True))
                 first += batch.num_rows
 
 
-def opened_file(path: str, mapped: bool = True, texts: Sequence[str] = ()) -> Series:
+def open_parquet(path: str, mapped: bool = True, texts: Sequence[str] = ()) -> Series:
     """A Parquet file; errors of pyarrow are put into words.
 
     mapped: whether its contents come by a memory map, page by page, so that a row group need not fit in memory; else
         all that is asked for of a row group is read at once, which is faster.
     texts: the columns whose values come as a list of different ones, and their numbers.
     """
-    with _in_words(path):
+    with _clear_errors(path):
         from pyarrow.parquet import ParquetFile
 
         return ParquetFile(path, memory_map=mapped, pre_buffer=True, read_dictionary=list(texts))
 
 
 @contextmanager
-def _in_words(path: str) -> Iterator[None]:
+def _clear_errors(path: str) -> Iterator[None]:
     """Errors of pyarrow about a file, in one line; where it is absent, what to install."""
     try:
         import pyarrow
@@ -118,7 +118,7 @@ def _in_words(path: str) -> Iterator[None]:
         raise DataError(f"{path} is no Parquet file, or is damaged: {why}") from None
 
 
-def _kinds(files: list[str]) -> tuple[dict[str, str], set[str], list[Group]]:
+def _read_schemas(files: list[str]) -> tuple[dict[str, str], set[str], list[Group]]:
     """The kind of each column, which all files must agree on, those of texts whose levels have an order, and the row
     groups of all files.
     """
@@ -126,9 +126,9 @@ def _kinds(files: list[str]) -> tuple[dict[str, str], set[str], list[Group]]:
     ordered: set[str] = set()
     groups: list[Group] = []
     for path in files:
-        with _in_words(path), opened_file(path) as file:
+        with _clear_errors(path), open_parquet(path) as file:
             schema, metadata = file.schema_arrow, file.metadata
-            here = {name: _kind(str(schema.field(name).type)) for name in schema.names}
+            here = {name: _kind_of_type(str(schema.field(name).type)) for name in schema.names}
             ordered |= {name for name in schema.names if "ordered=1" in str(schema.field(name).type)}
             groups += [(path, k, metadata.row_group(k).num_rows) for k in range(metadata.num_row_groups)]
         kinds = kinds or here
@@ -141,7 +141,7 @@ def _kinds(files: list[str]) -> tuple[dict[str, str], set[str], list[Group]]:
     return kinds, ordered, groups
 
 
-def _kind(arrow: str) -> str:
+def _kind_of_type(arrow: str) -> str:
     plain = {"float": "float32", "double": "float64", "halffloat": "float16"}.get(arrow, arrow)
     if plain.startswith(("string", "large_string", "dictionary<values=string", "dictionary<values=large_string")):
         return "text"

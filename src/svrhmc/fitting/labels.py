@@ -17,11 +17,11 @@ from svrhmc.tables.columns import CATEGORY, NUMBER, TRUTH, Column
 from svrhmc.tables.formula import quote_name
 from svrhmc.tables.surv import SURV
 
-_EVENTS = ([0.0, 1.0], [-1.0, 1.0])  # numbers that stand for no and yes
+_EVENT_CODES = ([0.0, 1.0], [-1.0, 1.0])  # numbers that stand for no and yes
 _CLASSES, _COUNT = 50, 1000  # most classes of texts that are taken for classes, and largest number taken for a count
 _YES = frozenset(("1", "yes", "y", "true", "t", "on", "ja", "j", "oui", "o", "si", "sí", "s", "sim"))
 _NO = frozenset(("0", "no", "n", "false", "f", "off", "nein", "non", "não"))
-_SCALE = 10  # largest number that may be a step of a scale from 1 on
+_MOST_STEPS = 10  # largest number that may be a step of a scale from 1 on
 Ends = tuple[float, float, bool]  # of numbers: the least, the largest, and whether all are whole
 
 
@@ -36,12 +36,12 @@ class Response(NamedTuple):
     guessed: str
     notes: tuple[str, ...] = ()
 
-    def coded(self, column: Column) -> Array:
+    def codes(self, column: Column) -> Array:
         """The labels of a column as the numbers that the family takes."""
         return np.asarray(column.values if self.levels is None else column.codes(self.levels), np.float64)
 
 
-def response_of(
+def read_response(
     name: str,
     column: Column,
     family: str | Loss | None,
@@ -55,20 +55,20 @@ def response_of(
     `Surv(time, event)`.
     """
     if survival:
-        return _censored(name, column, family, ends)
+        return _censored_response(name, column, family, ends)
     guessed = ""
     if family is None:
-        family, guessed = _guess(name, column, ends)
+        family, guessed = _guess_family(name, column, ends)
     loss = family_of(family)
     if loss.most_classes:
-        return _classes(name, column, loss, guessed, len(column.values) if rows is None else rows)
+        return _class_response(name, column, loss, guessed, len(column.values) if rows is None else rows)
     if column.kind == CATEGORY:
         fit = "bernoulli" if len(column.levels) == 2 else "categorical"
         raise DataError(
             f"the response {name!r} holds texts ({', '.join(map(repr, column.levels[:3]))}, …), and the family "
             f"{loss.name!r} needs numbers: the family {fit!r} takes texts as classes."
         )
-    least = _ends(column, ends)[0]
+    least = _range(column, ends)[0]
     if loss.signed:
         if least <= 0:
             raise DataError(
@@ -79,7 +79,7 @@ def response_of(
     return Response(loss, None, (), guessed, tuple(filter(None, [loss.remark(least)])))
 
 
-def _censored(name: str, column: Column, family: str | Loss | None, ends: Ends | None) -> Response:
+def _censored_response(name: str, column: Column, family: str | Loss | None, ends: Ends | None) -> Response:
     """Times that may be right-censored, +time or −time."""
     bounds = column.values if np.ndim(column.values) == 2 else None
     usual = "gaussian" if bounds is not None and not name.startswith(SURV) else "weibull"
@@ -94,24 +94,24 @@ def _censored(name: str, column: Column, family: str | Loss | None, ends: Ends |
             f"the response {name!r} holds {what}, and the family {loss.name!r} takes none: take one of {allowed}{hint}."
         )
     if bounds is not None:
-        return Response(taken, None, (), "; ".join([*_unnamed(name, family, loss), _counted(bounds)]))
-    if _ends(column, ends)[1] < 0:
+        return Response(taken, None, (), "; ".join([*_reason_for_family(name, family, loss), _bounds_in_words(bounds)]))
+    if _range(column, ends)[1] < 0:
         raise DataError(
             f"in {name!r} every time is censored, and nothing tells how long it takes until the event: look at which "
             "value of the event column stands for it."
         )
-    reasons = _unnamed(name, family, loss)
+    reasons = _reason_for_family(name, family, loss)
     if ends is None:
         reasons.append(f"{int((column.values < 0).sum()):,} of {len(column.values):,} times are censored")
     return Response(taken, None, (), "; ".join(reasons))
 
 
-def _unnamed(name: str, family: str | Loss | None, loss: Loss) -> list[str]:
+def _reason_for_family(name: str, family: str | Loss | None, loss: Loss) -> list[str]:
     response = name.partition("(")[0]
     return [f"the response is {response}(…), and no family was named: {loss.name!r} is taken"] if family is None else []
 
 
-def _counted(bounds: Array) -> str:
+def _bounds_in_words(bounds: Array) -> str:
     """How many rows have which bounds."""
     low, high, lb, ub = bounds.T
     number, above = low == high, high == math.inf
@@ -125,7 +125,7 @@ def _counted(bounds: Array) -> str:
     )
 
 
-def _ends(column: Column, ends: Ends | None) -> tuple[float, float]:
+def _range(column: Column, ends: Ends | None) -> tuple[float, float]:
     """The least and the largest number of a column."""
     if ends is not None:
         return ends[0], ends[1]
@@ -133,14 +133,14 @@ def _ends(column: Column, ends: Ends | None) -> tuple[float, float]:
     return float(values.min()), float(values.max())
 
 
-def _classes(name: str, column: Column, loss: Loss, guessed: str, rows: int) -> Response:
+def _class_response(name: str, column: Column, loss: Loss, guessed: str, rows: int) -> Response:
     """Classes are sorted, or in the table's order: of two, the last is the event that is modelled."""
     texts, classes = column.kind == CATEGORY, column.distinct()
     if len(classes) == 1:
         raise DataError(f"the response {name!r} has one class only, {classes[0]!r}: there is nothing to tell apart.")
     if not classes or len(classes) > loss.most_classes:
         count = f"{len(classes):,} different values ({', '.join(map(repr, classes[:4]))}, …)"
-        instead = _one_spelling(name, classes) or "take 'categorical' for classes, 'gaussian' for numbers"
+        instead = _spelling_advice(name, classes) or "take 'categorical' for classes, 'gaussian' for numbers"
         if loss.most_classes > 2:
             instead = "join some of them" if texts else "take 'gaussian' for numbers"
         raise DataError(
@@ -149,11 +149,11 @@ def _classes(name: str, column: Column, loss: Loss, guessed: str, rows: int) -> 
         )
     require_shared_classes(len(classes), rows)
     loss, levels = loss.with_classes(list(classes), column.ordered or not texts)
-    shown = tuple(plain(level, column.kind) for level in levels)
-    return Response(loss, tuple(levels), shown, guessed, _unused(name, column))
+    shown = tuple(plain_label(level, column.kind) for level in levels)
+    return Response(loss, tuple(levels), shown, guessed, _note_on_unused_levels(name, column))
 
 
-def _unused(name: str, column: Column) -> tuple[str, ...]:
+def _note_on_unused_levels(name: str, column: Column) -> tuple[str, ...]:
     """Levels that the table declares and no row has."""
     if not column.unused:
         return ()
@@ -161,10 +161,10 @@ def _unused(name: str, column: Column) -> tuple[str, ...]:
     return (f"{name} has levels that are in no row ({listed}): the model has no class for them, nor have predictions",)
 
 
-def _one_spelling(name: str, levels: Sequence[object]) -> str:
+def _spelling_advice(name: str, levels: Sequence[object]) -> str:
     """What to do about yes and no in several spellings; "" where a response is something else.
 
-    >>> _one_spelling("churn", ["Y", "no", "yes"])
+    >>> _spelling_advice("churn", ["Y", "no", "yes"])
     "write {churn in ['Y', 'yes']} before the '~' of the formula"
     """
     plainly = {level: str(level).strip().casefold() for level in levels}
@@ -174,14 +174,14 @@ def _one_spelling(name: str, levels: Sequence[object]) -> str:
     return f"write {{{quote_name(name)} in {yes!r}}} before the '~' of the formula"
 
 
-def _guess(name: str, column: Column, ends: Ends | None) -> tuple[str, str]:
+def _guess_family(name: str, column: Column, ends: Ends | None) -> tuple[str, str]:
     """A family by what the response holds."""
     if column.kind == TRUTH:
         return "bernoulli", "the response is true or false"
     if column.kind == CATEGORY:
         if len(column.levels) <= 2:
             return "bernoulli", "the response has two classes"
-        if spelling := _one_spelling(name, column.levels):
+        if spelling := _spelling_advice(name, column.levels):
             listed = ", ".join(map(repr, column.levels[:8]))
             raise DataError(
                 f"the response {name!r} spells yes and no in {len(column.levels)} ways ({listed}): {spelling}. If "
@@ -199,17 +199,17 @@ def _guess(name: str, column: Column, ends: Ends | None) -> tuple[str, str]:
         low, high, whole = float(values.min()), float(values.max()), bool((values == np.floor(values)).all())
     else:
         two, (low, high, whole) = list(column.levels), ends
-    if two in _EVENTS:
+    if two in _EVENT_CODES:
         return "bernoulli", f"the response is {two[0]:g} or {two[1]:g}"
     if low == 0 and high <= _COUNT and whole:
         return "poisson", "the response holds counts from 0 on"
-    if whole and low == 1 and 2 < high <= _SCALE:
+    if whole and low == 1 and 2 < high <= _MOST_STEPS:
         steps = f"whole numbers from 1 to {high:g}; if they are steps of a scale, name the family 'ordinal'"
         return "gaussian", f"the response holds {steps}"
     classes = f"; if {two[0]:g} and {two[1]:g} are classes, name the family 'bernoulli'" if len(two) == 2 else ""
     return "gaussian", f"the response holds numbers{classes}"
 
 
-def plain(value: Any, kind: str) -> Any:
+def plain_label(value: Any, kind: str) -> Any:
     """A label as it is shown: whole numbers without a point."""
     return int(value) if kind == NUMBER and float(value).is_integer() else value

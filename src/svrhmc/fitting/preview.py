@@ -1,6 +1,4 @@
-"""What `fit` would make of a table, before it is fitted: columns, how they are coded, priors by name, and what these
-expect of y.
-"""
+"""A preview of a fit: the columns of a table, how they are coded, their priors, and a prior predictive check."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ import numpy.typing as npt
 from svrhmc.core.errors import one_of, requirement, whole_number
 from svrhmc.core.summaries import Summary
 from svrhmc.families.base import Loss
-from svrhmc.fitting.regression import Regression, modelled, prepare
+from svrhmc.fitting.regression import ModelRequest, Regression, build_models, prepare
 from svrhmc.posterior import Posterior
 from svrhmc.priors.terms import LKJ, Prior
 from svrhmc.results.prior_predictive import prior_predictive
@@ -36,10 +34,10 @@ _NO_DRAWS = (
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Preview:
-    """A model of a table that is not fitted yet; print it, or take `to_frame()` for a row of each coefficient.
+    """A model of a table before it is fitted. Print it, or take `to_frame()` for a row for each coefficient.
 
-    coefficients: mean and sd of the column of each, and location and scale of its prior in the units of the data.
-    prior_predictive: tables that the prior expects, beside the one at hand; None where the prior is flat, and has none.
+    coefficients: mean and sd of the column of each coefficient, and location and scale of its prior in the units of the
+    data. prior_predictive: the table compared with tables drawn from the prior; None if the prior cannot be drawn from.
     design: how the table becomes columns. family: its name. rows: how many are fitted.
     """
 
@@ -50,7 +48,7 @@ class Preview:
     rows: int
 
     def to_frame(self) -> pandas.DataFrame:
-        """As a pandas data frame: a row for each coefficient."""
+        """A pandas data frame with a row for each coefficient."""
         return self.coefficients.to_frame()
 
     def __repr__(self) -> str:
@@ -95,10 +93,11 @@ def design(
         raise requirement("table", "one in memory, to be looked at before a fit", kind, "give a part of it")
     if isinstance(prior, Posterior):
         raise requirement("prior", "one of svrhmc.targets.priors, or a dictionary of them", "a posterior")
-    special: dict[str, object] = {"weights": weights, "offset": offset, "exposure": exposure, "trials": trials}
-    model = {"prior": prior, "noise_variance": noise_variance}
-    prepared = prepare(parse_formulas(formula), table, family, special, model, missing == "drop", transforms)
-    (regression,) = modelled(prepared).models
+    row_values = {"weights": weights, "offset": offset, "exposure": exposure, "trials": trials}
+    formulas = parse_formulas(formula)
+    request = ModelRequest(formulas, family, row_values, prior, noise_variance, missing == "drop", transforms)
+    prepared = prepare(table, request)
+    (regression,) = build_models(prepared).models
     checked = prior_predictive(regression.target, seed, prepared.design.classes, prepared.design.response or "y")
     name, n = regression.target.loss.name, regression.target.n
     coefficients = _coefficients(regression, prepared.design, name, n)
@@ -109,7 +108,9 @@ def design(
 
 
 def _coefficients(regression: Regression, design: Design, family: str, rows: int) -> Summary:
-    """Column and prior of each, in the units of the data: x = A x̃ has the diagonal of A alone, but for intercepts."""
+    """The column and the prior of each coefficient, in the units of the data. Of x = A x̃ only the diagonal of A is
+    used, which is exact for all coefficients but intercepts.
+    """
     units, count = regression.units, len(regression.location)
     column = units.column_of_each
     centre, scale = (np.append(values, np.nan)[column] for values in (units.centre, units.scale))  # −1: nan
@@ -120,7 +121,7 @@ def _coefficients(regression: Regression, design: Design, family: str, rows: int
     location[units.intercepts] += units.response
     names = regression.names[:count]
     columns_shown = {"mean of column": centre, "sd of column": scale, "prior location": location, "prior scale": spread}
-    notes = []
+    notes: list[str] = []
     if baselines := dict.fromkeys(design.baselines):
         notes.append(f"Levels of categories are compared with {', '.join(baselines)}.")
     notes += [f"Labels: {note}." for note in design.notes]

@@ -43,10 +43,10 @@ from svrhmc.sampling.coordinates import Units
 
 INTERCEPT = "Intercept"
 Priors = Prior | Mapping[str, Any] | None  # of all coefficients, by name (`Prior`, `LKJ`), or weak ones
-_EFFECT, _INTERCEPT_SD = 2.5, 5.0
+_EFFECT_SD, _INTERCEPT_SD = 2.5, 5.0
 
 
-class Further(NamedTuple):
+class FurtherParameter(NamedTuple):
     """A shared parameter: its own columns, if it has a predictor of its own, and whether that has an intercept."""
 
     parameter: Parameter
@@ -74,7 +74,7 @@ def units_and_priors(
     intercept: bool,
     prior: Priors,
     scale_names: tuple[str, ...] = (),
-    further: Sequence[Further] = (),
+    further: Sequence[FurtherParameter] = (),
 ) -> tuple[Units, list[Prior], list[Prior] | None]:
     """Units, priors of the standardised coefficients, and those of shared parameters.
 
@@ -90,21 +90,27 @@ def units_and_priors(
     )
     all_scales, scales = scales, scales.of(slice(0, len(names)))
     others = (INTERCEPT, *parameters) if intercept else parameters
-    slopes = _slopes(prior, names, scales, size, others, scale_names)
+    slopes = _slope_priors(prior, names, scales, size, others, scale_names)
     away = scales.left * scales.scale / scales.step
-    far = float(np.sqrt(1 + (_EFFECT / _INTERCEPT_SD) ** 2 * (away @ away)))
-    middle = _intercept(prior, 0.0 if by_offset or loss.blocks > 1 else typical, size * far, units.response)
-    weak = _weak_shared(loss, all_scales, len(names), further, size, typical, far if lifted else 1.0)
+    far = float(np.sqrt(1 + (_EFFECT_SD / _INTERCEPT_SD) ** 2 * (away @ away)))
+    middle = _intercept_prior(prior, 0.0 if by_offset or loss.blocks > 1 else typical, size * far, units.response)
+    weak = _weak_shared_priors(loss, all_scales, len(names), further, size, typical, far if lifted else 1.0)
     if lifted and isinstance(prior, Flat):
         why = "nothing would show that the thresholds have a posterior; with it by column, as in "
         why += f"prior={{{names[0]!r}: Flat()}}, they keep their weak priors"
         raise requirement("prior", f"a proper one, or a dictionary by column, for {loss.name!r}", repr(prior), why)
     at = _slope_scales(all_scales, len(names), further)
-    return units, ([middle] if intercept else []) + slopes, _shared(prior, weak, parameters, names, at)
+    return units, ([middle] if intercept else []) + slopes, _shared_priors(prior, weak, parameters, names, at)
 
 
-def _weak_shared(
-    loss: Loss, scales: Scales, columns: int, further: Sequence[Further], size: float, typical: float, far: float
+def _weak_shared_priors(
+    loss: Loss,
+    scales: Scales,
+    columns: int,
+    further: Sequence[FurtherParameter],
+    size: float,
+    typical: float,
+    far: float,
 ) -> list[Prior]:
     """Of shared parameters, and of the coefficients of those that have predictors of their own."""
     count = len(loss.widths)
@@ -124,7 +130,7 @@ def _weak_shared(
     return weak
 
 
-def _slope_scales(scales: Scales, columns: int, further: Sequence[Further]) -> list[float | None]:
+def _slope_scales(scales: Scales, columns: int, further: Sequence[FurtherParameter]) -> list[float | None]:
     """The scale of the column of each coefficient of further predictors; None for intercepts, and what rows share."""
     at: list[float | None] = []
     for one in further:
@@ -134,7 +140,7 @@ def _slope_scales(scales: Scales, columns: int, further: Sequence[Further]) -> l
     return at
 
 
-def with_priors(groups: Sequence[EffectTerm], prior: Priors) -> tuple[tuple[EffectTerm, ...], Priors]:
+def with_given_priors(groups: Sequence[EffectTerm], prior: Priors) -> tuple[tuple[EffectTerm, ...], Priors]:
     """Groups with the priors that a dictionary has for them, and what is left of the dictionary for coefficients.
 
     The standard deviation of an effect goes by the name that a formula has for it, "x | school", or by that of the
@@ -143,12 +149,12 @@ def with_priors(groups: Sequence[EffectTerm], prior: Priors) -> tuple[tuple[Effe
     """
     if not groups or not isinstance(prior, Mapping):
         return tuple(groups), prior
-    keys_by_name = {_squeezed(str(name)): name for name in prior}
+    keys_by_name = {_without_spaces(str(name)): name for name in prior}
     used: set[str] = set()
 
     def own(*names: str) -> Prior | LKJ | None:
         """The prior by the first of these names that has one; all of the names are known."""
-        keys = [keys_by_name[name] for name in map(_squeezed, names) if name in keys_by_name]
+        keys = [keys_by_name[name] for name in map(_without_spaces, names) if name in keys_by_name]
         used.update(keys)
         return prior[keys[0]] if keys else None
 
@@ -162,9 +168,9 @@ def with_priors(groups: Sequence[EffectTerm], prior: Priors) -> tuple[tuple[Effe
                 allowed = "HalfNormal, HalfStudentT, HalfCauchy or Exponential"
                 raise requirement(f"the prior of {group.prior_names(j)[0]!r}", allowed, repr(one))
             scales[j] = scales[j] if one is None else one
-        correlations = own(_correlations(group)) if group.width > 1 else None
+        correlations = own(_correlations_name(group)) if group.width > 1 else None
         if not (correlations is None or isinstance(correlations, LKJ)):
-            raise requirement(f"the prior of {_correlations(group)!r}", "LKJ(eta)", repr(correlations))
+            raise requirement(f"the prior of {_correlations_name(group)!r}", "LKJ(eta)", repr(correlations))
         with_own.append(group.with_priors(scales, group.lkj if correlations is None else correlations.eta))
     left = {name: one for name, one in prior.items() if name not in used}
     return tuple(with_own), left or None
@@ -173,18 +179,18 @@ def with_priors(groups: Sequence[EffectTerm], prior: Priors) -> tuple[tuple[Effe
 def scale_names(groups: Sequence[EffectTerm]) -> tuple[str, ...]:
     """By which priors of groups are given."""
     scales = [group.prior_names(j)[0] for group in groups for j in range(group.width)]
-    return tuple(dict.fromkeys([*scales, *(_correlations(group) for group in groups if group.width > 1)]))
+    return tuple(dict.fromkeys([*scales, *(_correlations_name(group) for group in groups if group.width > 1)]))
 
 
-def _correlations(group: EffectTerm) -> str:
+def _correlations_name(group: EffectTerm) -> str:
     return f"cor({group.name})"
 
 
-def _squeezed(name: str) -> str:
+def _without_spaces(name: str) -> str:
     return re.sub(r"\s+", "", name)
 
 
-def _slopes(
+def _slope_priors(
     prior: Priors,
     names: tuple[str, ...],
     scales: Scales,
@@ -193,14 +199,14 @@ def _slopes(
     scale_names: tuple[str, ...],
 ) -> list[Prior]:
     """Priors of the standardised slopes; others, scale_names: what else of the model may be given one."""
-    usual: list[Prior] = [Normal(float((_EFFECT * size * s) ** -2)) for s in scales.scale / scales.step]
+    usual: list[Prior] = [Normal(float((_EFFECT_SD * size * s) ** -2)) for s in scales.scale / scales.step]
     if prior is None:
         return usual
     if isinstance(prior, Prior):
-        return _on_columns(prior, scales, size)
+        return _prior_on_columns(prior, scales, size)
     if not isinstance(prior, Mapping):
         raise requirement("prior", "one of svrhmc.targets.priors, or a dictionary of them by column", repr(prior))
-    more = (*others, *(_positive(name) for name in others if name != _positive(name)))
+    more = (*others, *(_without_log(name) for name in others if name != _without_log(name)))
     known = {*names, *more}
     unknown = [name for name in prior if name not in known]
     if unknown:
@@ -213,12 +219,12 @@ def _slopes(
     if odd:
         raise requirement("prior", "a dictionary of svrhmc.targets.priors by column", repr(odd[0]))
     return [
-        _on_columns(prior[name], scales.of(slice(j, j + 1)), size)[0] if name in prior else one
+        _prior_on_columns(prior[name], scales.of(slice(j, j + 1)), size)[0] if name in prior else one
         for j, (name, one) in enumerate(zip(names, usual, strict=True))
     ]
 
 
-def _on_columns(prior: Prior, scales: Scales, size: float) -> list[Prior]:
+def _prior_on_columns(prior: Prior, scales: Scales, size: float) -> list[Prior]:
     """Of standardised columns; one that follows the data is, as usual ones are, about a typical change of each."""
     priors = prior.on_columns(scales.scale, size)
     if not prior.by_data:
@@ -226,7 +232,7 @@ def _on_columns(prior: Prior, scales: Scales, size: float) -> list[Prior]:
     return [one.scaled(float(s)) for one, s in zip(priors, scales.scale / scales.step, strict=True)]
 
 
-def _intercept(prior: Priors, location: float, size: float, taken_off: float) -> Prior:
+def _intercept_prior(prior: Priors, location: float, size: float, taken_off: float) -> Prior:
     """Of the intercept at the centre of the columns, less what was taken off the response."""
     if isinstance(prior, Mapping) and INTERCEPT in prior:
         given: Prior = prior[INTERCEPT].shifted(-taken_off)
@@ -234,12 +240,12 @@ def _intercept(prior: Priors, location: float, size: float, taken_off: float) ->
     return Flat() if isinstance(prior, Flat) else Normal((_INTERCEPT_SD * size) ** -2, location)
 
 
-def _positive(name: str) -> str:
+def _without_log(name: str) -> str:
     """The parameter whose logarithm is the coordinate of this name: sigma of log sigma."""
     return name.removeprefix("log ")
 
 
-def _shared(
+def _shared_priors(
     prior: Priors, weak: list[Prior], parameters: tuple[str, ...], names: tuple[str, ...], at: Sequence[float | None]
 ) -> list[Prior] | None:
     """Of the parameters that all rows share: as given for the parameter or for its logarithm, or else weak ones; None
@@ -248,7 +254,7 @@ def _shared(
     """
     priors: list[Prior] = []
     for name, usual in zip(parameters, weak, strict=True):
-        bare = _positive(name)
+        bare = _without_log(name)
         by_name = prior if isinstance(prior, Mapping) else {}
         given = {key: by_name[key] for key in {name: 0, bare: 0} if key in by_name and key not in names}
         if len(given) > 1:
@@ -291,7 +297,10 @@ def prior_in_words(
     """
     if prior is None:
         return "; ".join(
-            filter(None, ("weak, on the scale of the data: " + _weak(loss), *loss.weak_shared_words(parameters)))
+            filter(
+                None,
+                ("weak, on the scale of the data: " + _weak_slopes_in_words(loss), *loss.weak_shared_words(parameters)),
+            )
         )
     if isinstance(prior, Mapping):
         words = [f"given: {dict(prior)!r}", "other coefficients have weak ones, on the scale of the data"]
@@ -309,9 +318,9 @@ def prior_in_words(
         law = "flat" if isinstance(middle, Flat) else f"~ {_normal(*middle.shifted(response).spread)}"
         words.append(f"the intercept, at the means of the columns, {law} unless prior={{'{INTERCEPT}': …}} gives it")
     weak = {
-        name: f"~ {_normal(*one.spread)}{_by_sd(name, loss)} unless prior={{{_positive(name)!r}: …}} gives it"
+        name: f"~ {_normal(*one.spread)}{_by_sd(name, loss)} unless prior={{{_without_log(name)!r}: …}} gives it"
         for name, one in zip(parameters, shared or (), strict=True)
-        if not {name, _positive(name)} & set(by_name)
+        if not {name, _without_log(name)} & set(by_name)
     }
     if weak and not loss.has_intercept:  # all of them have one law
         many = "thresholds" if len(weak) == len(parameters) else "other thresholds"
@@ -330,7 +339,7 @@ def _normal(mean: float, sd: float) -> str:
     return f"N({mean:.4g}, {sd:.4g}²)"
 
 
-def _weak(loss: Loss) -> str:
+def _weak_slopes_in_words(loss: Loss) -> str:
     if of := loss.scaled_by:
         return (
             f"coefficients ~ N(0, (2.5·sd({of})/sd(x))²), those of categories N(0, (2.5·sd({of}))²); the intercept, at "

@@ -21,16 +21,16 @@ from svrhmc.density.glm import glm, require_groups, require_identified_spreads, 
 from svrhmc.families import family_of
 from svrhmc.families.base import Classes, Loss
 from svrhmc.families.distributional import with_predictors
-from svrhmc.fitting.labels import Response, response_of
+from svrhmc.fitting.labels import Response, read_response
 from svrhmc.fitting.priors import (
     INTERCEPT,
-    Further,
+    FurtherParameter,
     Priors,
     locations_and_precisions,
     prior_in_words,
     scale_names,
     units_and_priors,
-    with_priors,
+    with_given_priors,
 )
 from svrhmc.fitting.standardise import (
     Scales,
@@ -41,7 +41,7 @@ from svrhmc.fitting.standardise import (
     scales_by_piece,
     typical_of,
 )
-from svrhmc.fitting.update import ALL_ROWS, Carried
+from svrhmc.fitting.update import ALL_ROWS, EarlierPosterior
 from svrhmc.posterior import Posterior, usual_settings
 from svrhmc.priors.groups import EffectTerm
 from svrhmc.priors.terms import LKJ, Prior
@@ -65,7 +65,10 @@ from svrhmc.tables.partitions import OpenedTable, TableInPartitions, open_by_for
 
 
 class Regression(NamedTuple):
-    """A target in standardised variables, the units of its coefficients, their names, and the priors as stated."""
+    """A target in standardised variables, with the units and the names of its coefficients.
+
+    location, precision: of the priors of the standardised coefficients. prior_words: the priors in words.
+    """
 
     target: GeneralisedLinear
     units: Units
@@ -73,7 +76,7 @@ class Regression(NamedTuple):
     location: Array
     precision: Array
     prior_words: str
-    given: bool  # whether the prior was
+    prior_given: bool  # whether the user gave a prior
 
 
 def fit(
@@ -139,9 +142,9 @@ def fit(
     """
     one_of("missing", missing, ("refuse", "drop"))
     require_settings(fit, settings)
-    special: dict[str, object] = {"weights": weights, "offset": offset, "exposure": exposure, "trials": trials}
-    model = {"prior": prior, "noise_variance": noise_variance}
     formulas = parse_formulas(formula)
+    row_values = {"weights": weights, "offset": offset, "exposure": exposure, "trials": trials}
+    request = ModelRequest(formulas, family, row_values, prior, noise_variance, missing == "drop", transforms)
     if isinstance(prior, Posterior):
         if isinstance(table, Partitions):
             raise requirement("table", "rows in memory where a posterior is the prior", "partitions", ALL_ROWS)
@@ -151,71 +154,80 @@ def fit(
         if formulas.further:
             why = "read the table into memory, such as by pandas, for formulas of other parameters"
             raise requirement("formula", "one where the table is in partitions", str(formulas), why)
-        return _fit_partitions(formulas.main, table, family, special, model, missing == "drop", transforms, settings)
+        return _fit_partitions(table, request, settings)
     with stage("making columns of the table", settings.get("progress")):
-        prepared = prepare(formulas, table, family, special, model, missing == "drop", transforms)
-    return _fitted(prepared, settings)
+        prepared = prepare(table, request)
+    return _sample_prepared(prepared, settings)
+
+
+class ModelRequest(NamedTuple):
+    """The model that a caller of `fit` or `design` asks for.
+
+    row_values: weights, offset, exposure and trials, each the name of a column, numbers, or None. drop: whether rows
+    with missing values are left out.
+    """
+
+    formulas: Formulas
+    family: str | Loss | None
+    row_values: Mapping[str, Any]
+    prior: Any  # of `Priors`, or a posterior
+    noise_variance: float | None
+    drop: bool
+    transforms: Mapping[str, Callable[..., object]] | None
 
 
 class Prepared(NamedTuple):
-    """What becomes of a table before any scale or prior is found: rows of its columns, labels (None: the rows of
-    partitions have them), how both were made, the arguments of `regression` besides, and the rows that effects are
-    averaged over. tables: how many imputed ones the rows are those of, one after the other.
+    """A table and its design, before scales and priors are found.
+
+    X: the design matrix. y: the labels; None for rows in partitions, which hold their labels. response: how the labels
+    are coded. arguments: further arguments of `build_regression`. table_rows: the rows that effects are averaged over.
+    tables: how many imputed tables the rows come from, one table after the other.
     """
 
     X: object
     y: Array | None
     design: Design
     response: Response
-    given: Mapping[str, Any]
+    arguments: Mapping[str, Any]
     table_rows: FittedRows | Callable[[], FittedRows]
     tables: int = 1
 
 
-def prepare(
-    formulas: Formulas,
-    table: object,
-    family: str | Loss | None,
-    special: dict[str, object],
-    model: Mapping[str, Any],
-    drop: bool,
-    transforms: Mapping[str, Callable[..., object]] | None,
-) -> Prepared:
-    """Of a table in memory, or of a list of imputed ones. special: weights, offset, exposure and trials. model: the
-    prior and the noise variance.
-    """
-    prior = model["prior"]
-    columns = [value for value in special.values() if isinstance(value, str)]
+def prepare(table: object, request: ModelRequest) -> Prepared:
+    """Make the design and the rows of a table in memory, or of a list of imputed tables."""
+    formulas, prior, row_values = request.formulas, request.prior, dict(request.row_values)
+    columns = [value for value in row_values.values() if isinstance(value, str)]
     tables = len(table) if isinstance(table, list | tuple) else 1
     if isinstance(table, list | tuple):
         available = column_names(table[0] if table else {})
-        made = parse_formula(formulas.main, available)
-        others = parse_parameter_formulas(formulas.further, made, available).values()
-        table = stack_tables(table, [*required_columns(made, others), *columns], made.response.open_columns)
-        special |= {word: _repeated(value, tables) for word, value in special.items()}
-    carried = Carried(prior) if isinstance(prior, Posterior) else None
-    learned = None if carried is None else carried.design_for(formulas.main)
-    designed_table = designed(formulas.main, table, columns, drop, transforms, learned, formulas.further)
-    name, survival = designed_table.design.response, designed_table.survival
-    if carried is None:
-        response = response_of(name, designed_table.y, family, survival=survival)
-        y = response.coded(designed_table.y)
+        main = parse_formula(formulas.main, available)
+        parameters = parse_parameter_formulas(formulas.further, main, available).values()
+        table = stack_tables(table, [*required_columns(main, parameters), *columns], main.response.open_columns)
+        row_values = {word: _repeat_for_tables(value, tables) for word, value in row_values.items()}
+    earlier = EarlierPosterior(prior) if isinstance(prior, Posterior) else None
+    learned = None if earlier is None else earlier.design_for(formulas.main)
+    made = designed(formulas.main, table, columns, request.drop, request.transforms, learned, formulas.further)
+    if earlier is None:
+        response = read_response(made.design.response, made.y, request.family, survival=made.survival)
+        y = response.codes(made.y)
     else:
-        response, y = carried.response(name, designed_table.y, family, model["noise_variance"])
-    given: dict[str, Any] = {word: _numbers(word, value, designed_table) for word, value in special.items()}
-    given["offset"] = _with_exposure(given["offset"], given.pop("exposure"))
-    design = _described(designed_table.design, response, special, designed_table.dropped)
-    needed = Columns({name: designed_table.columns[name] for name in design.variables}, designed_table.columns.n)
-    counts = [_by_row(given[word], needed.n) for word in ("weights", "trials") if given[word] is not None]
-    table_rows = FittedRows.of(needed, _by_row(given["offset"], needed.n), np.prod(counts, axis=0) if counts else None)
-    given |= {**model, "groups": designed_table.groups}
+        response, y = earlier.response(made.design.response, made.y, request.family, request.noise_variance)
+    arguments: dict[str, Any] = {word: _numbers_of_argument(word, value, made) for word, value in row_values.items()}
+    arguments["offset"] = _offset_with_exposure(arguments["offset"], arguments.pop("exposure"))
+    design = _complete_design(made.design, response, row_values, made.dropped)
+    n = made.columns.n
+    needed = Columns({name: made.columns[name] for name in design.variables}, n)
+    counts = [_number_by_row(arguments[word], n) for word in ("weights", "trials") if arguments[word] is not None]
+    offset = _number_by_row(arguments["offset"], n)
+    table_rows = FittedRows.of(needed, offset, np.prod(counts, axis=0) if counts else None)
+    arguments |= {"prior": prior, "noise_variance": request.noise_variance, "groups": made.groups}
     _require_classes(y, response, tables)
-    return Prepared(designed_table.X, y, design, response, given, table_rows, tables)
+    return Prepared(made.X, y, design, response, arguments, table_rows, tables)
 
 
-class Modelled(NamedTuple):
-    """The regressions of a table, one for each imputed one; advice on the words of its formula, and the names of the
-    columns, by which errors about them are said.
+class TableModels(NamedTuple):
+    """The regression of a table, or one for each imputed table. advice, columns: to say errors in the words of the
+    formula, by the names of the columns.
     """
 
     models: list[Regression]
@@ -223,9 +235,9 @@ class Modelled(NamedTuple):
     columns: list[str]
 
 
-def modelled(prepared: Prepared, progress: Progress = None) -> Modelled:
-    """With priors by the names of the formula."""
-    X, y, design, response, given, _, tables = prepared
+def build_models(prepared: Prepared, progress: Progress = None) -> TableModels:
+    """The regressions of a table, with scales and priors. Priors go by the names of the formula."""
+    X, y, design, response, arguments, _, tables = prepared
     names = design.names
     if len(set(names)) < len(names):
         (twice, _), *_ = Counter(names).most_common(1)
@@ -233,34 +245,39 @@ def modelled(prepared: Prepared, progress: Progress = None) -> Modelled:
     smooths = y is not None and (response.loss.outcome != "classes" or response.loss.ordered)
     advice = of_formula({name: quote_name(name) for name in design.variables}, smooths)
     columns = [INTERCEPT] * design.intercept + list(names)
-    prior = _by_column(given["prior"], design.parts, names)
-    further = further_of(response.loss, design) if design.further else ()
-    if further and given["noise_variance"] is not None:
-        raise requirement("noise_variance", "None where sigma has a formula", given["noise_variance"])
-    for own in design.further:
-        called = require_parameter(response.loss, own.response).name
-        parts = [(f"{called}: {term}", level) for term, level in own.parts]
-        prior = _by_column(prior, parts, [f"{called}: {name}" for name in own.names])
+    prior = _prior_by_column(arguments["prior"], design.parts, names)
+    further = further_parameters(response.loss, design) if design.further else ()
+    if further and arguments["noise_variance"] is not None:
+        raise requirement("noise_variance", "None where sigma has a formula", arguments["noise_variance"])
+    for parameter in design.further:
+        parameter_name = require_parameter(response.loss, parameter.response).name
+        parts = [(f"{parameter_name}: {term}", level) for term, level in parameter.parts]
+        prior = _prior_by_column(prior, parts, [f"{parameter_name}: {name}" for name in parameter.names])
     with stage("scales of the columns", progress), advice.speaking(columns):
         models = [
-            regression(
+            build_regression(
                 X, y, response.loss, names=names if y is not None else None, intercept=design.intercept,
-                classes=response.classes or None, varied=True, rows=rows, further=further, **{**given, "prior": prior},
+                classes=response.classes or None, require_informative=True, rows=rows, further=further,
+                **{**arguments, "prior": prior},
             )
             for rows in _rows_by_table(tables, len(y) if y is not None else 0)
         ]  # fmt: skip
-    return Modelled(models, advice, columns)
+    return TableModels(models, advice, columns)
 
 
-def _fitted(prepared: Prepared, settings: Mapping[str, Any]) -> Posterior:
-    """The posterior of rows in memory or in partitions, with their design."""
-    models, advice, columns = modelled(prepared, settings.get("progress"))
-    table_rows, tables = prepared.table_rows, prepared.tables
-    kept = table_rows if isinstance(table_rows, FittedRows) else table_rows()
+def _sample_prepared(prepared: Prepared, settings: Mapping[str, Any]) -> Posterior:
+    """Sample the regressions of a table. The posteriors of imputed tables are pooled."""
+    models, advice, columns = build_models(prepared, settings.get("progress"))
+    tables = prepared.tables
+    table_rows = prepared.table_rows if isinstance(prepared.table_rows, FittedRows) else prepared.table_rows()
     with advice.speaking(columns):
         posteriors = [
-            posterior_of(
-                model, advice=advice, design=prepared.design, table_rows=kept, **_settings(settings, k, tables)
+            sample_regression(
+                model,
+                advice=advice,
+                design=prepared.design,
+                table_rows=table_rows,
+                **_settings_of_table(settings, k, tables),
             )
             for k, model in enumerate(models)
         ]
@@ -268,12 +285,12 @@ def _fitted(prepared: Prepared, settings: Mapping[str, Any]) -> Posterior:
 
 
 def _rows_by_table(tables: int, n: int) -> list[slice | None]:
-    """Which of n rows are those of each table; None: all."""
+    """Which of n rows belong to each table; [None] if there is one table."""
     return [None] if tables == 1 else [slice(k * n // tables, (k + 1) * n // tables) for k in range(tables)]
 
 
 def _require_classes(y: Array, response: Response, tables: int) -> None:
-    """Refuse imputed tables of which one lacks a class that others have."""
+    """Refuse an imputed table without a class that other tables have."""
     for k, rows in enumerate(_rows_by_table(tables, len(y)) if tables > 1 else ()):
         absent = set(range(len(response.classes))) - set(np.unique(y[rows]).astype(int).tolist())
         if absent:
@@ -284,8 +301,8 @@ def _require_classes(y: Array, response: Response, tables: int) -> None:
             )
 
 
-def _settings(settings: Mapping[str, Any], number: int, tables: int) -> dict[str, Any]:
-    """Those of one of several tables: a seed and a checkpoint of its own, and its share of the budget."""
+def _settings_of_table(settings: Mapping[str, Any], number: int, tables: int) -> dict[str, Any]:
+    """The settings for one of several tables: its own seed and checkpoint, and its share of the budgets."""
     own = dict(settings)
     if tables == 1:
         return own
@@ -298,17 +315,17 @@ def _settings(settings: Mapping[str, Any], number: int, tables: int) -> dict[str
     return own
 
 
-def _repeated(value: Any, tables: int) -> Any:
-    """What was given beside the tables, a number for each row of each of them."""
+def _repeat_for_tables(value: Any, tables: int) -> Any:
+    """An argument with a number for each row of a table, repeated for each table."""
     return value if value is None or isinstance(value, str) or np.ndim(value) == 0 else np.tile(value, tables)
 
 
-def _described(design: Design, response: Response, special: Mapping[str, object], dropped: int) -> Design:
-    """A design that knows its labels, and where offsets, exposures and trials come from."""
+def _complete_design(design: Design, response: Response, row_values: Mapping[str, object], dropped: int) -> Design:
+    """The design with the classes of its labels, and with the columns of offsets, exposures and trials."""
     columns: dict[str, Any] = {
-        word: value if isinstance(value, str) else "" for word, value in special.items() if word != "weights"
+        word: value if isinstance(value, str) else "" for word, value in row_values.items() if word != "weights"
     }
-    beside = {word for word, value in special.items() if value is not None and not isinstance(value, str)}
+    as_numbers = {word for word, value in row_values.items() if value is not None and not isinstance(value, str)}
     return replace(
         design,
         intercept=design.intercept and response.loss.has_intercept,
@@ -316,57 +333,50 @@ def _described(design: Design, response: Response, special: Mapping[str, object]
         dropped=dropped,
         guessed=response.guessed,
         notes=response.notes,
-        shifted=bool(beside & {"offset", "exposure"}),
-        tried="trials" in beside,
+        shifted=bool(as_numbers & {"offset", "exposure"}),
+        tried="trials" in as_numbers,
         **columns,
     ).with_transforms(design.transforms)
 
 
-def _fit_partitions(
-    formula: str,
-    table: Partitions,
-    family: str | Loss | None,
-    special: dict[str, Any],
-    model: Mapping[str, object],
-    drop: bool,
-    transforms: Mapping[str, Callable[..., object]] | None,
-    settings: Mapping[str, Any],
-) -> Posterior:
+def _fit_partitions(table: Partitions, request: ModelRequest, settings: Mapping[str, Any]) -> Posterior:
     if not isinstance(table, TableInPartitions):
         raise DataError(
             "rows of arrays in partitions have no columns by name, and take no formula: give them to "
             "svrhmc.fitting.regress(rows, family=…), or a table to svrhmc.data.from_parquet, from_csv or from_dask."
         )
-    for word, value in special.items():
+    for word, value in request.row_values.items():
         if value is not None and not isinstance(value, str):
             raise requirement(word, "the name of a column where the table is in partitions", type(value).__name__)
-    special = {word: value or table.special.get(word) for word, value in special.items()}
-    if special["trials"]:
+    columns = {word: value or table.special.get(word) for word, value in request.row_values.items()}
+    if columns["trials"]:
         why = "a row for each success and each failure, with the number of them as weights, has the same posterior"
-        raise requirement("trials", "None where the table is in partitions", repr(special["trials"]), why)
+        raise requirement("trials", "None where the table is in partitions", repr(columns["trials"]), why)
     with stage("making columns of the table", settings.get("progress")):
-        extra = [name for name in special.values() if name is not None]
-        opened = open_by_formula(formula, table, extra, drop, transforms)
+        extra = [name for name in columns.values() if name is not None]
+        opened = open_by_formula(request.formulas.main, table, extra, request.drop, request.transforms)
         label = opened.parsed_formula.response
-        response = response_of(label.text, opened.y, family, opened.columns.n, opened.ends, label.survival)
-        columns = {word: special[word] for word in ("offset", "exposure", "weights")}
-        rows, plain = opened.rows(response.levels, columns)
-    design = _described(plain, response, special, opened.dropped)
+        response = read_response(label.text, opened.y, request.family, opened.columns.n, opened.ends, label.survival)
+        rows, plain_design = opened.rows(response.levels, columns)
+    design = _complete_design(plain_design, response, columns, opened.dropped)
+    arguments = {"prior": request.prior, "noise_variance": request.noise_variance}
 
     def table_rows() -> FittedRows:
-        return _some_rows(opened, design, columns)
+        return _rows_for_effects(opened, design, columns)
 
-    return _fitted(Prepared(rows, None, design, response, model, table_rows), settings)
+    return _sample_prepared(Prepared(rows, None, design, response, arguments, table_rows), settings)
 
 
-def _some_rows(opened: OpenedTable, design: Design, special: Mapping[str, str | None]) -> FittedRows:
-    """Some rows of all partitions, for average effects."""
+def _rows_for_effects(opened: OpenedTable, design: Design, columns_of: Mapping[str, str | None]) -> FittedRows:
+    """Rows from all partitions, over which effects are averaged. columns_of: the columns of offset, exposure and
+    weights.
+    """
     places, heads = even_rows(opened.columns.n, ROWS_KEPT, 0), opened.columns
     columns = read_rows(opened.table, opened.sizes, list(heads.by_name), places)
-    numbers = {word: None if name is None else columns[name].values for word, name in special.items()}
-    some = {name: replace(columns[name], levels=heads[name].levels) for name in design.variables}
-    offset = _with_exposure(numbers["offset"], numbers["exposure"])
-    return FittedRows(Columns(some, len(places)), offset, numbers["weights"], heads.n)
+    numbers = {word: None if name is None else columns[name].values for word, name in columns_of.items()}
+    with_levels = {name: replace(columns[name], levels=heads[name].levels) for name in design.variables}
+    offset = _offset_with_exposure(numbers["offset"], numbers["exposure"])
+    return FittedRows(Columns(with_levels, len(places)), offset, numbers["weights"], heads.n)
 
 
 def regress(
@@ -407,8 +417,8 @@ def regress(
     ('Intercept', 'dose', 'log sigma')
     """
     require_settings(regress, settings)
-    with ARRAYS.speaking(_columns(X, names, intercept and family_of(family).has_intercept)):
-        model = regression(
+    with ARRAYS.speaking(_names_of_coefficients(X, names, intercept and family_of(family).has_intercept)):
+        model = build_regression(
             X,
             y,
             family,
@@ -421,30 +431,30 @@ def regress(
             noise_variance=noise_variance,
             groups=groups,
         )
-        return posterior_of(model, **settings)
+        return sample_regression(model, **settings)
 
 
-def _columns(X: MatrixLike, names: Sequence[str] | None, intercept: bool) -> list[str]:
-    """Those of the target, by name."""
-    given = X.reader.names if isinstance(X, Partitions) else names
-    columns = [f"x{j}" for j in range(np.shape(X)[-1])] if given is None and np.ndim(X) == 2 else list(given or ())
+def _names_of_coefficients(X: MatrixLike, names: Sequence[str] | None, intercept: bool) -> list[str]:
+    """The names of the coefficients, for errors."""
+    names = X.reader.names if isinstance(X, Partitions) else names
+    columns = [f"x{j}" for j in range(np.shape(X)[-1])] if names is None and np.ndim(X) == 2 else list(names or ())
     return [INTERCEPT] * bool(intercept) + [str(name) for name in columns]
 
 
-def require_settings(door: Callable[..., Posterior], settings: Mapping[str, Any]) -> None:
-    """Refuse keywords that neither a door nor `sample` has, and more draws than can be kept of a single coefficient;
-    the first two parameters of a door are the data.
+def require_settings(function: Callable[..., Posterior], settings: Mapping[str, Any]) -> None:
+    """Refuse keywords that neither a function (`fit` or `regress`) nor `sample` has, and more draws than fit into
+    memory for a single coefficient. The first two parameters of the function are the data.
     """
-    own, usual = tuple(signature(door).parameters)[2:-1], usual_settings()
+    own, usual = tuple(signature(function).parameters)[2:-1], usual_settings()
     for word in settings:
         if word == "levels":
             family = "svrhmc.targets.families.ordinal(levels=['bad', 'fair', 'good'])"
-            raise ValueError(f"{door.__name__} takes no levels=: they belong to the family, {family}.")
-        one_of(f"a keyword of {door.__name__}", word, (*own, *usual))
+            raise ValueError(f"{function.__name__} takes no levels=: they belong to the family, {family}.")
+        one_of(f"a keyword of {function.__name__}", word, (*own, *usual))
     require_draws(**{word: settings.get(word, usual[word]) for word in ("draws", "chains", "checkpoint")})
 
 
-def posterior_of(
+def sample_regression(
     model: Regression,
     warning: type[Exception] = VerdictWarning,
     advice: Advice = ARRAYS,
@@ -452,8 +462,10 @@ def posterior_of(
     table_rows: FittedRows | None = None,
     **settings: object,
 ) -> Posterior:
-    """Sample it, with the settings of `svrhmc.sample` (`require_settings`); warning: of a verdict that is open, or the
-    error for it; advice: in the words of the door. design, table_rows: of a table.
+    """Sample a regression with the settings of `svrhmc.sample`.
+
+    warning: the warning, or the error, for a verdict that is open. advice: says what to do in the words of the function
+    that was called. design, table_rows: of a table.
     """
     answer, cost = find_answer(model.target, model.units, **{**usual_settings(), **settings})
     own = answer.trace.draws[..., : model.units.dim]  # without standard deviations and correlations of groups
@@ -467,7 +479,7 @@ def posterior_of(
         model.names,
         family=model.target.loss.name,
         prior=Influence.of(model.location, precision, model.units.inward(own), model.prior_words),
-        given=model.given,
+        given=model.prior_given,
         design=design,
         table_rows=table_rows,
         advice=advice,
@@ -476,7 +488,7 @@ def posterior_of(
     return posterior
 
 
-def regression(
+def build_regression(
     X: Any,
     y: npt.ArrayLike | None,
     family: str | Loss,
@@ -489,129 +501,133 @@ def regression(
     prior: Prior | Mapping[str, Prior | LKJ] | Posterior | None = None,
     classes: Classes | None = None,
     noise_variance: float | None = None,
-    varied: bool = False,
+    require_informative: bool = False,
     groups: Sequence[EffectTerm] = (),
     rows: slice | None = None,
-    further: Sequence[Further] = (),
+    further: Sequence[FurtherParameter] = (),
 ) -> Regression:
-    """The target of `regress`, with all that leads back to the units of the data.
+    """The regression of arrays: a target in standardised variables, and what leads back to the units of the data.
 
-    varied: whether columns that say nothing are refused. rows: those of the target, where units and priors are learnt
-    from others as well; None: all. further: the shared parameters of the family, where some have predictors of their
-    own, whose columns are the last of X, without intercepts.
+    require_informative: whether to refuse columns that are constant or repeat another. rows: the rows of the target;
+    units and priors are found from all rows of X. None: all. further: the shared parameters of the family, if some have
+    predictors of their own; the columns of these come last in X, without intercepts.
     """
     if isinstance(X, Partitions):
         if isinstance(prior, Posterior):
             raise requirement("prior", "no posterior where X is in partitions", repr(prior), ALL_ROWS)
         if groups:
             raise requirement("groups", "() where X is in partitions", list(groups), "read the rows into memory first")
-        given = {"y": y, "names": names, "trials": trials, "offset": offset, "weights": weights}
-        return _of_partitions(X, family, given, intercept, prior, noise_variance, classes)
+        held_by_rows = {"y": y, "names": names, "trials": trials, "offset": offset, "weights": weights}
+        return _regression_of_partitions(X, family, held_by_rows, intercept, prior, noise_variance, classes)
     if y is None:
         raise requirement("y", "the labels of the rows", "None", "only partitions of svrhmc.data have them in X")
     if is_sparse(X):
         X = checked_csr(X)
     else:
         X = real_array("X", X, ("n", "columns")) if np.shape(X)[1:] != (0,) else np.empty(np.shape(X))
-    n, columns = X.shape[0], X.shape[1] - sum(len(one.names) for one in further)
-    carried = Carried(prior) if isinstance(prior, Posterior) else None
-    known_family = family_of(family) if carried is None else carried.require_family(family, noise_variance)
-    if noise_variance is not None and carried is None:
-        known_family = known_family.with_noise(noise_variance)
-    groups = require_groups(groups, n, known_family)
-    intercept = intercept and known_family.has_intercept
-    thresholds = not known_family.has_intercept  # shared parameters in the place of an intercept
+    n, columns = X.shape[0], X.shape[1] - sum(len(parameter.names) for parameter in further)
+    earlier = EarlierPosterior(prior) if isinstance(prior, Posterior) else None
+    loss = family_of(family) if earlier is None else earlier.require_family(family, noise_variance)
+    if noise_variance is not None and earlier is None:
+        loss = loss.with_noise(noise_variance)
+    groups = require_groups(groups, n, loss)
+    intercept = intercept and loss.has_intercept
+    thresholds = not loss.has_intercept  # shared parameters in the place of an intercept
     if n and thresholds and not (columns or groups):
-        raise DataError(f"the family {known_family.name!r} needs a column that may explain the response.")
+        raise DataError(f"the family {loss.name!r} needs a column that may explain the response.")
     if groups and n and not (columns or intercept or thresholds):
         raise DataError("effects of groups stand beside an intercept or a column: leave out the 0, or add a column.")
     if not (n and (columns or intercept or (thresholds and groups))):
         raise requirement("X", "an array with rows, and with columns where there is no intercept", f"shape {X.shape}")
-    weak = None if isinstance(prior, Posterior) else prior  # what priors of single coordinates are made of
-    groups, weak = with_priors(groups, weak)
-    loss, label, own_classes = known_family.coded(y)
-    labels = own_classes if classes is None else classes
-    observed = loss.observed(label, n, trials)
+    groups, coefficient_prior = with_given_priors(groups, None if isinstance(prior, Posterior) else prior)
+    loss, coded_y, classes_of_y = loss.coded(y)
+    classes = classes_of_y if classes is None else classes
+    observed = loss.observed(coded_y, n, trials)
     require_identified_spreads(groups, loss, weights is not None, observed.counts)
-    plain = weights is None and observed.counts is None
-    count = _counted(weights, observed.counts, n)
-    shift = np.zeros(n) if offset is None else np.asarray(real_array("offset", offset, (n,)), np.float64)
+    unweighted = weights is None and observed.counts is None
+    count = _row_counts(weights, observed.counts, n)
+    offsets = np.zeros(n) if offset is None else np.asarray(real_array("offset", offset, (n,)), np.float64)
     names = tuple(f"x{j}" for j in range(columns)) if names is None else tuple(map(str, names))
     if len(names) != columns or len(set(names)) < columns:
         raise requirement("names", f"{columns} different ones, one for each column", f"{len(names)}: {names[:8]}")
-    loss = loss if not further else with_predictors(
-        loss, [one.width for one in further], [one.intercept for one in further],
-        [one.coefficients if one.width else () for one in further],
-    )  # fmt: skip
-    parameters = loss.parameter_names(labels)
+    if further:
+        loss = with_predictors(
+            loss, [parameter.width for parameter in further], [parameter.intercept for parameter in further],
+            [parameter.coefficients if parameter.width else () for parameter in further],
+        )  # fmt: skip
+    parameters = loss.parameter_names(classes)
     for name in names:
         if name == INTERCEPT or name in parameters:
             raise DataError(f"column {name!r} has the name of another parameter of the model: rename the column.")
     for name in names:
         if not is_text(name):
             raise DataError(f"{name!r} has a control sign in it, which no file of results can hold: rename it.")
-    all_names = (*names, *(f"{one.parameter.name}: {name}" for one in further for name in one.names))
+    all_names = (*names, *(f"{own.parameter.name}: {name}" for own in further for name in own.names))
     require_size(X, all_names)
     require_size(loss.centre(observed.y)[:, None], ["y"], "the response")
-    require_size(shift[:, None], (), "the offset")
-    typical, size = loss.typical_predictor_and_effect(observed.y, count, shift)
-    centred = intercept or not loss.has_intercept
-    ends = np.cumsum([0, columns, *(len(one.names) for one in further)])
-    pieces = [(slice(*ends[k : k + 2]), one) for k, one in enumerate([centred, *(one.intercept for one in further)])]
-    scales = scales_by_piece(X, None if plain else count, pieces)
-    if varied and carried is None:
-        alike = scales if plain else scales_by_piece(X, None, pieces)
-        for some, one in pieces:
-            _require_varied(X[:, some], all_names[some], one, alike.of(some))
+    require_size(offsets[:, None], (), "the offset")
+    typical, size = loss.typical_predictor_and_effect(observed.y, count, offsets)
+    # the columns of each predictor, and whether they are centred
+    ends = np.cumsum([0, columns, *(len(parameter.names) for parameter in further)])
+    centred = [intercept or not loss.has_intercept, *(parameter.intercept for parameter in further)]
+    pieces = [(slice(*ends[k : k + 2]), is_centred) for k, is_centred in enumerate(centred)]
+    scales = scales_by_piece(X, None if unweighted else count, pieces)
+    if require_informative and earlier is None:
+        unweighted_scales = scales if unweighted else scales_by_piece(X, None, pieces)
+        for piece, is_centred in pieces:
+            _require_informative(X[:, piece], all_names[piece], is_centred, unweighted_scales.of(piece))
     units, priors, shared = units_and_priors(
-        loss, scales, names, parameters, typical, size, intercept, weak, scale_names(groups), further
+        loss, scales, names, parameters, typical, size, intercept, coefficient_prior, scale_names(groups), further
     )
-    coupled: dict[str, Any] = {}
-    if carried is not None:
+    options: dict[str, Any] = {}
+    if earlier is not None:
         if groups:
             raise requirement("groups", "() where a posterior is the prior", list(groups), ALL_ROWS)
-        carried.require_columns(names, intercept)
-        single, term = carried.priors()
-        units, priors, shared = carried.units, [*single[: len(priors)]], [*single[len(priors) :]] or None
-        coupled = {"terms": [term]}
-    by_offset = loss.identity_link and intercept
-    some = slice(None) if rows is None else rows
-    chosen = groups if rows is None else [group.chosen(np.arange(n)[rows]) for group in groups]
-    grouped: dict[str, Any] = {"groups": chosen} if groups else {}
+        earlier.require_columns(names, intercept)
+        single, joint = earlier.priors()
+        units, priors, shared = earlier.units, [*single[: len(priors)]], [*single[len(priors) :]] or None
+        options["terms"] = [joint]
+    if groups:
+        options["groups"] = groups if rows is None else [group.chosen(np.arange(n)[rows]) for group in groups]
+    has_offset = offset is not None or (loss.identity_link and intercept)
+    chosen = slice(None) if rows is None else rows
     target = glm(
-        units.rows(X[some]),
-        np.asarray(label)[some],
+        units.rows(X[chosen]),
+        np.asarray(coded_y)[chosen],
         loss,
-        trials=trials if trials is None or np.ndim(trials) == 0 else np.asarray(trials)[some],
-        offset=(shift + units.response)[some] if by_offset or offset is not None else None,
-        weights=None if weights is None else np.asarray(weights)[some],
+        trials=trials if trials is None or np.ndim(trials) == 0 else np.asarray(trials)[chosen],
+        offset=(offsets + units.response)[chosen] if has_offset else None,
+        weights=None if weights is None else np.asarray(weights)[chosen],
         prior=priors,
         shared_prior=shared,
-        **grouped,
-        **coupled,
+        **options,
     )
-    made = _regression(target, units, names, labels, priors, shared, weak)
-    if carried is None:
-        return made
-    precision = 1 / np.diag(carried.covariance)
-    return made._replace(location=carried.mean, precision=precision, prior_words=carried.words, given=True)
+    regression = _regression_of_target(target, units, names, classes, priors, shared, coefficient_prior)
+    if earlier is None:
+        return regression
+    precision = 1 / np.diag(earlier.covariance)
+    return regression._replace(
+        location=earlier.mean, precision=precision, prior_words=earlier.prior_words, prior_given=True
+    )
 
 
-def further_of(loss: Loss, design: Design) -> tuple[Further, ...]:
-    """The shared parameters of a family with the predictors that a design has for some; refuses others."""
-    own = {require_parameter(loss, one.response).name: one for one in design.further}
-    if len(own) < len(design.further):
-        names = " and ".join(repr(one.response) for one in design.further)
+def further_parameters(loss: Loss, design: Design) -> tuple[FurtherParameter, ...]:
+    """The shared parameters of a family, with the predictors that a design has for some of them. Refuses predictors of
+    other parameters.
+    """
+    designs = {require_parameter(loss, own.response).name: own for own in design.further}
+    if len(designs) < len(design.further):
+        names = " and ".join(repr(own.response) for own in design.further)
         raise DataError(f"{names} are one parameter of {loss.name!r}: take one of their formulas out.")
     return tuple(
-        Further(parameter, own[parameter.name].names, own[parameter.name].intercept)
-        if parameter.name in own and own[parameter.name].names
-        else Further(parameter)
+        FurtherParameter(parameter, designs[parameter.name].names, designs[parameter.name].intercept)
+        if parameter.name in designs and designs[parameter.name].names
+        else FurtherParameter(parameter)
         for parameter in loss.parameters
     )
 
 
-def _regression(
+def _regression_of_target(
     target: GeneralisedLinear,
     units: Units,
     names: tuple[str, ...],
@@ -621,27 +637,32 @@ def _regression(
     prior: Priors,
 ) -> Regression:
     location, precision = locations_and_precisions(priors, target.loss, shared)
-    named, parameters = _names(names, units.intercept, target.loss, labels), target.loss.parameter_names(labels)
+    named, parameters = (
+        _parameter_names(names, units.intercept, target.loss, labels),
+        target.loss.parameter_names(labels),
+    )
     named = (*named, *target.covariance_names)
     words = prior_in_words(
         prior, target.loss, priors[0] if units.intercept else None, units.response, parameters, shared
     )
     words = "; ".join([words, *(term.group.prior_words() for term in target.group_terms)])
-    given = prior is not None and not (isinstance(prior, Prior) and prior.by_data)
-    return Regression(target, units, named, location, precision, words, given)
+    prior_given = prior is not None and not (isinstance(prior, Prior) and prior.by_data)
+    return Regression(target, units, named, location, precision, words, prior_given)
 
 
-def _of_partitions(
+def _regression_of_partitions(
     data: Partitions,
     family: str | Loss,
-    given: Mapping[str, object],
+    held_by_rows: Mapping[str, object],
     intercept: bool,
     prior: Priors,
     noise: float | None,
     classes: Classes | None,
 ) -> Regression:
-    """The same for rows in partitions, which have labels, offsets and weights themselves."""
-    for name, value in given.items():
+    """The regression of rows in partitions. held_by_rows: arguments that must be None, because the rows hold labels,
+    offsets and weights.
+    """
+    for name, value in held_by_rows.items():
         if value is not None:
             why = "the partitions have it themselves: say which column it is when you open them"
             raise requirement(name, "None where X is in partitions", type(value).__name__, why)
@@ -651,7 +672,7 @@ def _of_partitions(
     if classes is None:
         coding, classes = make_coding(data, loss)
     else:
-        coding = _numbered(loss, len(classes))
+        coding = _coding_of_numbers(loss, len(classes))
     intercept = intercept and loss.has_intercept
     centred, parameters = intercept or not loss.has_intercept, coding.loss.parameter_names(classes)
     scales, typical, size, least, most = typical_of(data, coding, centred)
@@ -664,18 +685,18 @@ def _of_partitions(
     target = glm(
         data.with_reader(StandardReader(data.reader, units)), None, coding.loss, prior=priors, shared_prior=shared
     )
-    return _regression(target, units, data.reader.names, classes, priors, shared, prior)
+    return _regression_of_target(target, units, data.reader.names, classes, priors, shared, prior)
 
 
-def _numbered(loss: Loss, classes: int) -> Coding:
-    """Of labels that are the numbers of their classes."""
+def _coding_of_numbers(loss: Loss, classes: int) -> Coding:
+    """The coding of labels that are already the indices of their classes."""
     numbers = np.arange(classes, dtype=np.float64)
     coded = loss.coded(numbers)
     return Coding(coded.loss, numbers, coded.loss.observed(coded.y, classes).y)
 
 
-def _require_varied(X: MatrixLike, names: Sequence[str], intercept: bool, scales: Scales) -> None:
-    """Refuse columns that say nothing: constant ones beside an intercept, and those that repeat another."""
+def _require_informative(X: MatrixLike, names: Sequence[str], intercept: bool, scales: Scales) -> None:
+    """Refuse columns without information: constant ones beside an intercept, and those that repeat another."""
     if intercept and scales.constant.any():
         j = int(np.argmax(scales.constant))
         column = X[:, j].toarray() if hasattr(X, "format") else X[:, j]
@@ -699,8 +720,8 @@ _MOST_WEIGHT = 1e18  # of all rows together
 _LOOKED, _ROWS = 2000, 2000  # columns up to which, and rows by which, columns are compared with each other
 
 
-def _counted(weights: npt.ArrayLike | None, counts: Array | None, n: int) -> Array:
-    """How many rows each row counts as: its weight times the observations that its label stands for."""
+def _row_counts(weights: npt.ArrayLike | None, counts: Array | None, n: int) -> Array:
+    """How many rows each row counts as: its weight times the number of observations that its label stands for."""
     with np.errstate(over="ignore"):
         count = row_weights(weights, counts, n)
         if count is None:
@@ -712,15 +733,15 @@ def _counted(weights: npt.ArrayLike | None, counts: Array | None, n: int) -> Arr
     return count
 
 
-def _with_exposure(offset: npt.ArrayLike | None, exposure: npt.ArrayLike | None) -> Any:
-    """offset + log exposure; refuses exposures that are not above 0."""
+def _offset_with_exposure(offset: npt.ArrayLike | None, exposure: npt.ArrayLike | None) -> Any:
+    """offset + log(exposure). Refuses exposures that are not above 0."""
     if exposure is None:
         return offset
     return log_exposure(exposure) + (0.0 if offset is None else np.asarray(offset, np.float64))
 
 
-def _by_column(prior: Priors, parts: Sequence[tuple[str, str]], names: Sequence[str]) -> Priors:
-    """A dictionary in which the prior of a category is that of each of its levels that has none of its own."""
+def _prior_by_column(prior: Priors, parts: Sequence[tuple[str, str]], names: Sequence[str]) -> Priors:
+    """A dictionary of priors in which the prior of a category is given to each of its levels without one of its own."""
     if not isinstance(prior, Mapping):
         return prior
     terms = {term for term, _ in parts} - set(names)
@@ -728,13 +749,15 @@ def _by_column(prior: Priors, parts: Sequence[tuple[str, str]], names: Sequence[
     return {**by_term, **{name: own for name, own in prior.items() if name not in terms}}
 
 
-def _by_row(value: npt.ArrayLike | None, n: int) -> Any:
-    """One number for each row."""
+def _number_by_row(value: npt.ArrayLike | None, n: int) -> Any:
+    """An argument as one number for each row."""
     return None if value is None else np.broadcast_to(np.asarray(value, np.float64), n)
 
 
-def _numbers(word: str, value: Any, table: Designed) -> Any:
-    """A column of the table, or what was given beside it, without the rows that were dropped."""
+def _numbers_of_argument(word: str, value: Any, table: Designed) -> Any:
+    """The numbers of an argument: those of a column of the table, or those given as an array, without the rows that
+    were dropped.
+    """
     if value is None:
         return None
     if isinstance(value, str):
@@ -745,7 +768,7 @@ def _numbers(word: str, value: Any, table: Designed) -> Any:
     return array[table.kept] if np.ndim(array) else array
 
 
-def _names(columns: tuple[str, ...], intercept: bool, loss: Loss, classes: Classes | None) -> tuple[str, ...]:
+def _parameter_names(columns: tuple[str, ...], intercept: bool, loss: Loss, classes: Classes | None) -> tuple[str, ...]:
     block = ([INTERCEPT] if intercept else []) + list(columns)
     if loss.blocks == 1:
         return (*block, *loss.parameter_names(classes))

@@ -22,7 +22,7 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.errors import DataError, requirement
 from svrhmc.families import family_of
 from svrhmc.families.base import Loss
-from svrhmc.fitting.labels import Response, plain
+from svrhmc.fitting.labels import Response, plain_label
 from svrhmc.posterior import Posterior
 from svrhmc.priors.joint import JointNormal, joint_normal
 from svrhmc.priors.terms import Normal
@@ -34,11 +34,11 @@ _DRAWS = 10  # effective draws for each coordinate, below which their covariance
 ALL_ROWS = "fit the old and the new rows together"
 
 
-class Carried:
+class EarlierPosterior:
     """What a posterior carries over to a fit of new rows: family, units, and the joint prior of its coordinates."""
 
     def __init__(self, posterior: Posterior) -> None:
-        _require_carried(posterior)
+        _require_usable_posterior(posterior)
         units: Units = posterior.units  # type: ignore[assignment]
         mean, covariance = posterior.mean, _covariance(posterior)
         inward = units.inward(np.zeros(units.dim))  # x̃ = inward(x) is linear but for a constant
@@ -49,7 +49,7 @@ class Carried:
         exact = "exactly known" if posterior.covariance is not None else f"from {posterior.ess.min():,.0f} draws"
         when = f", fitted {posterior.fitted_at}" if posterior.fitted_at else ""
         left_out = "" if posterior.gaussian else "; its skewness and tails are left out"
-        self.words = (
+        self.prior_words = (
             f"given: the posterior of {posterior.fitted_rows:,} earlier rows{when}, verdict "
             f"{posterior.certificate.verdict}, taken for the normal law with its means and its covariance ({exact}) of "
             f"all {units.dim} coordinates together{left_out}"
@@ -102,10 +102,10 @@ class Carried:
         loss, classes = self.require_family(family, noise), self.posterior.design.classes  # type: ignore[union-attr]
         if not classes:
             response = Response(loss, None, (), "")
-            return response, response.coded(column)
+            return response, response.codes(column)
         labels = column.distinct()
         place = {label: number for number, label in enumerate(classes)}
-        shown = [str(plain(label, column.kind)) for label in labels]
+        shown = [str(plain_label(label, column.kind)) for label in labels]
         unknown = [label for label in shown if label not in place]
         if unknown:
             raise DataError(
@@ -116,7 +116,7 @@ class Carried:
         return Response(loss, None, classes, ""), numbers[column.codes(tuple(labels))]
 
 
-def _require_carried(posterior: Posterior) -> None:
+def _require_usable_posterior(posterior: Posterior) -> None:
     """Refuse posteriors that no normal law of their coordinates stands for."""
     loss = None if posterior.model is None else posterior.model.loss
     reasons = {

@@ -58,12 +58,12 @@ class FitArguments:
         """The family, as `fit` takes it."""
         return ordinal(levels=self.levels) if self.levels else self.family or None
 
-    def of_rows(self) -> dict[str, Any]:
+    def row_arguments(self) -> dict[str, Any]:
         """What `fit` is told of the rows: columns by their names, and what becomes of missing values."""
         named = {option.removeprefix("--"): name for option, name in self.columns.items()}
         return {**named, "missing": self.missing}
 
-    def sampling(self) -> dict[str, Any]:
+    def sampling_settings(self) -> dict[str, Any]:
         """The settings of `sample`."""
         return {
             "draws": self.draws, "tolerance": self.tolerance, "seed": self.seed, "budget_seconds": self.budget,
@@ -101,7 +101,9 @@ class FitArguments:
         words += [f"{option.removeprefix('--')}={name!r}" for option, name in self.columns.items()]
         words += [f"missing={self.missing!r}"] if self.missing != DEFAULTS["missing"] else []
         defaults = {name: value for name, value in usual_settings().items() if name != "seed"}
-        words += [f"{name}={value!r}" for name, value in self.sampling().items() if value != defaults.get(name, "")]
+        words += [
+            f"{name}={value!r}" for name, value in self.sampling_settings().items() if value != defaults.get(name, "")
+        ]
         return f"import svrhmc\n\nposterior = svrhmc.fit({', '.join(words)})\nposterior.report('report.html')"
 
 
@@ -123,7 +125,7 @@ def columns_used(names: Sequence[str], file: Path, arguments: FitArguments) -> t
     the first to be refused.
     """
     require_columns(names, file, arguments, "" if "~" in arguments.formula else arguments.target)
-    formula = _given_formula(names, arguments, arguments.target)
+    formula = _formula_with_response(names, arguments, arguments.target)
     if not formula:
         return tuple(names)
     try:
@@ -137,7 +139,7 @@ def columns_used(names: Sequence[str], file: Path, arguments: FitArguments) -> t
     return (*used, *arguments.columns.values())
 
 
-def _given_formula(names: Sequence[str], arguments: FitArguments, target: str) -> str:
+def _formula_with_response(names: Sequence[str], arguments: FitArguments, target: str) -> str:
     """The formula with its response; "" where all other columns are to explain the target."""
     if "~" in arguments.formula:
         return arguments.formula
@@ -150,7 +152,7 @@ def _given_formula(names: Sequence[str], arguments: FitArguments, target: str) -
 
 def formula_of(data: FileTable, arguments: FitArguments, target: str) -> tuple[str, tuple[str, ...]]:
     """The target by all other columns that can be used, and what is to be said of those that cannot."""
-    if formula := _given_formula(data.names, arguments, target):
+    if formula := _formula_with_response(data.names, arguments, target):
         return formula, ()
     others = [name for name in data.names if name != target and name not in arguments.columns.values()]
     unusable = _unusable(data, others)
@@ -162,7 +164,7 @@ def formula_of(data: FileTable, arguments: FitArguments, target: str) -> tuple[s
     return f"{quote_name(target)} ~ " + " + ".join(map(quote_name, predictors)), notes
 
 
-def _alike(column: Any, other: Any) -> bool:
+def _are_equal(column: Any, other: Any) -> bool:
     """Whether two columns hold the same in every row."""
     if column.dtype != other.dtype or column[0] != other[0]:
         return False
@@ -196,7 +198,7 @@ def _unusable(data: FileTable, names: Sequence[str]) -> dict[str, str]:
                 f"it has {different:,} different texts, each of which would have a coefficient; name it in --formula "
                 f"to have them, as (1 | {quote_name(name)}) for effects that vary by it"
             )
-        elif same := next((other for other in names[:number] if _alike(frame[other], frame[name])), ""):
+        elif same := next((other for other in names[:number] if _are_equal(frame[other], frame[name])), ""):
             reasons[name] = f"it repeats column {same!r}"
         elif data.n > 1 and (present := frame[name].drop_nulls()).n_unique() == 1:
             value = present[0]

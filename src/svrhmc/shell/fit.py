@@ -23,9 +23,9 @@ from svrhmc.core.errors import CheckpointError, CheckpointInUseError, DataError,
 from svrhmc.core.progress import Progress, stage
 from svrhmc.core.summaries import rows_to_print
 from svrhmc.families.base import Loss
-from svrhmc.fitting.labels import Response, response_of
+from svrhmc.fitting.labels import Response, read_response
 from svrhmc.fitting.preview import design as design_of
-from svrhmc.fitting.regression import fit, posterior_of, regression, require_settings
+from svrhmc.fitting.regression import build_regression, fit, require_settings, sample_regression
 from svrhmc.reporting import Coefficient, coefficients
 from svrhmc.results.findings import with_sign
 from svrhmc.results.loo import Loo
@@ -176,14 +176,14 @@ def _fit(
 ) -> None:
     began = processes.began or time.perf_counter()
     unfinished = arguments.out / outputs.UNFINISHED
-    require_settings(fit, {**arguments.sampling(), "checkpoint": unfinished})
+    require_settings(fit, {**arguments.sampling_settings(), "checkpoint": unfinished})
 
     def used(names: tuple[str, ...]) -> tuple[str, ...]:
         return columns_used(names, file, arguments)
 
     with stage(f"reading {file.name}", progress):
         data = _read_folder(file, arguments) if file.is_dir() else read(file, arguments.reading, used)
-    formula, notes = _model(arguments, data, file)
+    formula, notes = _formula_and_notes(arguments, data, file)
     if design:
         _preview(arguments, data, file, formula, notes)
         return
@@ -194,10 +194,10 @@ def _fit(
             posterior = _posterior(arguments, data, file, formula, progress)
             rows = coefficients(posterior)
             if not (as_json or quiet):
-                _show(arguments, data, posterior, rows, notes)
+                _print_fit(arguments, data, posterior, rows, notes)
             sampled = time.perf_counter()
             with stage("cross-validation", progress):
-                left_out, why_none = _cross_validated(posterior, loo)
+                left_out, why_none = _cross_validate(posterior, loo)
             with stage("report", progress):
                 about = {
                     "source": str(arguments.file or _EXAMPLE), "command": arguments.command(),
@@ -212,14 +212,14 @@ def _fit(
             remove_checkpoint(unfinished)
     if as_json:
         lines, seconds = [*notes, *written.notes, *written.errors], time.perf_counter() - began
-        print(json.dumps(_as_json(arguments, data, posterior, rows, written.files, lines, seconds)))
+        print(json.dumps(_fit_as_json(arguments, data, posterior, rows, written.files, lines, seconds)))
     elif not quiet:
         if "report" in written.files:
             show(f"Report: {written.files['report']}")
         for line in written.notes:
             say(escape(line))
         ended = time.perf_counter()
-        show(_seconds(posterior, ended - sampled, ended - began))
+        show(_times_in_words(posterior, ended - sampled, ended - began))
     for line in written.errors:
         say(f"[bold red]error:[/bold red] {escape(line)}")
     if written.errors:
@@ -231,7 +231,7 @@ def _preview(arguments: FitArguments, data: FileTable, file: Path, formula: str,
     if data.X is not None or file.is_dir():
         raise requirement("--design", "for a table in memory", "sparse rows" if data.X is not None else "a folder")
     try:
-        preview = design_of([formula, *arguments.further], data.table, arguments.loss, **arguments.of_rows())
+        preview = design_of([formula, *arguments.further], data.table, arguments.loss, **arguments.row_arguments())
     except DataError as error:
         raise DataError(f"{file}: {error}") from error
     for note in notes:
@@ -239,7 +239,7 @@ def _preview(arguments: FitArguments, data: FileTable, file: Path, formula: str,
     print(preview)
 
 
-def _model(arguments: FitArguments, data: FileTable, file: Path) -> tuple[str, tuple[str, ...]]:
+def _formula_and_notes(arguments: FitArguments, data: FileTable, file: Path) -> tuple[str, tuple[str, ...]]:
     """The formula, empty for sparse rows, and what is to be said of the data."""
     if data.X is not None:
         if arguments.loss:
@@ -255,11 +255,11 @@ def _model(arguments: FitArguments, data: FileTable, file: Path) -> tuple[str, t
 def _posterior(arguments: FitArguments, data: FileTable, file: Path, formula: str, progress: Progress) -> Posterior:
     """The fit, from where an interrupted one of the same settings left it; complaints about the data name the file."""
     unfinished = arguments.out / outputs.UNFINISHED
-    settings = {**arguments.sampling(), "progress": progress, "checkpoint": unfinished}
+    settings = {**arguments.sampling_settings(), "progress": progress, "checkpoint": unfinished}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", VerdictWarning)  # the verdict is printed
-            return _fitted(arguments, data, formula, settings)
+            return _fit_table(arguments, data, formula, settings)
     except CheckpointInUseError:
         raise
     except CheckpointError as error:
@@ -268,25 +268,25 @@ def _posterior(arguments: FitArguments, data: FileTable, file: Path, formula: st
         raise DataError(f"{file}: {error}") from error
 
 
-def _fitted(arguments: FitArguments, data: FileTable, formula: str, settings: dict[str, Any]) -> Posterior:
+def _fit_table(arguments: FitArguments, data: FileTable, formula: str, settings: dict[str, Any]) -> Posterior:
     family = arguments.loss
     if data.X is not None:
         if arguments.columns or arguments.formula:
             raise DataError("sparse rows have no columns for a formula, weights, offset, exposure or trials.")
         column, response = _labels(data, family)
         classes = response.classes or None
-        model = regression(data.X, response.coded(column), response.loss, names=data.names, classes=classes)
-        return posterior_of(model, **settings)
+        model = build_regression(data.X, response.codes(column), response.loss, names=data.names, classes=classes)
+        return sample_regression(model, **settings)
     return fit(
         [formula, *arguments.further],
         data.table,
         family,
-        **arguments.of_rows(),
+        **arguments.row_arguments(),
         **settings,
     )
 
 
-def _cross_validated(posterior: Posterior, wanted: bool | None) -> tuple[Loo | None, str]:
+def _cross_validate(posterior: Posterior, wanted: bool | None) -> tuple[Loo | None, str]:
     """Leave-one-out cross-validation, by default where rows are in memory and it takes seconds; else None, and what to
     say of it.
     """
@@ -321,10 +321,10 @@ def _read_folder(folder: Path, arguments: FitArguments) -> FileTable:
 def _labels(data: FileTable, family: str | Loss | None) -> tuple[Column, Response]:
     """The labels of sparse rows, and how they are coded."""
     column = columns_of({data.response: data.y}, [data.response])[data.response]
-    return column, response_of(data.response, column, family)
+    return column, read_response(data.response, column, family)
 
 
-def _show(
+def _print_fit(
     arguments: FitArguments,
     data: FileTable,
     posterior: Posterior,
@@ -342,10 +342,10 @@ def _show(
     show(f"\nWhat a one-unit increase in a column adds to {scale(posterior)}:")
     edge = len(rows) - posterior.group_scales
     signed = with_sign(posterior)
-    _show_table(rows[:edge], signed, ratio_name(posterior))
+    _print_coefficients(rows[:edge], signed, ratio_name(posterior))
     if posterior.group_effects is not None:
-        show(f"{_varying(posterior.group_effects)}:")
-        _show_table(rows[edge:], signed)
+        show(f"{_scales_in_words(posterior.group_effects)}:")
+        _print_coefficients(rows[edge:], signed)
     if design is not None and design.baselines:
         show(f"Compared with {', '.join(design.baselines)}.")
     for line in (
@@ -360,7 +360,7 @@ def _show(
             show(line)
 
 
-def _seconds(posterior: Posterior, written: float, everything: float) -> str:
+def _times_in_words(posterior: Posterior, written: float, everything: float) -> str:
     """How long it all took, from the start of the command to its last file."""
     compiled = posterior.compile_seconds
     once = f"{compiled:.1f} s preparing compiled code (slow only the first time), " if compiled > 1 else ""
@@ -368,7 +368,7 @@ def _seconds(posterior: Posterior, written: float, everything: float) -> str:
     return f"{everything:.1f} s in all: {posterior.seconds:.1f} s sampling, {once}{after}, the rest reading and checks."
 
 
-def _varying(kept: GroupEffects) -> str:
+def _scales_in_words(kept: GroupEffects) -> str:
     """What the standard deviations of groups and smooths say."""
     groups = f"how much effects vary by {kept.counted()}" if kept.groups else ""
     smooths = f"how much {', '.join(kept.names[k] for k in kept.smooths)} may bend" if kept.smooths else ""
@@ -376,7 +376,7 @@ def _varying(kept: GroupEffects) -> str:
     return words[:1].upper() + words[1:]
 
 
-def _show_table(rows: tuple[Coefficient, ...], signed: frozenset[str], ratio: str = "") -> None:
+def _print_coefficients(rows: tuple[Coefficient, ...], signed: frozenset[str], ratio: str = "") -> None:
     """With ratios where there are some, for which sds make room, and on a narrow screen intervals too.
 
     signed: the names of those of which P(> 0) says something.
@@ -384,16 +384,16 @@ def _show_table(rows: tuple[Coefficient, ...], signed: frozenset[str], ratio: st
     console = Console()
     places, left_out = rows_to_print([row.name for row in rows], _SHOWN, folded=True)
     some = [rows[j] for j in places]
-    table = _table(some, signed, ratio, ("5%", "95%"))
+    table = _coefficient_table(some, signed, ratio, ("5%", "95%"))
     unbounded = console.options.update(max_width=_UNBOUNDED)
     if ratio and console.measure(table, options=unbounded).maximum > console.width:
-        table = _table(some, signed, ratio, ())
+        table = _coefficient_table(some, signed, ratio, ())
     console.print(table)
     if left_out:
         show(f"… and {left_out}, in {outputs.TABLE}.")
 
 
-def _table(rows: Sequence[Coefficient], signed: frozenset[str], ratio: str, ends: tuple[str, ...]) -> Table:
+def _coefficient_table(rows: Sequence[Coefficient], signed: frozenset[str], ratio: str, ends: tuple[str, ...]) -> Table:
     """ends: of intervals of the coefficients, where there is room for them."""
     table = Table(box=SIMPLE_HEAD, padding=(0, 2, 0, 0), pad_edge=False)
     table.add_column("", min_width=min(_NAME, max(len(row.name) for row in rows)))
@@ -409,7 +409,7 @@ def _table(rows: Sequence[Coefficient], signed: frozenset[str], ratio: str, ends
     return table
 
 
-def _as_json(
+def _fit_as_json(
     arguments: FitArguments,
     data: FileTable,
     posterior: Posterior,

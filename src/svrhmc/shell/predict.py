@@ -86,8 +86,8 @@ def predict_command(
                 "include_groups": not no_groups, "new_groups": new_groups, "missing": missing,
                 "new_levels": new_levels, "trials": trials, "exposure": exposure,
             }  # fmt: skip
-            prediction = _predicted(posterior, data, level, draws, how)
-            text_of_it = _table(prediction, posterior, keep)
+            prediction = _predict(posterior, data, level, draws, how)
+            text_of_it = _predictions_as_csv(prediction, posterior, keep)
         except DataError as error:
             raise DataError(f"{file}: {_in_shell_words(str(error))}") from error
     if printed:
@@ -119,7 +119,7 @@ def _in_shell_words(message: str) -> str:
     return re.sub(r"\bin row (\d+)\b", lambda found: f"in row {int(found[1]) + 1} (the first is row 1)", message)
 
 
-def _predicted(posterior: Posterior, data: FileTable, level: float, draws: int, how: dict[str, Any]) -> Prediction:
+def _predict(posterior: Posterior, data: FileTable, level: float, draws: int, how: dict[str, Any]) -> Prediction:
     levels, design = interval_ends(level), posterior.design
     if data.X is not None:
         if design is not None or posterior.units is None:
@@ -135,8 +135,8 @@ def _predicted(posterior: Posterior, data: FileTable, level: float, draws: int, 
     return posterior.predict(data.table, levels=levels, draws=draws, **how)
 
 
-def _table(prediction: Prediction, posterior: Posterior, keep: bool = False) -> str:
-    columns, digits = _columns(prediction, posterior), 8 if prediction.mean.ndim == 1 else 6
+def _predictions_as_csv(prediction: Prediction, posterior: Posterior, keep: bool = False) -> str:
+    columns, digits = _prediction_columns(prediction, posterior), 8 if prediction.mean.ndim == 1 else 6
     kept = prediction.kept_columns(keep, ["row", *columns])
     numbers = range(len(prediction.mean)) if prediction.rows is None else prediction.rows
     cells = [[str(value) if value == value and value is not None else "" for value in kept[name]] for name in kept]
@@ -145,7 +145,7 @@ def _table(prediction: Prediction, posterior: Posterior, keep: bool = False) -> 
     return csv_text(["row", *kept, *columns], rows, digits)
 
 
-def _columns(prediction: Prediction, posterior: Posterior) -> dict[str, Array]:
+def _prediction_columns(prediction: Prediction, posterior: Posterior) -> dict[str, Array]:
     """The predictions by the names that the file has for them."""
     if prediction.mean.ndim > 1:
         classes = posterior.design.classes if posterior.design is not None else ()
