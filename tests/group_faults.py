@@ -23,15 +23,15 @@ def without_jacobian(monkeypatch):
 
 def without_outer_determinant(monkeypatch):
     """Leave log |Q(θ)| of the outer coordinates out: its value, and its derivative by θ."""
-    plain = Outer.back
+    plain = Outer.backpropagate
 
-    def back(self, at, theta, by_y, by_theta):
+    def backpropagate(self, at, theta, by_y, by_theta):
         value, by_z = plain(self, at, theta, by_y, by_theta)
         plain(self, at._replace(z=np.zeros_like(at.z)), theta, by_y, without := np.zeros_like(by_theta))
         by_theta -= without
         return np.zeros_like(value), by_z
 
-    monkeypatch.setattr(Outer, "back", back)
+    monkeypatch.setattr(Outer, "backpropagate", backpropagate)
 
 
 def jacobian_of_scales_twice(monkeypatch):

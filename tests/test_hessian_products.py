@@ -105,7 +105,7 @@ def test_a_krylov_space_in_other_units_is_that_of_the_other_matrix():
     start = np.random.default_rng(3).normal(size=(60, 4))
     for _ in range(3):
         start = space.grow(lambda u: H @ u, start)
-    space.rescaled(ratio)
+    space.rescale(ratio)
     assert space.basis.T @ space.basis == pytest.approx(np.eye(12), abs=1e-12)
     assert space.image == pytest.approx(other @ space.basis, abs=1e-9)
 

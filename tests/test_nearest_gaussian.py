@@ -9,7 +9,7 @@ import svrhmc
 from svrhmc import targets
 from svrhmc.core.deadline import Budget
 from svrhmc.whitening import DenseWhitening, whitening
-from svrhmc.whitening.nearest_gaussian import _Law, nearest
+from svrhmc.whitening.nearest_gaussian import _Law, find_nearest_gaussian
 
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
@@ -57,12 +57,12 @@ def moments_of_groups(y):
 def test_a_gaussian_posterior_is_found_from_a_poor_map():
     target = gaussian()
     poor = DenseWhitening(np.array([-5.0, 4.0]), np.diag([0.05, 3.0]))
-    found = nearest(target, poor, unlimited(target), 0.0)
+    found = find_nearest_gaussian(target, poor, unlimited(target), 0.0)
     np.testing.assert_allclose(found.centre, [3.0, -1.0], atol=0.05)
     np.testing.assert_allclose(np.linalg.inv(found.factor @ found.factor.T), PRECISION, rtol=0.1)
-    assert nearest(target, poor, Budget(target.n, math.inf, 100.0), 0.0) is poor  # no budget to look
+    assert find_nearest_gaussian(target, poor, Budget(target.n, math.inf, 100.0), 0.0) is poor  # no budget to look
     good = whitening(target)
-    assert nearest(target, good, unlimited(target), 0.0) is good
+    assert find_nearest_gaussian(target, good, unlimited(target), 0.0) is good
 
 
 def test_the_law_is_that_of_least_divergence():

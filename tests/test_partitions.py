@@ -21,7 +21,7 @@ from svrhmc.rows.partitions import gather_rows
 from svrhmc.rows.reading import Block
 from svrhmc.targets import families
 from svrhmc.whitening import whitening
-from svrhmc.whitening.partitions import scaled
+from svrhmc.whitening.partitions import scale_words
 
 N, COLUMNS = 600, 3
 FAMILIES = {
@@ -152,7 +152,7 @@ def test_places_fall_on_rows_as_in_a_table_of_all_of_them(family, partitions):
 class Counts:
     """Weights that are given: the first column."""
 
-    def of(self, form):
+    def evaluate(self, form):
         return form.rows.X[:, 0].astype(np.uint64), None
 
 
@@ -188,7 +188,7 @@ def test_a_place_is_the_exact_product_of_64_bits(total):
     w0, w1 = Stream(1, np.arange(50)).words(0, Purpose.BATCH, 20)
     w0[0, 0], w1[0, 0] = 2**32 - 1, 2**32 - 1
     expected = [(int(a) * 2**32 + int(b)) * total >> 64 for a, b in zip(w0.ravel(), w1.ravel(), strict=True)]
-    assert scaled(w0, w1, total).ravel().tolist() == expected
+    assert scale_words(w0, w1, total).ravel().tolist() == expected
 
 
 @pytest.mark.parametrize("family", FAMILIES)

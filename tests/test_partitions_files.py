@@ -187,7 +187,7 @@ def test_sparse_blocks_are_the_rows_they_were(tmp_path):
     assert tall.mode() == pytest.approx(short.mode(), abs=1e-9)
     assert tall.modal_hessian == pytest.approx(short.modal_hessian, rel=1e-11, abs=1e-11)
     space = svrhmc.whitening.whitened(tall)
-    window, at = space.gather(space.spaced_places(50))
+    window, at = space.gather(space.even_places(50))
     found = window.target.rows.X.toarray()
     assert all((row == X).all(axis=1).any() for row in found)
     assert len(at) == 50
@@ -450,7 +450,7 @@ def test_arrays_stay_in_this_process():
 
 def test_a_cluster_that_does_not_answer(monkeypatch):
     pytest.importorskip("distributed")
-    monkeypatch.setattr(workers, "_PATIENCE", 0.5)
+    monkeypatch.setattr(workers, "_CONNECT_SECONDS", 0.5)
     with pytest.raises(WorkersError, match=r"no Dask scheduler answers at 'tcp://127\.0\.0\.1:9' within 0\.5 seconds"):
         data.from_arrays("X.npy", "y.npy", client="tcp://127.0.0.1:9")
     with pytest.raises(WorkersError, match="no Dask scheduler answers at 'nonsense'"):

@@ -78,7 +78,7 @@ class Counting(ThreadPoolExecutor):
 
 def test_results_are_taken_in_order_and_few_are_held(folder, monkeypatch):
     """However many partitions there are, no more than a window of tasks is under way."""
-    monkeypatch.setattr(workers, "_AHEAD", 8)
+    monkeypatch.setattr(workers, "_LEAST_AHEAD", 8)
     monkeypatch.setattr(workers, "cores", lambda: 1)
     with Counting(2) as pool:
         rows = InPartitions(data.from_parquet(folder, "y").reader, Pool(pool))

@@ -267,7 +267,7 @@ def test_large_tables_take_compiled_passes(monkeypatch):
     X, y, weights, offset = data("gaussian", n=5000, columns=2)
     small = glm(X, y, "gaussian", weights=weights, offset=offset)
     expected = small.mode(), small.hessian(small.mode())
-    monkeypatch.setattr(svrhmc.rows.base, "_LARGE", 1)
+    monkeypatch.setattr(svrhmc.rows.base, "_THREADED", 1)
     large = glm(X, y, "gaussian", weights=weights, offset=offset)
     large.warm()
     assert large.mode() == pytest.approx(expected[0], abs=1e-9)

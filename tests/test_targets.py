@@ -298,7 +298,7 @@ def test_a_flat_prior_on_columns_however_scaled_or_correlated_is_not(kind, model
     found = scaled.laplace()
     assert found.mean * UNITS[units] == pytest.approx(plain.mean, rel=1e-6)
     assert np.diag(found.covariance) * UNITS[units] ** 2 == pytest.approx(np.diag(plain.covariance), rel=1e-6)
-    monkeypatch.setattr(rows, "_LARGE", 1)  # float32 rows, many of them: sums must not be theirs
+    monkeypatch.setattr(rows, "_THREADED", 1)  # float32 rows, many of them: sums must not be theirs
     many = np.tile(X, (300, 1)).astype(np.float32)
     law = model(many, np.tile(y, 300), prior_precision=0.0).laplace()
     exact = model(many.astype(float), np.tile(y, 300), prior_precision=0.0).laplace()
@@ -468,7 +468,7 @@ def test_many_rows_are_gone_through_with_the_same_results(dtype, monkeypatch):
     small, many = logistic(X, labels), logistic(X, labels)
     plain = small.gradients(x), small.potentials(x), small.hessian(x[0]), small.parts(x, None), small.mode()
     assert small.rows._passes() is None
-    monkeypatch.setattr(rows, "_LARGE", 1)
+    monkeypatch.setattr(rows, "_THREADED", 1)
     monkeypatch.setattr(rows, "_COMPILED", 1)
     assert many.rows._passes() is passes
     found = many.gradients(x), many.potentials(x), many.hessian(x[0]), many.parts(x, None), many.mode()

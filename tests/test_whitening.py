@@ -22,7 +22,7 @@ from svrhmc.whitening import (
     whitening,
 )
 from svrhmc.whitening import at_mode as made
-from svrhmc.whitening.curvature import told_curvature
+from svrhmc.whitening.curvature import curvature_at_mode
 
 KINDS = ("dense", "diagonal", "low rank")
 ROWS = ("dense", "csr", "float32")
@@ -413,7 +413,7 @@ def told(f, hessian, names=("a", "b")):
     target = SimpleNamespace(
         names=names, prior_spread=lambda: np.ones(len(names)), energies=lambda x: (f(*x.T), np.zeros_like(x))
     )
-    return told_curvature(target, np.zeros(len(names)), np.asarray(hessian, float))
+    return curvature_at_mode(target, np.zeros(len(names)), np.asarray(hessian, float))
 
 
 def test_where_the_hessian_tells_nothing_the_function_does():

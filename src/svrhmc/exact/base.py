@@ -27,7 +27,7 @@ from svrhmc.samplers import MOST_STEPS, Begun, Order, carried_out, chain_list, c
 from svrhmc.trace import Trace
 from svrhmc.whitening import Whitening, whitened
 from svrhmc.whitening import whitening as whiten
-from svrhmc.whitening.at_mode import whitening_in
+from svrhmc.whitening.at_mode import read_whitening
 from svrhmc.whitening.maps import Map, require_map
 from svrhmc.whitening.targets import Space
 
@@ -237,6 +237,6 @@ def _map(journal: Journal, target: FiniteSum, map_given: str | Map | None) -> st
         return Record({"kind": whitening.kind, "map": whitening.said()}, whitening.arrays())
 
     record = journal.once("map", make)
-    whitening = whitening_in(record, target.dim)
+    whitening = read_whitening(record, target.dim)
     target.recall_mode(whitening.centre)
     return whitening

@@ -55,7 +55,7 @@ from svrhmc.engines.base import Kernel, spent_by_passes
 from svrhmc.exact.base import begun
 from svrhmc.exact.split import Point, Rise, SplitHMC, TrajectoryKernel
 from svrhmc.models.model import Model
-from svrhmc.whitening.curvature import told_curvature
+from svrhmc.whitening.curvature import curvature_at_mode
 from svrhmc.whitening.targets import Whitened
 
 _FREEDOM = 5.0  # ν − dim: tails heavy enough that a point far from all modes belongs to the nearest
@@ -185,7 +185,7 @@ def regions(space: Whitened, modes: Array) -> Regions:
 def _curvature(target: FiniteSum, mode: Array) -> Array:
     """∇²f at a mode, or what f itself tells where that is belied by it."""
     hessian: Array = target.hessian(mode)
-    return told_curvature(target, mode, hessian) if isinstance(target, Model) else hessian
+    return curvature_at_mode(target, mode, hessian) if isinstance(target, Model) else hessian
 
 
 @dataclass(frozen=True, eq=False)

@@ -33,8 +33,8 @@ from svrhmc.rows.forms import functions_of, rows_of
 from svrhmc.sampling import costs
 from svrhmc.sampling.correction import Location
 from svrhmc.whitening import LowRankWhitening, Whitening, dense_whitening, whitening
-from svrhmc.whitening.at_mode import whitening_in
-from svrhmc.whitening.nearest_gaussian import nearest
+from svrhmc.whitening.at_mode import read_whitening
+from svrhmc.whitening.nearest_gaussian import find_nearest_gaussian
 
 _BLOCK = 1 << 13  # rows at a time
 _NUMBERS, _LEAST = 1 << 20, 64  # numbers of draws at a time, and draws at least
@@ -304,7 +304,7 @@ def find_whitening(target: FiniteSum, seed: int, journal: Journal, budget: Budge
     record = journal.get("variables")
     if record is not None:
         budget.restore(record)
-        whitening_map = whitening_in(record, target.dim, beside=(_MODES,))
+        whitening_map = read_whitening(record, target.dim, beside=(_MODES,))
         modes, one_mode = record.array(_MODES, (None, target.dim)), record.value("one mode", optional, text)
         if not len(modes):
             raise record.unusable("it has no mode")
@@ -335,7 +335,7 @@ def _make_whitening(target: FiniteSum, seed: int, budget: Budget) -> Whitening:
 def _whitening_of_bulk(target: Model, at_mode: Whitening, budget: Budget) -> Whitening:
     """Another map where most of a posterior with one mode lies elsewhere, and the budget allows to look."""
     one_mode = len(target.modes()) == 1 and not target.doubt
-    return nearest(target, at_mode, budget, costs.pass_seconds(target)) if one_mode else at_mode
+    return find_nearest_gaussian(target, at_mode, budget, costs.pass_seconds(target)) if one_mode else at_mode
 
 
 def _whitening_by_hessian(target: GeneralisedLinear | Model, budget: Budget) -> Whitening:

@@ -174,7 +174,7 @@ class Gaussianity:
         states = self.fresh.laplace(np.arange(_STATES) if few else self.fresh.pilot)
         if space.at_hand < space.n:
             self.fresh.expect_noise()
-            space.expect(space.spaced_places(_ROWS))
+            space.expect(space.even_places(_ROWS))
             for seed in _SPREAD_SEEDS:
                 self.fresh.expect(gradient, np.arange(len(states)), seed)
 

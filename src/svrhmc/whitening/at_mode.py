@@ -20,8 +20,8 @@ from svrhmc.density.mode import DENSE_DIM
 from svrhmc.models.model import Model
 from svrhmc.rows.csr import MatrixLike
 from svrhmc.rows.forms import functions_of, rows_of
-from svrhmc.whitening.curvature import told_curvature
-from svrhmc.whitening.krylov import Krylov, standing_out
+from svrhmc.whitening.curvature import curvature_at_mode
+from svrhmc.whitening.krylov import Krylov, outstanding_pairs
 from svrhmc.whitening.maps import (
     DenseWhitening,
     LowRankWhitening,
@@ -32,7 +32,7 @@ from svrhmc.whitening.maps import (
     require_whitening,
 )
 from svrhmc.whitening.partitions import WhitenedPartitions
-from svrhmc.whitening.products import by_products
+from svrhmc.whitening.products import whiten_by_products
 from svrhmc.whitening.sparse import SparseWhitening
 from svrhmc.whitening.targets import Whitened, WhitenedRows
 
@@ -89,7 +89,7 @@ def whitening(target: GeneralisedLinear | Model, kind: str | None = None, rank: 
     if kind is not None:
         one_of("kind", kind, KINDS)
     if isinstance(target, Model):
-        return _of_functions(target, kind, rank)
+        return _whiten_functions(target, kind, rank)
     if kind == "dense":
         return dense_whitening(target.mode(), target.modal_hessian)
     if target.at_hand < target.n:
@@ -118,7 +118,7 @@ def whitening_of(kind: str, arrays: dict[str, Any], said: dict[str, Any] | None 
     return kinds[one_of("kind", kind, tuple(kinds))](**arrays, **(said or {}))
 
 
-def whitening_in(record: Record, dim: int, beside: tuple[str, ...] = ()) -> Whitening:
+def read_whitening(record: Record, dim: int, beside: tuple[str, ...] = ()) -> Whitening:
     """The map of `dim` coordinates that a record holds, with arrays of other names beside; anything else is a
     `StorageError`.
     """
@@ -127,27 +127,27 @@ def whitening_in(record: Record, dim: int, beside: tuple[str, ...] = ()) -> Whit
     return record.value("map", lambda _, said: require_whitening(whitening_of(kind, arrays, said), dim))
 
 
-def _of_functions(target: Model, kind: str | None, rank: int | None) -> Whitening:
+def _whiten_functions(target: Model, kind: str | None, rank: int | None) -> Whitening:
     """From the Hessian at the mode, or what f itself tells where that tells nothing; beyond, from its products."""
     if kind == "sparse":
         why = "the functions of a model do not say which entries of its Hessian are 0"
         raise requirement("kind", "'dense', 'low rank' or 'diagonal' for this target", repr(kind), why)
     if kind != "dense":
         most = 0 if kind == "diagonal" else whole_number("rank", target.dim if rank is None else rank, 1, target.dim)
-        return by_products(target, most)
+        return whiten_by_products(target, most)
     mode = target.mode()
-    return dense_whitening(mode, told_curvature(target, mode, target.modal_hessian))
+    return dense_whitening(mode, curvature_at_mode(target, mode, target.modal_hessian))
 
 
-def _sparse(target: GeneralisedLinear, mode: Array, curvature: Array, bend: Array, asked: bool) -> Whitening | None:
-    """By a sparse factor; unless that was asked for, by a diagonal and some directions where there is none; None where
-    rows are dense.
+def _sparse(target: GeneralisedLinear, mode: Array, curvature: Array, bend: Array, required: bool) -> Whitening | None:
+    """By a sparse factor; unless that was required for, by a diagonal and some directions where there is none; None
+    where rows are dense.
     """
     H = target.rows.sparse_gram(curvature, bend, _MOST_PAIRS, MOST_CORE)
     why = "the rows are not sparse" if H is None else eliminate(H)
     if not isinstance(why, str):
         return SparseWhitening(mode, *why.arrays())
-    if asked:
+    if required:
         raise requirement("kind", "another one for this target", "'sparse'", why)
     return None if H is None else _outstanding(mode, H, why)
 
@@ -168,10 +168,10 @@ def _outstanding(mode: Array, H: MatrixLike, why: str) -> LowRankWhitening:
     for _ in checking_budget(range(_ROUNDS)):
         start = space.grow(lambda block: T @ block, start)
     pairs = space.pairs()
-    gain, worth = standing_out(pairs)
+    gain, worth = outstanding_pairs(pairs)
     chosen = worth[np.argsort(-gain[worth], kind="stable")][:_RANK]
     left = max(0.0, left - float(gain[chosen].sum()))
-    directions = np.ascontiguousarray((space.basis @ pairs.turn)[:, chosen])
+    directions = np.ascontiguousarray((space.basis @ pairs.rotation)[:, chosen])
     return LowRankWhitening(mode, scale, directions, pairs.values[chosen] ** -0.5 - 1, left, why)
 
 
@@ -192,5 +192,5 @@ def _extremes(target: GeneralisedLinear, curvature: Array, bend: Array, scale: A
     chosen = np.argsort(-np.abs(np.log(values)))[:rank]
     basis, _ = np.linalg.qr(vectors[:, chosen])
     projected = basis.T @ np.array([product(column) for column in basis.T]).reshape(-1, target.dim).T
-    values, turn = np.linalg.eigh((projected + projected.T) / 2)
-    return values, np.ascontiguousarray(basis @ turn)
+    values, rotation = np.linalg.eigh((projected + projected.T) / 2)
+    return values, np.ascontiguousarray(basis @ rotation)

@@ -1,23 +1,24 @@
 """The variables in which mixed models are sampled: effects and the scales of effects become nearly independent normals.
 
-Let θ̂ be a centre of the covariances' coordinates, and ŵ and Ĥ the mode and the Hessian of w given θ̂. Coordinates of w
-are inner ones, the effects and such coefficients as are too many, or outer ones: the other coefficients and what rows
-share. With z = (ε′, o, s) ~ N(0, I) about,
+Let θ̂ be a centre of the coordinates of the covariances, and ŵ and Ĥ the mode and the Hessian of w given θ̂. The
+coordinates of w are inner or outer ones: inner are the effects, and coefficients beyond a certain number; outer are the
+other coefficients and the shared parameters. With z = (ε′, o, s) ~ N(0, I) about,
 
     θ = g(A s),
-    y = R Q(θ) o,                           how far the outer coordinates are from ŵ (`svrhmc.whitening.outer`),
+    y = R Q(θ) o,                           the distance of the outer coordinates from ŵ (`svrhmc.whitening.outer`),
     ε = L̂⁻ᵀ ε′,                             L̂L̂ᵀ = ĈᵀĤĈ of the inner ones: L̂ = 1 where there is one term,
     u = C(θ)(C(θ)ᵀh(y) + ε) level by level    (`svrhmc.whitening.levels`), and coefficients β̂ + ε − Γy, Γ = Ĥ⁻¹Ĥ_io,
     log |∂(w, θ)/∂z| = Σ_levels log |C(θ)| + log |Q(θ)| + Σ log g′ + constant.
 
-If the rows were Gaussian, and the term the only one, w given θ would be N(ŵ(θ), H(θ)⁻¹) in these variables but for the
-mean and the covariance of the outer coordinates, which follow θ to first order. As τ → 0 this is the non-centred
-parametrisation, where a level has many rows the centred one, level by level. L̂ is found once: another θ takes O(dim).
+For Gaussian rows and a single term the law of w given θ would be N(ŵ(θ), H(θ)⁻¹) in these variables, except that the
+mean and covariance of the outer coordinates follow θ to first order only. As τ → 0 this is the non-centred
+parametrisation, and for a level with many rows the centred one, level by level. L̂ is computed once; another θ takes
+O(dim) operations.
 
-g bends each log scale, where the data allow a scale near 0: there the density of log τ falls like e^{log τ} only, and
-the map from a normal number with that left tail is −s²/2 far out. With v = knee − t and h(v) = ½(v + √(v² + 1)),
+g bends each log scale where the data allow a scale near 0: there the density of log τ falls only like e^{log τ}, and
+the map from a normal number to that left tail is −s²/2 far out. With v = knee − t and h(v) = ½(v + √(v² + 1)),
 
-    g(t) = c + b t − κ H(v),   g′ = b + κ h(v),   g″ = −κ h′(v),      H′ = h,   κ = 0 where nothing is bent.
+    g(t) = c + b t − κ H(v),   g′ = b + κ h(v),   g″ = −κ h′(v),      H′ = h,   κ = 0 for a straight line.
 """
 
 from __future__ import annotations
@@ -36,25 +37,27 @@ from svrhmc.density.elimination import eliminate
 from svrhmc.density.mixed import Curvature, MixedModel, Term
 from svrhmc.rows.csr import MatrixLike
 from svrhmc.whitening.inner import inner_map
-from svrhmc.whitening.levels import Effects, centre_of, inverse_root, levels_of, times
+from svrhmc.whitening.levels import Effects, factor_product, inverse_root, make_centre, make_level_map
 from svrhmc.whitening.maps import LowRankWhitening, Whitening, dense_whitening
 from svrhmc.whitening.outer import Outer, OuterAt
 from svrhmc.whitening.sparse import SparseWhitening
 
-_KNEES, _BENDS = (-1.0, -0.5, 0.0, 0.5, 1.0), (0.15, 0.3, 0.6, 1.0)  # that are tried
-_GAINED, _LEAST_SLOPE = 2.0, 0.02  # of a log likelihood, for which g is bent; of a slope
+_KNEES, _BENDS = (-1.0, -0.5, 0.0, 0.5, 1.0), (0.15, 0.3, 0.6, 1.0)  # candidates
+_GAIN, _LEAST_SLOPE = 2.0, 0.02  # of the log likelihood, from which g is bent; the least slope of g
 _FIELDS = ("centre", "slope", "knee", "bend")
-_LEVELS = np.array([0.01, 0.03, 0.07, 0.15, 0.3, 0.5, 0.7, 0.85, 0.93, 0.97, 0.99])  # of quantiles that g follows
+_LEVELS = np.array(
+    [0.01, 0.03, 0.07, 0.15, 0.3, 0.5, 0.7, 0.85, 0.93, 0.97, 0.99]
+)  # of the quantiles that g is fitted to
 _NEWTON, _ROUNDS = 60, 60  # steps of a search given θ; rounds of a search for θ
-_NEAR, _ROUGHLY = 1e-8, 1e-3  # of a decrement: w is at its mode, or near enough for its density
-_OUTER = 32  # coefficients whose spread follows the scales of effects
-_MUCH = 1 << 16  # numbers of states from which threads share them
-_SETTLED = 0.02  # in log τ, where a pilot run begins
+_NEAR, _ROUGHLY = 1e-8, 1e-3  # Newton decrements at which w is at its mode, or near enough for its density
+_OUTER = 32  # the most coefficients that are outer coordinates
+_THREADED = 1 << 16  # the size of states from which threads share them
+_SETTLED = 0.02  # the largest step in log τ at which the search for θ ends
 
 
 @dataclass(frozen=True, eq=False)
 class Bend:
-    """g of every coordinate of θ; arrays of that length."""
+    """g of every coordinate of θ; each field has a number for each coordinate."""
 
     centre: Array
     slope: Array
@@ -81,7 +84,7 @@ class Bend:
         return Bend(self.centre + self.slope * by, self.slope, self.knee - by, self.bend)
 
     def into(self, theta: Array) -> Array:
-        """t with g(t) = θ, by Newton's method, as g is concave and rises."""
+        """t with g(t) = θ, by Newton's method, as g is concave and increasing."""
         t = (theta - self.centre) / np.maximum(self.slope, _LEAST_SLOPE)
         for _ in range(100):
             value, first, _ = self(t)
@@ -93,36 +96,36 @@ class Bend:
 
     @staticmethod
     def of_draws(draws: Array, scales: Sequence[int]) -> Bend:
-        """g that follows the quantiles of draws (count, dim); those of `scales` alone may be bent."""
+        """g fitted to the quantiles of draws (count, dim); only the coordinates in `scales` may be bent."""
         from scipy.special import ndtri
 
         t, quantiles = ndtri(_LEVELS), np.quantile(draws, _LEVELS, axis=0)
         bends = [Bend.straight(*(np.array([part]) for part in np.polyfit(t, q, 1)[::-1])) for q in quantiles.T]
         for j in scales:
-            own = draws[:, [j]]
-            best = bends[j].log_likelihood(own)
+            column = draws[:, [j]]
+            best = bends[j].log_likelihood(column)
             for knee in _KNEES:
                 for bend in _BENDS:
-                    tried = Bend._fitted(t, quantiles[:, j], knee, bend)
-                    if tried is not None and (gained := tried.log_likelihood(own)) > best + _GAINED:
-                        best, bends[j] = gained, tried
-        return Bend(*(np.concatenate([getattr(one, name) for one in bends]) for name in _FIELDS))
+                    candidate = Bend._fit(t, quantiles[:, j], knee, bend)
+                    if candidate is not None and (value := candidate.log_likelihood(column)) > best + _GAIN:
+                        best, bends[j] = value, candidate
+        return Bend(*(np.concatenate([getattr(bend, name) for bend in bends]) for name in _FIELDS))
 
     @staticmethod
-    def _fitted(t: Array, quantiles: Array, knee: float, bend: float) -> Bend | None:
-        """c and b by least squares, given the rest; None where g would not rise."""
+    def _fit(t: Array, quantiles: Array, knee: float, bend: float) -> Bend | None:
+        """g with c and b by least squares, given the others; None where g would not increase."""
         flat = Bend(np.zeros(1), np.zeros(1), np.array([knee]), np.array([bend]))
         slope, centre = np.polyfit(t, quantiles - flat(t[:, None])[0][:, 0], 1)
         return replace(flat, centre=np.array([centre]), slope=np.array([slope])) if slope > _LEAST_SLOPE else None
 
     def log_likelihood(self, draws: Array) -> float:
-        """Of draws (count, dim) as g of standard normal numbers."""
+        """The log likelihood of draws (count, dim) as g of standard normal numbers, up to a constant."""
         t = self.into(draws)
         return float((-0.5 * t * t - np.log(self(t)[1])).sum())
 
 
-class _Begun(NamedTuple):
-    """Some states on the way to f: w, θ, g′, g″, the outer coordinates, and the effects of every term."""
+class _Forward(NamedTuple):
+    """What the forward pass computes for some states: w, θ, g′, g″, outer coordinates and effects of every term."""
 
     x: Array
     theta: Array
@@ -135,7 +138,7 @@ class _Begun(NamedTuple):
 class GroupVariables:
     """f and ∇f of a mixed model in z, a `svrhmc.engines.Density`.
 
-    bend: g. mixing: A, which makes the coordinates of s independent. w: ŵ, at θ̂ = g(0).
+    bend: g. mixing: A, which makes the coordinates of s uncorrelated. w: ŵ, at θ̂ = g(0).
     """
 
     def __init__(self, model: MixedModel, bend: Bend, mixing: Array, w: Array) -> None:
@@ -145,21 +148,22 @@ class GroupVariables:
         curvature = model.curvature(w)
         self._outside = _outer_places(model, curvature.hessian)
         self._inside = np.setdiff1d(np.arange(model.inner_dim), self._outside)
-        self._fixed = len(self._inside) - model.effect_count  # coefficients among the inner coordinates
-        self._inner_places: Any = self._inside if self._fixed else model.effects
+        self._fixed_count = len(self._inside) - model.effect_count  # coefficients among the inner coordinates
+        self._inner_places: Any = self._inside if self._fixed_count else model.effects
         self._split_at = len(self._inside), model.inner_dim
         self._noisy = bool(model.loss.mixture)
-        self._settle(curvature)
+        self._set_up_maps(curvature)
 
-    def _settle(self, curvature: Curvature) -> None:
-        """L̂, Γ, R, and the maps of terms and of outer coordinates."""
+    def _set_up_maps(self, curvature: Curvature) -> None:
+        """Compute L̂, Γ, R, and the maps of the terms and of the outer coordinates."""
         model, w, theta = self.model, self.w, self.theta
         centres = [
-            centre_of(term, D, theta[term.theta], w) for term, D in zip(model.terms, curvature.blocks, strict=True)
+            make_centre(term, D, theta[term.theta], w) for term, D in zip(model.terms, curvature.blocks, strict=True)
         ]
-        C = _block_diagonal(self._fixed, [centre.C for centre in centres], isinstance(curvature.hessian, np.ndarray))
-        widest = _own(model, max(model.terms, key=lambda term: term.count * term.width))
-        largest = slice(self._fixed + widest.start, self._fixed + widest.stop)
+        dense = isinstance(curvature.hessian, np.ndarray)
+        C = _block_diagonal(self._fixed_count, [centre.C for centre in centres], dense)
+        widest = _effects_of(model, max(model.terms, key=lambda term: term.count * term.width))
+        largest = slice(self._fixed_count + widest.start, self._fixed_count + widest.stop)
         for convex in (False, True):
             hessian = model.curvature(w, convex=True).hessian if convex else curvature.hessian
             H = model.with_prior(hessian, theta)
@@ -174,17 +178,17 @@ class GroupVariables:
                 break
         else:
             raise requirement("the model", "one whose coefficients the rows and the prior determine", repr(model))
-        self._gamma = gamma[: self._fixed]
+        self._gamma = gamma[: self._fixed_count]
         self._levels, weights = [], []
         for term, D, centre in zip(model.terms, curvature.blocks, centres, strict=True):
-            own_gamma = gamma[self._fixed :][_own(model, term)].reshape(term.count, term.width, -1)
+            own_gamma = gamma[self._fixed_count :][_effects_of(model, term)].reshape(term.count, term.width, -1)
             P = model.precision(term, theta)
             effects = np.einsum("acl,lco->alo", centre.C, own_gamma)  # Γ
             weights.append(np.einsum("clo,ca->alo", effects, P) @ R)
             G = np.einsum("cal,lco->aol", centre.inverse, own_gamma)
-            if self._noisy:  # what h does with σ by itself
+            if self._noisy:  # the derivative of h by σ
                 G[:, -1] -= 2 * P @ term.blocks(w)
-            self._levels.append(levels_of(term, D, centre.h, G))
+            self._levels.append(make_level_map(term, D, centre.h, G))
         self._outer = Outer(R, model.terms, weights, theta)
 
     def _ratio(self, y: Array) -> Array | None:
@@ -192,12 +196,12 @@ class GroupVariables:
         return np.exp(-2 * y[:, -1:]) if self._noisy else None
 
     def out_joint(self, z: Array) -> tuple[Array, Array]:
-        """w and θ of states (states, dim)."""
-        begun = self._begin(z)
-        return begun.x, begun.theta
+        """w and θ of states z, (states, dim)."""
+        forward = self._forward(z)
+        return forward.x, forward.theta
 
     def displace(self, normals: Array) -> Array:
-        """w less ŵ at θ̂, from standard normal numbers (states, dim of w): a draw of Laplace's approximation."""
+        """w − ŵ at θ̂ from standard normal numbers (states, dim of w): draws of Laplace's approximation."""
         z = np.concatenate([normals, np.zeros((len(normals), self.model.theta_dim))], axis=1)
         return self.out_joint(z)[0] - self.w
 
@@ -210,52 +214,53 @@ class GroupVariables:
         """z of (w, θ), (states, …)."""
         y = (x - self.w)[:, self._outside]
         inner = x[:, self._inside]
-        inner[:, : self._fixed] += y @ self._gamma.T - self.w[self._inside[: self._fixed]]
+        inner[:, : self._fixed_count] += y @ self._gamma.T - self.w[self._inside[: self._fixed_count]]
         for term, levels in zip(self.model.terms, self._levels, strict=True):
-            own = inner[:, self._fixed :][:, _own(self.model, term)]
+            own = inner[:, self._fixed_count :][:, _effects_of(self.model, term)]
             own[:] = levels.into(theta[:, term.theta], own, y, self._ratio(y))
         s = np.linalg.solve(self.mixing, self.bend.into(theta).T).T
         return np.concatenate([self._inner.into(inner), self._outer.into(y, theta), s], axis=1)
 
     def energies(self, z: Array) -> tuple[Array, Array]:
-        """f and ∇f at states (states, dim); threads share the states where there are many effects. Where a state is so
-        far out that its effects or scales overflow, f is ∞, and no proposal ends there; NaN at others is the model's.
+        """f and ∇f at states (states, dim); threads share the states where there are many effects. Where effects or
+        scales of a state overflow, f is ∞, so that no proposal ends there; NaN comes from the model alone.
         """
-        return self._evaluated(z, True)
+        return self._evaluate(z, True)
 
     @property
     def forces(self) -> Callable[[Array], Array] | None:
-        """∇f alone, not a number where f is none; None where it takes as long as both."""
-        return (lambda z: self._evaluated(z, False)[1]) if self.model.gradient_is_cheaper else None
+        """A function for ∇f alone, NaN where f is; None where it takes as long as f and ∇f together."""
+        return (lambda z: self._evaluate(z, False)[1]) if self.model.gradient_is_cheaper else None
 
     @np.errstate(all="ignore")
-    def _evaluated(self, z: Array, valued: bool) -> tuple[Array, Array]:
-        begun = self._shared(self._begin, z)
-        x = np.concatenate([part.x for part in begun]) if len(begun) > 1 else begun[0].x
+    def _evaluate(self, z: Array, valued: bool) -> tuple[Array, Array]:
+        forward = self._run_on_threads(self._forward, z)
+        x = np.concatenate([part.x for part in forward]) if len(forward) > 1 else forward[0].x
         f, G = self.model.conditional_energies(x, valued)
-        ends = np.cumsum([0, *(len(part.x) for part in begun)])
-        parts = [(part, f[low:high], G[low:high]) for part, low, high in zip(begun, ends[:-1], ends[1:], strict=True)]
-        ended = self._shared(lambda of: self._end(*of), parts)
-        values, gradients = zip(*ended, strict=True)
-        f, gradient = (some[0] if len(some) == 1 else np.concatenate(some) for some in (values, gradients))
+        ends = np.cumsum([0, *(len(part.x) for part in forward)])
+        parts = [(part, f[low:high], G[low:high]) for part, low, high in zip(forward, ends[:-1], ends[1:], strict=True)]
+        values, gradients = zip(*self._run_on_threads(lambda part: self._backward(*part), parts), strict=True)
+        f, gradient = (arrays[0] if len(arrays) == 1 else np.concatenate(arrays) for arrays in (values, gradients))
         if not valued:
             gradient[np.isnan(f)] = np.nan
         return f, gradient
 
-    def _shared(self, work: Callable[[Any], Any], given: Any) -> list[Any]:
-        """Work on states, or on parts of them, by threads where it is much; no digit of a state depends on others."""
-        if isinstance(given, np.ndarray):
-            given = np.array_split(given, min(cores(), len(given))) if given.size > _MUCH else [given]
-        if len(given) == 1:
-            return [work(given[0])]
-        return list(self._pool.map(work, given))
+    def _run_on_threads(self, work: Callable[[Any], Any], parts: Any) -> list[Any]:
+        """The results of `work` on states, which threads share if they are large, or on a list of parts of them. No
+        digit of a state depends on the others.
+        """
+        if isinstance(parts, np.ndarray):
+            parts = np.array_split(parts, min(cores(), len(parts))) if parts.size > _THREADED else [parts]
+        if len(parts) == 1:
+            return [work(parts[0])]
+        return list(self._pool.map(work, parts))
 
     @cached_property
     def _pool(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(cores())
 
     @np.errstate(all="ignore")
-    def _begin(self, z: Array) -> _Begun:
+    def _forward(self, z: Array) -> _Forward:
         edge, inner = self._split_at
         theta, first, second = self.bend(contract("sj,ij->si", z[:, inner:], self.mixing))
         outer = self._outer.out(z[:, edge:inner], theta)
@@ -263,53 +268,53 @@ class GroupVariables:
         e = self._inner.displace(np.ascontiguousarray(z[:, :edge]))
         x = np.empty((len(z), inner))
         x[:, self._outside] = self.w[self._outside] + y
-        if self._fixed:
-            own = self._inside[: self._fixed]
-            x[:, own] = self.w[own] + e[:, : self._fixed] - contract("so,io->si", y, self._gamma)
+        if self._fixed_count:
+            own = self._inside[: self._fixed_count]
+            x[:, own] = self.w[own] + e[:, : self._fixed_count] - contract("so,io->si", y, self._gamma)
         effects = []
         for term, levels in zip(self.model.terms, self._levels, strict=True):
-            own_e = e[:, self._fixed :][:, _own(self.model, term)]
+            own_e = e[:, self._fixed_count :][:, _effects_of(self.model, term)]
             effects.append(levels.out(theta[:, term.theta], own_e, y, ratio, x[:, term.effects]))
-        return _Begun(x, theta, first, second, outer, effects)
+        return _Forward(x, theta, first, second, outer, effects)
 
     @np.errstate(all="ignore")
-    def _end(self, begun: _Begun, f: Array, G: Array) -> tuple[Array, Array]:
-        """f and ∇f from those of the rows, whose gradient is overwritten."""
-        theta, first, (edge, inner) = begun.theta, begun.first, self._split_at
+    def _backward(self, forward: _Forward, f: Array, G: Array) -> tuple[Array, Array]:
+        """f and ∇f in z, from f and the gradient G of the rows in w, which is overwritten."""
+        theta, first, (edge, inner) = forward.theta, forward.first, self._split_at
         by_theta, by_y = np.empty_like(theta), G[:, self._outside]
-        for term, at in zip(self.model.terms, begun.effects, strict=True):
+        for term, at in zip(self.model.terms, forward.effects, strict=True):
             value, slope = term.covariance.prior(theta[:, term.theta])
-            back = at.back(G[:, term.effects])
-            f = f + value + back.value
-            by_theta[:, term.theta] = back.by_theta + slope
-            by_y += back.by_outer
-            if back.by_noise is not None:
-                by_y[:, -1] += back.by_noise
+            derivatives = at.backpropagate(G[:, term.effects])
+            f = f + value + derivatives.value
+            by_theta[:, term.theta] = derivatives.by_theta + slope
+            by_y += derivatives.by_outer
+            if derivatives.by_noise is not None:
+                by_y[:, -1] += derivatives.by_noise
         by_e = G[:, self._inner_places]
-        if self._fixed:
-            by_y -= contract("si,io->so", by_e[:, : self._fixed], self._gamma)
-        value, by_outer = self._outer.back(begun.outer, theta, by_y, by_theta)
+        if self._fixed_count:
+            by_y -= contract("si,io->so", by_e[:, : self._fixed_count], self._gamma)
+        value, by_outer = self._outer.backpropagate(forward.outer, theta, by_y, by_theta)
         f = f + value - np.log(first).sum(axis=1)
         gradient = np.empty((len(f), self.dim))
         gradient[:, :edge] = self._inner.pull(by_e)
         gradient[:, edge:inner] = by_outer
-        gradient[:, inner:] = contract("si,ij->sj", by_theta * first - begun.second / first, self.mixing)
+        gradient[:, inner:] = contract("si,ij->sj", by_theta * first - forward.second / first, self.mixing)
         lost = ~(np.isfinite(f) & np.isfinite(gradient).all(axis=1))
         if lost.any():
             undefined = np.isnan(f) | np.isnan(gradient).any(axis=1)
-            overflow = np.isposinf(f) | ~np.isfinite(begun.x).all(axis=1) | ~np.isfinite(theta).all(axis=1)
+            overflow = np.isposinf(f) | ~np.isfinite(forward.x).all(axis=1) | ~np.isfinite(theta).all(axis=1)
             f[lost], gradient[lost] = np.where(undefined & ~overflow, np.nan, np.inf)[lost], 0.0
         return f, gradient
 
 
-def _own(model: MixedModel, term: Term) -> slice:
-    """Where the effects of a term stand among all effects."""
+def _effects_of(model: MixedModel, term: Term) -> slice:
+    """The places of the effects of a term among all effects."""
     return slice(term.effects.start - model.effects.start, term.effects.stop - model.effects.start)
 
 
 def _outer_places(model: MixedModel, H: MatrixLike) -> Any:
-    """Coordinates of w that are outer ones: shared parameters, and coefficients, those that vary most between levels
-    where there are many.
+    """The outer coordinates of w: shared parameters and coefficients; of many coefficients those of the columns that
+    vary most between levels.
     """
     columns, shared = np.arange(model.columns), np.arange(model.effects.stop, model.inner_dim)
     if len(columns) > _OUTER:
@@ -322,7 +327,7 @@ def _outer_places(model: MixedModel, H: MatrixLike) -> Any:
 
 
 def _block(H: MatrixLike, rows: Any, columns: Any) -> Any:
-    """Some rows and columns of H, dense or CSR as it is."""
+    """The given rows and columns of H, dense or CSR as H is."""
     return H[np.ix_(rows, columns)] if isinstance(H, np.ndarray) else H[rows][:, columns].tocsr()
 
 
@@ -331,7 +336,7 @@ def _dense(H: MatrixLike) -> Array:
 
 
 def _block_diagonal(ones: int, blocks: Sequence[Array], dense: bool) -> Any:
-    """1 of some coordinates, then the blocks (r, r, levels) of every term, level by level; dense or CSR."""
+    """The block diagonal matrix of `ones` ones, then the blocks (r, r, levels) of every term, level by level."""
     from scipy.sparse import block_diag, bsr_matrix, csr_matrix, eye
 
     parts = [eye(ones)] if ones else []
@@ -352,7 +357,7 @@ def _inverse_factor(S: Array) -> Array | None:
 
 
 class _Root(Protocol):
-    """L of the Hessian of w given θ."""
+    """The factor L of the Hessian of w given θ."""
 
     def pull(self, gradient: Array) -> Array:
         """L⁻¹g."""
@@ -366,7 +371,7 @@ class _Root(Protocol):
 
 
 def _root(model: MixedModel, hessian: MatrixLike, theta: Array, w: Array) -> _Root:
-    """L with LLᵀ = H, the Hessian of w given θ, of whose entries the pattern is kept by the model."""
+    """L with LLᵀ = H, the Hessian of w given θ; for a sparse H by the elimination that the model keeps."""
     for H in _hessians(model, hessian, theta, w):
         if not isinstance(H, np.ndarray) and (root := model.factors(H)) is not None:
             return root
@@ -376,11 +381,13 @@ def _root(model: MixedModel, hessian: MatrixLike, theta: Array, w: Array) -> _Ro
 
 
 def _factor(model: MixedModel, hessian: MatrixLike, theta: Array, w: Array) -> Whitening:
-    """W with WWᵀ = H⁻¹, H the Hessian of w given θ; without what a loss bends down, if need be; else diagonal."""
+    """W with WWᵀ = H⁻¹, H the Hessian of w given θ; if that is not positive definite without negative curvatures of
+    rows.
+    """
     for H in _hessians(model, hessian, theta, w):
-        made = _whitening(w, H)
-        if made is not None:
-            return made
+        whitening = _whitening(w, H)
+        if whitening is not None:
+            return whitening
     raise requirement("the model", "one whose coefficients the rows and the prior determine", repr(model))
 
 
@@ -408,9 +415,10 @@ def _whitening(w: Array, H: MatrixLike) -> Whitening | None:
 
 
 def mode_given(model: MixedModel, theta: Array, w: Array, most: int = _NEWTON, near: float = _NEAR) -> Array:
-    """argmin over w given θ, by Newton's method from a start, with steps halved until f falls.
+    """The mode of w given θ, by Newton's method from w, with steps halved until f falls.
 
-    near: |L⁻¹∇f|² at which it ends, L being the factor of the Hessian there, or of the one before it.
+    most: the largest number of steps. near: |L⁻¹∇f|² at which the search ends, L being the factor of the latest
+    Hessian.
     """
     f, gradient = model.conditional_energy(w, theta)
     how: _Root | None = None
@@ -439,9 +447,9 @@ def mode_given(model: MixedModel, theta: Array, w: Array, most: int = _NEWTON, n
 def first_centre(model: MixedModel, start: Array) -> tuple[Array, Array, Array]:
     """θ, w and rough standard deviations of θ, by maximising the marginal density of θ in Laplace's approximation.
 
-    With V the covariances of the effects given θ, its derivative by log τ is, but for how the curvature of the rows
-    changes with w, −q + Σ(u² + V)/τ² − ψ′(log τ): so Σ(u² + V) and the prior say the next log τ, and the steps of
-    this iteration are lengthened by the ratio of the last two.
+    With V the covariances of the effects given θ, the derivative by log τ is −q + Σ(u² + V)/τ² − ψ′(log τ), if the
+    change of the curvature of the rows with w is neglected. So Σ(u² + V) and the prior give the next log τ, and the
+    steps of this iteration are lengthened by the ratio of the last two.
     """
     theta, w = start, np.zeros(model.inner_dim)
     guess = model.conditional.loss.shared_start(model.conditional.y)
@@ -471,27 +479,27 @@ def _next_theta(model: MixedModel, theta: Array, w: Array) -> Array:
     new = np.empty_like(theta)
     for term, D in zip(model.terms, curvature.blocks, strict=True):
         M = term.covariance.factor(theta[None, term.theta])
-        C = times(M, inverse_root(M, D))[:, :, 0]
+        C = factor_product(M, inverse_root(M, D))[:, :, 0]
         V = np.einsum("acl,bcl->abl", C, C)
-        if variances is not None:  # with what is not known of the coefficients too
+        if variances is not None:  # which include the uncertainty of the coefficients
             wider = np.sqrt(np.maximum(term.blocks(variances) / np.einsum("aal->al", V), 1.0))
             V = V * wider[:, None] * wider[None]
         u = term.blocks(w)
         S = (u[:, None] * u[None] + V).sum(axis=2)
-        own = term.covariance.coordinates(S / term.count)
-        own[term.width :] *= term.count / (term.count + 4.0)  # few levels say little of a correlation
+        coordinates = term.covariance.coordinates(S / term.count)
+        coordinates[term.width :] *= term.count / (term.count + 4.0)  # few levels determine a correlation poorly
         for a in range(term.width):
-            own[a] = _scale(term, a, float(S[a, a]), own)
-        new[term.theta] = own
+            coordinates[a] = _next_log_scale(term, a, float(S[a, a]), coordinates)
+        new[term.theta] = coordinates
     return new
 
 
-def _scale(term: Term, a: int, square: float, own: Array) -> float:
-    """The root φ of q − S e^{−2φ} + ψ′(φ), which rises."""
+def _next_log_scale(term: Term, a: int, square: float, coordinates: Array) -> float:
+    """The root φ of the increasing function q − S e^{−2φ} + ψ′(φ), for the log scale of column a."""
     from scipy.optimize import brentq
 
     def slope(phi: float) -> float:
-        at = own.copy()
+        at = coordinates.copy()
         at[a] = phi
         return float(term.count - square * np.exp(-2 * phi) + term.covariance.prior(at[None])[1][0, a])
 
@@ -500,7 +508,9 @@ def _scale(term: Term, a: int, square: float, own: Array) -> float:
 
 
 def _rough_sds(model: MixedModel, theta: Array, w: Array) -> Array:
-    """From the information Σ 2ω² about log τ that levels with the share ω = 1 − K² of their own have, and the prior."""
+    """Rough standard deviations of θ, from the prior and the information Σ 2ω² about log τ, where ω = 1 − K² is the
+    share of a level's own rows in the estimate of its effect.
+    """
     sds = np.empty_like(theta)
     for term, D in zip(model.terms, model.curvature(w).blocks, strict=True):
         tau = np.exp(theta[term.theta][: term.width])
@@ -516,7 +526,7 @@ def _rough_sds(model: MixedModel, theta: Array, w: Array) -> Array:
 
 def log_marginal(model: MixedModel, theta: Array, w: Array) -> tuple[float, Array]:
     """log p(θ | y) in Laplace's approximation, −f(ŵ(θ), θ) − ½ log |H(θ)|, up to a constant, and ŵ(θ), searched from
-    w; nan where H has no factor.
+    w; NaN where H has no factor.
     """
     w = mode_given(model, theta, w, near=_ROUGHLY)
     joint = np.concatenate([w, theta])[None, :]

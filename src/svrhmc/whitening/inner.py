@@ -1,12 +1,12 @@
-"""What couples the effects of several terms: ε = L⁻ᵀz with LLᵀ = H, the Hessian of effects scaled level by level.
+"""The coupling of the effects of several terms: ε = L⁻ᵀz with LLᵀ = H, the Hessian of effects scaled level by level.
 
-The levels of one term do not share rows, and their scales are such that its block of H is the identity. So with a
-single term there is nothing to do, and the largest of several is eliminated before a small H is factorised,
+The levels of one term share no rows, and they are scaled so that its block of H is the identity. So a single term needs
+nothing here, and of several terms the largest is eliminated before a small H is factorised,
 
     H = ⎡I   B⎤        L = ⎡I   0⎤
         ⎣Bᵀ  F⎦,           ⎣Bᵀ  N⎦,   NNᵀ = F − BᵀB,        ε₂ = N⁻ᵀz₂,   ε₁ = z₁ − B ε₂.
 
-A large one has the factor of `svrhmc.density.elimination`.
+A large H is factorised by `svrhmc.density.elimination`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Inner(Protocol):
         """Lᵀε."""
 
 
-class Unchanged:
+class IdentityInner:
     """H = I."""
 
     def displace(self, z: Array) -> Array:
@@ -46,8 +46,8 @@ class Unchanged:
     pull = into = displace
 
 
-class Bordered:
-    """H = I on the coordinates of a slice, the others last."""
+class BorderedInner:
+    """H is the identity on a slice of coordinates, which are eliminated first."""
 
     def __init__(self, first: slice, H: Array) -> None:
         self._first, self._rest = first, np.r_[0 : first.start, first.stop : len(H)]
@@ -82,21 +82,21 @@ class Bordered:
 def inner_map(
     H: MatrixLike, largest: slice, general: Callable[[Array, MatrixLike], Whitening | None]
 ) -> tuple[Inner, bool] | None:
-    """The map of a dense or CSR matrix whose block of the largest term is the identity, where all rows bend up, and
-    whether LLᵀ = H to rounding; None where H is not positive definite.
+    """The map for a dense or CSR matrix H, and whether LLᵀ = H to rounding; None where H is not positive definite.
 
-    general: makes the whitening of any other H, given its centre.
+    The block of the largest term is the identity unless rows have negative curvature. general: makes the whitening of
+    any other H, given its centre.
     """
     if isinstance(H, np.ndarray):
         if _is_identity(H):
-            return Unchanged(), True
+            return IdentityInner(), True
         if _is_identity(H[largest, largest]):
             try:
-                return Bordered(largest, H), True
+                return BorderedInner(largest, H), True
             except ValueError:
                 return None
     elif abs(H - _eye(H.shape[0])).max() < _ROUNDING:
-        return Unchanged(), True
+        return IdentityInner(), True
     whitening = general(np.zeros(H.shape[0]), H)
     return None if whitening is None else (whitening, whitening.identity_hessian)
 

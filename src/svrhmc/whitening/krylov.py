@@ -1,4 +1,4 @@
-"""Directions that stand out from the others, of a symmetric matrix that is known by its products."""
+"""Outstanding eigendirections of a symmetric matrix that is known only by its products with vectors."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import numpy as np
 from svrhmc.core.arrays import Array, Indices
 
 _FAR = 0.5  # |log θ| from which a direction stands out
-_LEAST = 1e-12  # |θ| that is told from 0
-_USED_UP = 1e-10  # of its length that a direction has left, where nothing new is in it
+_LEAST = 1e-12  # the least |θ| that is distinguished from 0
+_USED_UP = 1e-10  # the share of its length that is left of a direction without a new part
 
-Products = Callable[[Array], Array]  # of T with some columns
+Products = Callable[[Array], Array]  # the products of T with columns
 
 
 class Ritz(NamedTuple):
-    """Pairs (θ, v), the smallest θ first: v = Qt for the columns t of `turn`, and rest = |Tv − θv|²."""
+    """Ritz pairs (θ, v) with θ increasing: v = Qt for the columns t of `rotation`; squared residuals |Tv − θv|²."""
 
     values: Array
-    turn: Array
-    rest: Array
+    rotation: Array
+    squared_residuals: Array
 
 
 class Krylov:
-    """Orthonormal columns Q with their images TQ; grows by blocks, the first of which is random."""
+    """A Krylov space: orthonormal columns Q with their images TQ. It grows by blocks, the first of which is random."""
 
     def __init__(self, size: int) -> None:
         self.basis, self.image = np.zeros((size, 0)), np.zeros((size, 0))
@@ -33,7 +33,7 @@ class Krylov:
         self._pairs: Ritz | None = None
 
     def grow(self, products: Products, start: Array) -> Array:
-        """Take in what is new in some columns; gives the images of that."""
+        """Add the new part of the columns `start` to the space; returns the images of the new columns."""
         basis, lengths = self.basis, np.sqrt((start**2).sum(axis=0))
         for _ in range(2):
             start = start - basis @ (basis.T @ start)
@@ -48,43 +48,42 @@ class Krylov:
         self._pairs = None
         return images
 
-    def rescaled(self, ratio: Array) -> None:
-        """The same directions for R⁻¹TR⁻¹ instead of T, R = diag(ratio): these are RQ, with images R⁻¹TQ."""
+    def rescale(self, ratio: Array) -> None:
+        """Replace T by R⁻¹TR⁻¹, R = diag(ratio), keeping the directions: they become RQ, with images R⁻¹TQ."""
         moved = ratio[:, None] * self.basis
         back = np.linalg.inv(np.linalg.qr(moved, mode="r"))
         self.basis, self.image = moved @ back, (self.image / ratio[:, None]) @ back
         self._first, self._pairs = ratio[:, None] * self._first, None
 
     def pairs(self) -> Ritz:
-        """Those of T in this space."""
+        """The Ritz pairs of T in this space."""
         if self._pairs is None:
             small = self.basis.T @ self.image
-            values, turn = np.linalg.eigh((small + small.T) / 2)
-            squares = ((self.image.T @ self.image @ turn) * turn).sum(axis=0)  # |Tv|² = |Tv − θv|² + θ²
-            self._pairs = Ritz(values, turn, np.maximum(squares - values**2, 0.0))
+            values, rotation = np.linalg.eigh((small + small.T) / 2)
+            squares = ((self.image.T @ self.image @ rotation) * rotation).sum(axis=0)  # |Tv|² = |Tv − θv|² + θ²
+            self._pairs = Ritz(values, rotation, np.maximum(squares - values**2, 0.0))
         return self._pairs
 
-    def shares(self) -> Array:
-        """How many eigenvalues each Ritz value stands for: size·E(vᵀb)² over the random directions b of the
-        first block, by which θ has its weight in a quadrature of the spectrum. It is about 1 where θ lies alone (with
-        eight of them, a mean of eight χ²₁), and more at the end of a range full of eigenvalues, of which one less makes
-        no difference.
+    def multiplicities(self) -> Array:
+        """How many eigenvalues each Ritz value stands for: size·E(vᵀb)² over the random directions b of the first
+        block, its weight in a quadrature of the spectrum. It is about 1 for an isolated θ (with eight directions a mean
+        of eight χ²₁), and larger at the end of a range full of eigenvalues, where removing one makes no difference.
         """
-        along = (self.pairs().turn.T @ (self.basis.T @ self._first)) ** 2 / (self._first**2).sum(axis=0)
-        return np.asarray(len(self.basis) * along.sum(axis=1) / max(1, along.shape[1]), np.float64)
+        weights = (self.pairs().rotation.T @ (self.basis.T @ self._first)) ** 2 / (self._first**2).sum(axis=0)
+        return np.asarray(len(self.basis) * weights.sum(axis=1) / max(1, weights.shape[1]), np.float64)
 
-    def least_sure(self, count: int) -> Array:
-        """The residuals of so many pairs that leave most, r²/|θ|: where the space should grow."""
-        values, turn, rest = self.pairs()
-        these = np.argsort(-rest / np.maximum(np.abs(values), _LEAST), kind="stable")[:count]
-        return self.image @ turn[:, these] - self.basis @ (turn[:, these] * values[these])
+    def largest_residuals(self, count: int) -> Array:
+        """The residuals of the `count` pairs with the largest r²/|θ|: the directions in which the space should grow."""
+        values, rotation, squared_residuals = self.pairs()
+        largest = np.argsort(-squared_residuals / np.maximum(np.abs(values), _LEAST), kind="stable")[:count]
+        return self.image @ rotation[:, largest] - self.basis @ (rotation[:, largest] * values[largest])
 
 
-def standing_out(pairs: Ritz) -> tuple[Array, Indices]:
-    """What each pair lessens |WᵀTW − I|²_F by, W = I + v(|θ|^{−½} − 1)vᵀ, and those that stand out and do so by at
-    least half of what they could: v leaves 2r²/|θ| of (|θ| − 1)².
+def outstanding_pairs(pairs: Ritz) -> tuple[Array, Indices]:
+    """By how much each pair reduces |WᵀTW − I|²_F with W = I + v(|θ|^{−½} − 1)vᵀ, and the indices of those that stand
+    out and achieve at least half of what is possible: v leaves 2r²/|θ| of (|θ| − 1)².
     """
     sizes = np.maximum(np.abs(pairs.values), _LEAST)
     most = (sizes - 1) ** 2
-    gain = most - 2 * pairs.rest / sizes
+    gain = most - 2 * pairs.squared_residuals / sizes
     return gain, np.flatnonzero((np.abs(np.log(sizes)) > _FAR) & (gain > most / 2))

@@ -38,7 +38,7 @@ _HESSIANS = 12  # draws over which a Hessian is averaged
 _QUANTILES = 2001  # numbers that stand for the law of φ
 
 
-class Diagonal(NamedTuple):
+class DiagonalBasis(NamedTuple):
     """What is known at (w₀, φ₀): U, U⁻¹, d, h, c and g, w₀ᵀDw₀ and φ₀."""
 
     w: Array
@@ -52,7 +52,7 @@ class Diagonal(NamedTuple):
     square: float
 
     @staticmethod
-    def at(model: LearntScaleModel, w: Array, phi: float, hessian: Array | None = None) -> Diagonal:
+    def at(model: LearntScaleModel, w: Array, phi: float, hessian: Array | None = None) -> DiagonalBasis:
         """From the Hessian at w; or from one that is given, averaged over draws of which w is the mean: g is 0 then."""
         from scipy.linalg import cholesky, eigh, solve_triangular
 
@@ -75,7 +75,7 @@ class Diagonal(NamedTuple):
         if hessian is None:
             g = U.T @ (model.conditional.energies(w[None])[1][0] + precision * pulled)
         h = np.maximum(1 - precision * d, _LEAST)
-        return Diagonal(w, phi, U, Q.T @ C.T, d, h, U.T @ pulled, g, float(w @ pulled))
+        return DiagonalBasis(w, phi, U, Q.T @ C.T, d, h, U.T @ pulled, g, float(w @ pulled))
 
     def away(self, phi: Array) -> tuple[Array, Array, Array]:
         """s, a and da/dφ at each φ, (states, dim of w)."""
@@ -94,7 +94,7 @@ class Diagonal(NamedTuple):
 class LearntScaleVariables:
     """f and ∇f in z, a `svrhmc.engines.Density`."""
 
-    def __init__(self, model: LearntScaleModel, known: Diagonal, bend: Bend) -> None:
+    def __init__(self, model: LearntScaleModel, known: DiagonalBasis, bend: Bend) -> None:
         self.model, self.known, self.bend = model, known, bend
         self.n, self.dim = model.n, model.dim
 
@@ -117,7 +117,7 @@ class LearntScaleVariables:
         some = x[np.linspace(0, len(x) - 1, _HESSIANS).astype(np.int64)]
         hessian = np.mean([self.model.conditional.hessian(w) for w in some[:, :-1]], axis=0)
         mean = x.mean(axis=0)
-        known = Diagonal.at(self.model, mean[:-1], float(mean[-1]), hessian)
+        known = DiagonalBasis.at(self.model, mean[:-1], float(mean[-1]), hessian)
         return LearntScaleVariables(self.model, known, Bend.of_draws(x[:, -1:], [0]))
 
     def into(self, x: Array) -> Array:
@@ -165,7 +165,7 @@ class LearntScaleVariables:
         return np.asarray(np.exp(-2 * phi) * ((D[places] @ U) * U[places] / s).sum(axis=1))
 
 
-def centre(model: LearntScaleModel) -> Diagonal:
+def centre(model: LearntScaleModel) -> DiagonalBasis:
     """Where L is smallest and w at its mode given φ, found in turns: φ by L, as it is about (w₀, φ₀), then w₀ + Ua(φ),
     with steps halved until f of w given φ falls.
     """
@@ -176,7 +176,7 @@ def centre(model: LearntScaleModel) -> Diagonal:
         w[-model.loss.shared :] = model.loss.shared_start(model.conditional.y)
     phi = float(np.log(model.prior.scale))
     for _ in range(_ROUNDS):
-        known = Diagonal.at(model, w, phi)
+        known = DiagonalBasis.at(model, w, phi)
         found = minimize_scalar(
             lambda at, known=known: float(known.energy(model, np.array([at]))[0]),
             bounds=(phi - _LONGEST, phi + _LONGEST), method="bounded", options={"xatol": _NEAR},
@@ -191,4 +191,4 @@ def centre(model: LearntScaleModel) -> Diagonal:
         decrement, moved, phi = float((s[0] * a[0] ** 2).sum()), abs(new - phi), new
         if moved < _NEARLY and decrement < _NEARLY:
             break
-    return Diagonal.at(model, w, phi)
+    return DiagonalBasis.at(model, w, phi)

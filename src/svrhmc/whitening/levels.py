@@ -1,13 +1,13 @@
 """The effects of one term, level by level, given its covariances and the coordinates outside it.
 
-For each level D is the curvature of its rows at a centre ŵ with effects û, P = Σ(θ)⁻¹ = M⁻ᵀM⁻¹, y how far the outer
-coordinates (coefficients, shared parameters) are from the centre, and G the change of the gradient by the effects with
-y, so that with
+For each level let D be the curvature of its rows at a centre ŵ with effects û, P = Σ(θ)⁻¹ = M⁻ᵀM⁻¹, y the distance of
+the outer coordinates (coefficients, shared parameters) from the centre, and G the derivative by y of the gradient by
+the effects. With
 
     C = chol((D + P)⁻¹) = M K,        K = chol((I + MᵀDM)⁻¹),        h = (D + P̂) û − G y
 
-the effects given θ and y, if the rows of their level alone were there, would be N(C Cᵀ h, C Cᵀ) to second order around
-ŵ. The map from e, which is about N(0, I) then, is
+the effects given θ and y would be N(C Cᵀ h, C Cᵀ) to second order around ŵ if there were only the rows of their level.
+The map from e, which is then about N(0, I), is
 
     u = C b,        b = Cᵀh + e,        log |∂u/∂e| = log |C| = log |M| + log |K|.
 
@@ -22,13 +22,13 @@ so that with a = Cᵀ∇ᵤF + KᵀK b, the gradient by b and by e,
 
     ∂f/∂θ = Σ_levels [aᵀ(Φ b + ΦᵀCᵀh) − (Kb)ᵀE(Kb) + tr E − tr(KᵀEK)],        ∂f/∂y = −Σ_levels GᵀC a.
 
-Gaussian rows have D, and h, in proportion to 1/σ². With log σ among the outer coordinates both are those of its σ, by
-the ratio ρ = σ̂²/σ²: ∂D = −2D by log σ, so that there ∂C = C Φ, ∂K = K Φ with Φ = Φ(2(I − KᵀK)), ∂h = −2h, and
+For Gaussian rows D and h are proportional to 1/σ². With log σ among the outer coordinates both are scaled by the ratio
+ρ = σ̂²/σ²: by log σ ∂D = −2D, so that ∂C = C Φ and ∂K = K Φ with Φ = Φ(2(I − KᵀK)), ∂h = −2h, and
 
     ∂f/∂ log σ = Σ_levels [aᵀ(Φ b + ΦᵀCᵀh − 2Cᵀh) − tr Φ].
 
-A level with one effect has numbers for all of these, K² = 1/(1 + τ²D) and Φ = K², and formulas of its own
-(`SingleEffects`), which are compiled where levels are many (`svrhmc.kernels.levels`).
+For a level with one effect all of these are numbers, K² = 1/(1 + τ²D) and Φ = K². It has formulas of its own
+(`SingleEffects`), which are compiled where there are many levels (`svrhmc.kernels.levels`).
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from svrhmc.core.arrays import Array, contract
 from svrhmc.density.mixed import MANY, Term
 
 
-class Back(NamedTuple):
-    """What a term adds to f, and the derivatives by its θ, by y and, where rows have one, by log σ: (states, …)."""
+class EffectGradients(NamedTuple):
+    """What a term adds to f, with its derivatives by θ, by y and, for Gaussian rows, by log σ: (states, …)."""
 
     value: Array
     by_theta: Array
@@ -51,58 +51,58 @@ class Back(NamedTuple):
 
 
 class Effects(Protocol):
-    """Effects of a term at some states."""
+    """The effects of a term at some states."""
 
-    def back(self, gradient: Array) -> Back:
-        """Make of ∇ᵤF (states, effects) the gradient by e, in its place."""
+    def backpropagate(self, gradient: Array) -> EffectGradients:
+        """Replace ∇ᵤF in `gradient`, (states, effects), by the gradient by e; returns what the term adds to f."""
 
 
-class Levels(Protocol):
-    """The map of a term."""
+class LevelMap(Protocol):
+    """The map from e to the effects of a term."""
 
     def out(self, theta: Array, e: Array, y: Array, ratio: Array | None, u: Array) -> Effects:
-        """Put u of states into its place: θ (states, dim of θ), e and u (states, effects), y (states, outer)."""
+        """Write the effects to u: θ (states, dim of θ), e and u (states, effects), y (states, outer)."""
 
     def into(self, theta: Array, u: Array, y: Array, ratio: Array | None) -> Array:
         """e of u."""
 
 
 class Centre(NamedTuple):
-    """A term where θ = θ̂: Ĉ and its inverse (r, r, levels), (D + P̂) û (r, levels)."""
+    """Quantities of a term at θ = θ̂: Ĉ and its inverse (r, r, levels), (D + P̂) û (r, levels)."""
 
     C: Array
     inverse: Array
     h: Array
 
 
-def centre_of(term: Term, D: Array, theta: Array, w: Array) -> Centre:
-    """θ: of the term alone."""
+def make_centre(term: Term, D: Array, theta: Array, w: Array) -> Centre:
+    """The centre of a term; theta: its own coordinates θ̂. w: all effects and coefficients."""
     M = term.covariance.factor(theta[None])
-    C = times(M, inverse_root(M, D))[:, :, 0]
+    C = factor_product(M, inverse_root(M, D))[:, :, 0]
     inverse = inverse_triangle(C)
     v = np.einsum("abl,bl->al", inverse, term.blocks(w))
     return Centre(C, inverse, np.einsum("bal,bl->al", inverse, v))
 
 
-def levels_of(term: Term, D: Array, h: Array, G: Array) -> Levels:
-    """D (r, r, levels), h (r, levels), G (r, outer, levels)."""
+def make_level_map(term: Term, D: Array, h: Array, G: Array) -> LevelMap:
+    """The map of a term with r effects a level: D (r, r, levels), h (r, levels), G (r, outer, levels)."""
     if term.width > 1:
         return BlockEffects(term, D, h, G)
     return SingleEffects(term, *(np.ascontiguousarray(part[0]) for part in (D[0], h, G)))
 
 
 class SingleEffects:
-    """Levels with one effect: D and h (levels), G (outer, levels)."""
+    """LevelMap with one effect: D and h (levels), G (outer, levels)."""
 
     def __init__(self, term: Term, D: Array, h: Array, G: Array) -> None:
         self.D, self.h, self.G = D, h, G
         self.compiled = term.count >= MANY
 
     def out(self, theta: Array, e: Array, y: Array, ratio: Array | None, u: Array) -> Any:
-        """Compiled where levels are many."""
+        """The effects, by compiled code where there are many levels."""
         if self.compiled:
-            return _CompiledAt(self, theta, e, y, ratio, u)
-        return _SingleAt(self, theta, e, y, ratio, u)
+            return _CompiledEffectsAt(self, theta, e, y, ratio, u)
+        return _SingleEffectsAt(self, theta, e, y, ratio, u)
 
     def into(self, theta: Array, u: Array, y: Array, ratio: Array | None) -> Array:
         """C⁻¹u − Cᵀh."""
@@ -112,8 +112,8 @@ class SingleEffects:
         return e
 
 
-class _SingleAt:
-    """At some states: K, C, Cᵀh and b (states, levels)."""
+class _SingleEffectsAt:
+    """The effects at some states, with K, C, Cᵀh and b, (states, levels)."""
 
     def __init__(self, of: SingleEffects, theta: Array, e: Array, y: Array, ratio: Array | None, u: Array) -> None:
         self.of, self.ratio = of, ratio
@@ -128,25 +128,25 @@ class _SingleAt:
         self.b = self.Ch + e
         np.multiply(self.C, self.b, out=u)
 
-    def back(self, gradient: Array) -> Back:
+    def backpropagate(self, gradient: Array) -> EffectGradients:
         K, C, b = self.K, self.C, self.b
         Kb = K * b
         squares = Kb * Kb
         a = C * gradient + K * Kb
         gradient[:] = a
         Phi = K * K
-        along = a * (b + self.Ch)
+        product = a * (b + self.Ch)
         value = 0.5 * (squares + np.log(self.V)).sum(axis=1)
-        by_theta = (Phi * (along - 1) - squares + 1).sum(axis=1)[:, None]
+        by_theta = (Phi * (product - 1) - squares + 1).sum(axis=1)[:, None]
         a *= C
         if self.ratio is None:
-            return Back(value, by_theta, -contract("sl,ol->so", a, self.of.G), None)
-        by_noise = ((1 - Phi) * (along - 1) - 2 * gradient * self.Ch).sum(axis=1)
-        return Back(value, by_theta, -self.ratio * contract("sl,ol->so", a, self.of.G), by_noise)
+            return EffectGradients(value, by_theta, -contract("sl,ol->so", a, self.of.G), None)
+        by_noise = ((1 - Phi) * (product - 1) - 2 * gradient * self.Ch).sum(axis=1)
+        return EffectGradients(value, by_theta, -self.ratio * contract("sl,ol->so", a, self.of.G), by_noise)
 
 
-class _CompiledAt:
-    """The same in one pass there and one back."""
+class _CompiledEffectsAt:
+    """The same by compiled code, in one pass for the effects and one for the gradient."""
 
     def __init__(self, of: SingleEffects, theta: Array, e: Array, y: Array, ratio: Array | None, u: Array) -> None:
         from svrhmc.kernels.levels import effects_out
@@ -157,7 +157,7 @@ class _CompiledAt:
         for c in range(len(e)):
             effects_out(e[c], y[c], float(self.tau[c]), float(self.ratio[c]), of.D, of.h, of.G, u[c])
 
-    def back(self, gradient: Array) -> Back:
+    def backpropagate(self, gradient: Array) -> EffectGradients:
         from svrhmc.kernels.levels import BLOCK, effects_back
 
         of, sums, by_outer = self.of, np.empty((len(gradient), 3)), np.empty(self.y.shape)
@@ -167,24 +167,24 @@ class _CompiledAt:
                 self.e[c], self.y[c], float(self.tau[c]), float(self.ratio[c]), of.D, of.h, of.G, gradient[c], sums[c],
                 by_outer[c], room,
             )  # fmt: skip
-        return Back(sums[:, 0], sums[:, 1:2], by_outer, sums[:, 2] if self.noisy else None)
+        return EffectGradients(sums[:, 0], sums[:, 1:2], by_outer, sums[:, 2] if self.noisy else None)
 
 
 class BlockEffects:
-    """Levels with several effects: D (r, r, levels), h (r, levels), G (r, outer, levels)."""
+    """LevelMap with several effects: D (r, r, levels), h (r, levels), G (r, outer, levels)."""
 
     def __init__(self, term: Term, D: Array, h: Array, G: Array) -> None:
         self.term, self.D, self.h, self.G = term, D, h, G
 
     def out(self, theta: Array, e: Array, y: Array, ratio: Array | None, u: Array) -> Any:
-        """With what the way back needs."""
-        return _BlocksAt(self, theta, e, y, ratio, u)
+        """The effects, with what `backpropagate` needs."""
+        return _BlockEffectsAt(self, theta, e, y, ratio, u)
 
     def at(self, theta: Array, y: Array, ratio: Array | None) -> tuple[Array, Array, Array]:
         """K and C (r, r, states, levels), and Cᵀh (r, states, levels)."""
         M, rho = self.term.covariance.factor(theta), 1.0 if ratio is None else ratio
         K = inverse_root(M, self.D, rho)
-        C = times(M, K)
+        C = factor_product(M, K)
         h = rho * (self.h[:, None] - np.array([contract("so,ol->sl", y, G) for G in self.G]))
         return K, C, transposed_product(C, h)
 
@@ -194,8 +194,8 @@ class BlockEffects:
         return _flat(product(inverse_triangle(C), _blocks(u, self.term.width)) - Ch)
 
 
-class _BlocksAt:
-    """At some states: K and C (r, r, states, levels), Cᵀh, b and Kb (r, states, levels)."""
+class _BlockEffectsAt:
+    """The effects at some states, with K and C (r, r, states, levels), and Cᵀh, b and Kb (r, states, levels)."""
 
     def __init__(self, of: BlockEffects, theta: Array, e: Array, y: Array, ratio: Array | None, u: Array) -> None:
         self.of, self.theta, self.ratio = of, theta, ratio
@@ -204,7 +204,7 @@ class _BlocksAt:
         self.Kb = product(self.K, self.b)
         u[:] = _flat(product(self.C, self.b))
 
-    def back(self, gradient: Array) -> Back:
+    def backpropagate(self, gradient: Array) -> EffectGradients:
         term = self.of.term
         a = transposed_product(self.C, _blocks(gradient, term.width)) + transposed_product(self.K, self.Kb)
         value: Array = 0.5 * np.einsum("asl,asl->s", self.Kb, self.Kb)
@@ -217,20 +217,20 @@ class _BlocksAt:
         parts = [contract("sl,ol->so", part, G) for part, G in zip(pulled, self.of.G, strict=True)]
         by_outer = -np.sum(parts, axis=0)
         gradient[:] = _flat(a)
-        return Back(value, by_theta, by_outer if self.ratio is None else self.ratio * by_outer, by_noise)
+        return EffectGradients(value, by_theta, by_outer if self.ratio is None else self.ratio * by_outer, by_noise)
 
     def _by_coordinate(self, a: Array, e: Array) -> Array:
         """Σ_levels [aᵀ(Φ b + ΦᵀCᵀh) − (Kb)ᵀE(Kb) + tr E − tr(KᵀEK)] for one E, (states, r, r)."""
         r, K = len(a), self.K
-        both = e + e.transpose(0, 2, 1)
+        symmetric = e + e.transpose(0, 2, 1)
         total: Array = self.of.term.count * np.einsum("saa->s", e)
         for i in range(r):
             for j in range(i + 1):
                 S = np.zeros(K.shape[2:])  # entry (i, j) of Kᵀ(E + Eᵀ)K
                 for p in range(i, r):
                     for q in range(j, r):
-                        if both[:, p, q].any():
-                            S += both[:, p, q, None] * (K[p, i] * K[q, j])
+                        if symmetric[:, p, q].any():
+                            S += symmetric[:, p, q, None] * (K[p, i] * K[q, j])
                 if i == j:
                     S *= 0.5
                     total -= S.sum(axis=1)  # the trace of Φ is that of KᵀEK
@@ -270,9 +270,9 @@ def _flat(blocks: Array) -> Array:
 
 
 def inverse_root(M: Array, D: Array, ratio: Array | float = 1.0) -> Array:
-    """K = chol((I + MᵀDM)⁻¹): M (states, r, r), D (r, r, levels), times a ratio → (r, r, states, levels).
+    """K = chol((I + ratio·MᵀDM)⁻¹): M (states, r, r), D (r, r, levels) → (r, r, states, levels).
 
-    With I + MᵀDM = VVᵀ for an upper triangle V, K = V⁻ᵀ.
+    With I + ratio·MᵀDM = VVᵀ for an upper triangle V, K = V⁻ᵀ.
     """
     r = len(D)
     B = np.empty((r, r, len(M), D.shape[2]))
@@ -301,7 +301,7 @@ def inverse_triangle(L: Array) -> Array:
     return out
 
 
-def times(M: Array, K: Array) -> Array:
+def factor_product(M: Array, K: Array) -> Array:
     """M K: (states, r, r), (r, r, states, levels)."""
     r, out = len(K), np.zeros_like(K)
     for i in range(r):

@@ -32,7 +32,7 @@ from svrhmc.core.deadline import INVERSE, indivisible_work
 from svrhmc.core.errors import finite, nonnegative, real_array, require_finite, requirement
 
 _BLOCK = 64
-_ALONE = _BLOCK**3  # multiplications for which BLAS uses one thread
+_SINGLE_THREADED = _BLOCK**3  # multiplications for which BLAS uses one thread
 
 
 class Map(ABC):
@@ -180,11 +180,11 @@ class DenseWhitening(Whitening):
 
     def displace(self, z: Array, first: int = 0) -> Array:
         """F z."""
-        return _rows_times(z, self.factor.T, first)
+        return _multiply_rows(z, self.factor.T, first)
 
     def pull(self, gradient: Array) -> Array:
         """Fᵀ g."""
-        return _rows_times(gradient, self.factor)
+        return _multiply_rows(gradient, self.factor)
 
     def into(self, x: Array) -> Array:
         """F⁻¹(x − centre), by a triangular solve."""
@@ -254,22 +254,22 @@ class LowRankWhitening(Whitening):
 
     def displace(self, z: Array, first: int = 0) -> Array:
         """s∘(z + V(c∘Vᵀz))."""
-        return self.scale * self._spread(z, self.gain, first)
+        return self.scale * self._apply_low_rank(z, self.gain, first)
 
     def pull(self, gradient: Array) -> Array:
         """(I + V diag(c) Vᵀ)(s∘g)."""
-        return self._spread(self.scale * gradient, self.gain)
+        return self._apply_low_rank(self.scale * gradient, self.gain)
 
     def into(self, x: Array) -> Array:
         """(I + V diag(1/(1+c) − 1) Vᵀ)((x − centre)/s)."""
-        return self._spread((x - self.centre) / self.scale, -self.gain / (1 + self.gain))
+        return self._apply_low_rank((x - self.centre) / self.scale, -self.gain / (1 + self.gain))
 
     def norms(self, rows: Reals) -> Array:
         """|W^T a|² = |y|² + Σ_k ((1 + c)² − 1)(Vᵀy)²ₖ with y = s∘a."""
         scaled = rows * self.scale.astype(rows.dtype)
         along = scaled @ self.basis.astype(rows.dtype)
         more = (along.astype(np.float64) ** 2) @ ((1 + self.gain) ** 2 - 1)
-        return np.asarray(np.sqrt(np.maximum(lengths(scaled) ** 2 + more, 0.0)), np.float64)
+        return np.asarray(np.sqrt(np.maximum(dense_row_lengths(scaled) ** 2 + more, 0.0)), np.float64)
 
     @property
     def variances(self) -> Array:
@@ -297,13 +297,13 @@ class LowRankWhitening(Whitening):
     def said(self) -> dict[str, object]:
         return {"left": self.left, "why": self.why, "least": self.least}
 
-    def _spread(self, z: Array, gain: Array, first: int = 0) -> Array:
+    def _apply_low_rank(self, z: Array, gain: Array, first: int = 0) -> Array:
         if not gain.size:
             return z
-        return z + _rows_times(_rows_times(z, self.basis, first) * gain, self.basis.T, first)
+        return z + _multiply_rows(_multiply_rows(z, self.basis, first) * gain, self.basis.T, first)
 
 
-def _rows_times(rows: Array, matrix: Array, first: int = 0) -> Array:
+def _multiply_rows(rows: Array, matrix: Array, first: int = 0) -> Array:
     """Each row times the matrix; draws of a chain by BLAS, in blocks of 64 × 64 × 64.
 
     A draw has its place in a block from its number, `first` being that of the first one: BLAS may round a row
@@ -330,9 +330,9 @@ def _rows_times(rows: Array, matrix: Array, first: int = 0) -> Array:
 
 def product_norms(rows: Reals, matrix: Array) -> Array:
     """|Mᵀaᵢ| of some dense rows: where M is small, so few at a time that BLAS uses one thread, and waits for none."""
-    given, size = matrix.astype(rows.dtype), _ALONE // matrix.size
+    given, size = matrix.astype(rows.dtype), _SINGLE_THREADED // matrix.size
     size = size if size >= _BLOCK else max(1, len(rows))
-    some = [lengths(rows[low : low + size] @ given) for low in range(0, len(rows), size)]
+    some = [dense_row_lengths(rows[low : low + size] @ given) for low in range(0, len(rows), size)]
     return np.concatenate(some) if some else np.zeros(0)
 
 
@@ -346,7 +346,7 @@ def require_arrays(whitening: Whitening, shapes: dict[str, tuple[int, ...]], kin
         require_finite(name, array)
 
 
-def lengths(rows: Reals) -> Array:
+def dense_row_lengths(rows: Reals) -> Array:
     """|aᵢ| of some dense rows."""
     return np.asarray(np.sqrt(np.einsum("nd,nd->n", rows, rows)), np.float64)
 

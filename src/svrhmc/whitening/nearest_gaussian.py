@@ -38,11 +38,12 @@ _LONGEST = 30.0  # seconds, about, for the others
 
 
 @np.errstate(over="ignore", invalid="ignore")  # draws of a law that is far too wide may lie where f is beyond float64
-def nearest(target: Model, at_mode: Whitening, spent: Budget, seconds: float) -> Whitening:
+def find_nearest_gaussian(target: Model, at_mode: Whitening, spent: Budget, seconds: float) -> Whitening:
     """Variables in which the nearest Gaussian is N(0, I), where those `at_mode` are poor and these are twice as good;
-    `at_mode` itself also where the search would take more than is left, or half a minute; a pass takes so many seconds.
+    otherwise `at_mode` itself, also where the search would exceed the budget or take more than half a minute.
 
-    Good means that R = f(x) − ½|ε|² has a small spread over draws of N(0, I), as it is what is not Gaussian.
+    seconds: of a pass over the rows. A poor law has a large spread of R = f(x) − ½|ε|² over draws of N(0, I), as R
+    would be constant if the posterior were Gaussian.
     """
     count = STATES * max(1, -(-target.dim // (STATES // 2)))
 
@@ -58,7 +59,9 @@ def nearest(target: Model, at_mode: Whitening, spent: Budget, seconds: float) ->
     affordable = _LONGEST / max(_WINDOW * count * seconds, 1e-300)
 
     def window(number: int, state: Any) -> Any:
-        """Some steps; the state has KL before them, and how many steps were made, or −1 where no more are paid for."""
+        """Some steps. The state is centre, factor, KL before them, and the number of steps so far, or −1 where the
+        budget does not cover more.
+        """
         law.centre, law.factor, earlier, steps_made = state
         if not covers(_WINDOW + _LAST + 1):
             return law.centre, law.factor, earlier, -1.0, True
@@ -79,13 +82,13 @@ def nearest(target: Model, at_mode: Whitening, spent: Budget, seconds: float) ->
 
 
 class _Law:
-    """N(μ, WWᵀ), on its way."""
+    """The current law N(μ, WWᵀ) of the search."""
 
     def __init__(self, target: Model, centre: Array, factor: Array, spent: Budget) -> None:
         self.target, self.centre, self.factor, self.spent = target, centre, factor, spent
 
     def at(self, count: int, number: int) -> tuple[Array, Array, Array]:
-        """ε, R and Wᵀ∇f of so many draws; R is infinite, and Wᵀ∇f is 0, where they are not finite."""
+        """ε, R and Wᵀ∇f of `count` draws; where they are not finite, R is ∞ and Wᵀ∇f is 0."""
         half = Stream(0, np.arange(count // 2)).normals(number, len(self.centre), Purpose.DATA, Purpose.DATA_FINE)
         noise = np.concatenate([half, -half])
         self.spent.evaluations += float(count) * self.target.n
@@ -104,15 +107,15 @@ class _Law:
             return np.inf
         divergence = float(rest[sound].mean()) - float(np.linalg.slogdet(self.factor)[1])
         A = noise.T @ pulled / sound.sum()
-        values, turn = np.linalg.eigh((A + A.T) / 2)
+        values, rotation = np.linalg.eigh((A + A.T) / 2)
         bent = (1 - rho) + rho * np.clip(values, _LEAST, _LARGEST)
-        way = -rho * (turn / bent) @ (turn.T @ (pulled.sum(axis=0) / sound.sum()))
-        way *= min(1.0, 0.5 * np.sqrt(len(way)) / max(float(np.linalg.norm(way)), 1e-300))
-        self.centre = self.centre + self.factor @ way
-        self.factor = self.factor @ (turn * bent**-0.5) @ turn.T
+        direction = -rho * (rotation / bent) @ (rotation.T @ (pulled.sum(axis=0) / sound.sum()))
+        direction *= min(1.0, 0.5 * np.sqrt(len(direction)) / max(float(np.linalg.norm(direction)), 1e-300))
+        self.centre = self.centre + self.factor @ direction
+        self.factor = self.factor @ (rotation * bent**-0.5) @ rotation.T
         return divergence
 
 
 def _spread(law: _Law) -> float:
-    """That of R, over some draws."""
+    """The spread of R over some draws."""
     return interquartile_sd(law.at(STATES, 1 << 20)[1])

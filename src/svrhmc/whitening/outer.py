@@ -1,14 +1,14 @@
-"""Outer coordinates of mixed models, coefficients and shared parameters, whose spread follows the scales of effects.
+"""Outer coordinates of mixed models: coefficients and shared parameters whose spread depends on the scales of effects.
 
-A column that hardly varies within levels, an intercept first of all, has a coefficient that is known as well as the
-effects are spread: its variance given θ grows with Σ(θ). With Ĥ the Hessian of (effects, outer coordinates) at θ̂, S its
+The coefficient of a column that hardly varies within levels, such as an intercept, is known only up to the spread of
+the effects: its variance given θ grows with Σ(θ). With Ĥ the Hessian of (effects, outer coordinates) at θ̂, S its
 Schur complement of the outer ones and Ŝ⁻¹ = RRᵀ, the estimate that is best at θ̂ weighs the effects by
 
     m = Ŝ⁻¹Γᵀ P̂,        Γ = Ĥᵤᵤ⁻¹Ĥᵤₒ,        so that at another θ its error has the covariance
     V(θ) = Ŝ⁻¹ + Σ_terms Σ_levels m (Σ(θ) − Σ̂) mᵀ.
 
-V is linear in the covariances. The least covariance at θ is another one, but as the weights are the best ones at θ̂, V
-differs from it by a term of second order in θ − θ̂. In the coordinates of R, V = R T Rᵀ,
+V is linear in the covariances. The least covariance at θ is another one, but as the weights are optimal at θ̂, V differs
+from it only to second order in θ − θ̂. In the coordinates of R, V = R T Rᵀ,
 
     T(θ) = T₀ + Σ_terms Σ_ab Σ(θ)_ab T_ab,      T_ab = Σ_levels t_a t_bᵀ,   t = RᵀΓᵀP̂,     T(θ̂) = I,
 
@@ -34,11 +34,11 @@ import numpy as np
 from svrhmc.core.arrays import Array, contract
 from svrhmc.density.mixed import Term
 
-_LEAST = 1e-8  # of the eigenvalues of T₀, which are 0 or more but for rounding
+_LEAST = 1e-8  # the least eigenvalue of T₀; rounding could make it negative
 
 
 class OuterAt(NamedTuple):
-    """At some states: z, y (states, outer), Q (states, outer, outer)."""
+    """z and y (states, outer), and Q (states, outer, outer), at some states."""
 
     z: Array
     y: Array
@@ -46,7 +46,7 @@ class OuterAt(NamedTuple):
 
 
 class Outer:
-    """y of z and θ. R: Ŝ⁻¹ = RRᵀ. weights: t of every term, (r, levels, outer)."""
+    """The map from z and θ to y. R: Ŝ⁻¹ = RRᵀ. weights: t of every term, (r, levels, outer)."""
 
     def __init__(self, R: Array, terms: Sequence[Term], weights: Sequence[Array], theta: Array) -> None:
         self.R, self.terms, self.dim = R, terms, len(R)
@@ -69,12 +69,12 @@ class Outer:
         return total
 
     def root(self, theta: Array) -> Array:
-        """Q; not a number where a state is so far out that it has none."""
+        """Q; NaN where a state is so far out that T is not positive definite."""
         T = self.T0 + self._spread(theta)
         try:
             return np.asarray(np.linalg.cholesky(T))
         except np.linalg.LinAlgError:
-            return np.stack([_root(one) for one in T])
+            return np.stack([_root(matrix) for matrix in T])
 
     def out(self, z: Array, theta: Array) -> OuterAt:
         """y of z."""
@@ -86,8 +86,8 @@ class Outer:
         q = np.linalg.solve(self.R, y.T).T
         return np.asarray(np.linalg.solve(self.root(theta), q[..., None])[..., 0])
 
-    def back(self, at: OuterAt, theta: Array, by_y: Array, by_theta: Array) -> tuple[Array, Array]:
-        """−log |Q| and the gradient by z from that by y; adds the one by θ."""
+    def backpropagate(self, at: OuterAt, theta: Array, by_y: Array, by_theta: Array) -> tuple[Array, Array]:
+        """−log |Q| and the gradient by z, from the gradient by y; the part by θ is added to `by_theta`."""
         Q = at.Q
         v = contract("sij,si->sj", Q, contract("sj,ji->si", by_y, self.R))
         F = v[:, :, None] * at.z[:, None, :] * self._lower - self._half

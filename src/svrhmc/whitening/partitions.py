@@ -1,10 +1,10 @@
-"""Rows in partitions in whitened variables: all that is said of single rows is said of rows that were fetched.
+"""Rows in partitions in whitened variables: single rows are fetched before they are used.
 
     f(x̂ + W z) = bᵀz + ½|z|² + Σᵢ ρᵢ(aᵢᵀW z) + constant
 
-as in `targets.py`, with b and W of passes over all rows. Which rows a run asks for is known before it begins, as the
-random stream does not look at the state: so they are fetched together (`gather`), and a `Window` of them is a target
-like any other, on which estimates from single rows are made.
+as in `targets.py`, with b and W from passes over all rows. The rows that a run needs are known before it begins, as the
+random stream does not depend on the state. So they are fetched together (`gather`), and a `Window` of them is a target
+like any other, for estimates from single rows.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from svrhmc.rows.sparse import make_rows
 from svrhmc.whitening.maps import Whitening
 from svrhmc.whitening.targets import Region, Whitened, WhitenedRows
 
-_BITS = 60  # that the sum of all weights has, about
-_SPARE = 6  # of them for weights that are larger than they look
-_BEYOND = 1e-9  # P(|z| > R) for z ~ N(0, I), where bounds hold in a ball alone
+_BITS = 60  # of the sum of all weights, approximately
+_SPARE = 6  # of these bits, for weights that are larger than expected
+_BEYOND = 1e-9  # P(|z| > R) for z ~ N(0, I), where bounds hold only in a ball
 _MOST = 1 << 62
-_HELD = 1 << 26  # entries of rows that are kept for another call
+_KEPT_ENTRIES = 1 << 26  # of rows that are kept for later calls
 
 
 class WhitenedPartitions(Whitened):
@@ -54,12 +54,12 @@ class WhitenedPartitions(Whitened):
         self.rows_form, self.rows = target.form(), cast(PartitionRows, target.rows)
         gradient = target.row_derivatives(whitening.centre).gradient + target.prior_gradient(whitening.centre)
         self.force = -whitening.pull(gradient)
-        self._held: list[tuple[Places, Window]] = []
+        self._windows: list[tuple[Places, Window]] = []
         self._expected: list[Places] = []
-        self._within: dict[float, WhitenedPartitions] = {}
+        self._by_radius: dict[float, WhitenedPartitions] = {}
 
     def prepare(self) -> None:
-        """The weights of the rows."""
+        """Compute the weights of the rows; an error where all of them are 0."""
         if self.total == 0:
             raise DataError(
                 "every row of the partitions has zeros in all columns, or a weight of 0, so that they say nothing of "
@@ -92,18 +92,18 @@ class WhitenedPartitions(Whitened):
 
     # Rows by weight.
 
-    def within(self, radius: float | None) -> WhitenedPartitions:
-        """The same with bounds on |ℓ‴| that hold where |z| ≤ radius, and so with other weights; None for its own."""
+    def with_radius(self, radius: float | None) -> WhitenedPartitions:
+        """The target with bounds on |ℓ‴| that hold where |z| ≤ radius, and so with other weights; None for its own."""
         if radius is None or radius == self.radius or self.target.loss.third_bound == 0:
             return self
-        if radius not in self._within:
-            other = self._within[radius] = WhitenedPartitions(self.target, self.whitening)
+        if radius not in self._by_radius:
+            other = self._by_radius[radius] = WhitenedPartitions(self.target, self.whitening)
             other.radius = radius
-        return self._within[radius]
+        return self._by_radius[radius]
 
     @cached_property
     def radius(self) -> float:
-        """R: ∞ where |ℓ‴| has a bound everywhere, else so large that hardly a draw of N(0, I) is beyond it."""
+        """R: ∞ where |ℓ‴| is bounded everywhere, otherwise so large that hardly a draw of N(0, I) is beyond it."""
         loss = self.target.loss
         if loss.third_bound is not None or not self.bounded:
             return math.inf
@@ -113,15 +113,15 @@ class WhitenedPartitions(Whitened):
 
     @cached_property
     def bounded(self) -> bool:
-        """Whether weights are bounds on third derivatives, as subsampled Metropolis needs them."""
+        """Whether weights are bounds on third derivatives, as subsampled Metropolis needs."""
         loss = self.target.loss
         return loss.third_within(np.zeros(1), np.zeros(1)) is not None
 
     @cached_property
-    def _weighed(self) -> tuple[RowWeights, tuple[int, ...], float]:
-        """S and all that weights are made of, the sums Q before each partition, and what curvatures vary by.
+    def _weight_table(self) -> tuple[RowWeights, tuple[int, ...], float]:
+        """What weights are computed from, the sums Q before each partition, and Σ |Cᵢ|²|ãᵢ|⁴/qᵢ.
 
-        S follows from n and dim alone, and from how large weights turn out only where they would overflow.
+        S depends on n and dim alone, unless weights would overflow.
         """
         loss, whitening = self.target.loss, self.whitening
         typical = (4 * self.dim / self.n) ** 1.5
@@ -142,66 +142,66 @@ class WhitenedPartitions(Whitened):
 
     @property
     def lengths(self) -> RowWeights:
-        """What weights are made of."""
-        return self._weighed[0]
+        """What the weights of rows are computed from."""
+        return self._weight_table[0]
 
     @property
     def total(self) -> int:
         """Q."""
-        return self._weighed[1][-1]
+        return self._weight_table[1][-1]
 
     @property
     def curvature_noise(self) -> float:
         """V₁ = Σᵢ |WᵀHᵢW|²_F/(Pᵢ dim), of rows drawn by weight."""
-        return self._weighed[2] * self.total / self.dim
+        return self._weight_table[2] * self.total / self.dim
 
     def third_sums(self, radius: float | None) -> tuple[float, float, float]:
-        """Q/S, in which bounds are contained."""
-        other = self.within(radius)
+        """R, a factor of the bounds, and Q/S, which contains the other factors."""
+        other = self.with_radius(radius)
         third = 1.0 if math.isfinite(other.radius) else self.target.loss.third_bound
         assert third is not None
         return other.radius, third, other.third_total
 
     @property
     def third_total(self) -> float:
-        """Q/S; 0 where third derivatives are, and weights are no bounds on them."""
+        """Q/S; 0 where third derivatives are 0."""
         return 0.0 if self.target.loss.third_bound == 0 else self.total / self.lengths.scale
 
     def spaced(self, count: int) -> tuple[WhitenedRows, Indices, Array]:
-        """At even distances among the places 0 … Q − 1."""
-        window, at = self.gather(self.spaced_places(count))
+        """The rows at evenly spaced places in 0 … Q − 1, in a window, and their weights 1/(count·Pᵢ)."""
+        window, at = self.gather(self.even_places(count))
         return window, at, 1 / (count * window.probabilities[at])
 
-    def spaced_places(self, count: int) -> Places:
-        """So many places at even distances."""
+    def even_places(self, count: int) -> Places:
+        """`count` evenly spaced places in 0 … Q − 1."""
         step = self.total // count
         return np.arange(count, dtype=np.uint64) * np.uint64(step) + np.uint64(step // 2)
 
     def places(self, w0: npt.NDArray[np.uint32], w1: npt.NDArray[np.uint32]) -> Places:
-        """⌊(w₀2³² + w₁)Q/2⁶⁴⌋ of words of the random stream."""
-        return scaled(w0, w1, self.total)
+        """The places ⌊(w₀2³² + w₁)Q/2⁶⁴⌋ for words of the random stream."""
+        return scale_words(w0, w1, self.total)
 
     def expect(self, places: Places) -> None:
-        """Fetch the rows of these places too, when next any are fetched."""
+        """Note places whose rows shall be fetched together with the next ones."""
         self._expected.append(places.ravel())
 
     def gather(self, places: Places) -> tuple[Window, Indices]:
-        """A window in which the rows of these places are, and where each is in it."""
-        wanted = np.unique(places)
-        for held_places, window in self._held:
-            if np.isin(wanted, held_places, assume_unique=True).all():
+        """A window that holds the rows of these places, and the index in it of the row of each place."""
+        unique = np.unique(places)
+        for held_places, window in self._windows:
+            if np.isin(unique, held_places, assume_unique=True).all():
                 return window, window.at[np.searchsorted(held_places, places)]
-        wanted = np.unique(np.concatenate([wanted, *self._expected]))
+        unique = np.unique(np.concatenate([unique, *self._expected]))
         self._expected = []
-        while self._held and sum(window.size for _, window in self._held) > _HELD // 2:
-            self._held.pop(0)
-        window = self._fetched(wanted)
-        if window.size <= _HELD // 2:
-            self._held.append((wanted, window))
-        return window, window.at[np.searchsorted(wanted, places)]
+        while self._windows and sum(window.size for _, window in self._windows) > _KEPT_ENTRIES // 2:
+            self._windows.pop(0)
+        window = self._fetch(unique)
+        if window.size <= _KEPT_ENTRIES // 2:
+            self._windows.append((unique, window))
+        return window, window.at[np.searchsorted(unique, places)]
 
     def empty_window(self) -> Window:
-        """Of one row of zeros, to compile for."""
+        """A window of one row of zeros, for which code is compiled in advance."""
         reader = self.rows.partitions.reader
         X: Matrix = np.zeros((1, self.target.rows.columns), reader.dtype)
         if reader.storage == "sparse":
@@ -212,47 +212,47 @@ class WhitenedPartitions(Whitened):
         zero = np.zeros(1, np.int64)
         return Window(self, Gathered(zero, X, np.ones(1), offset, weights, np.ones(1, np.uint64), zero))
 
-    def _fetched(self, wanted: Places) -> Window:
-        ends = np.array(self._weighed[1], np.uint64)
-        cuts = np.searchsorted(wanted, ends, "left")
-        by_partition = [wanted[low:high] - end for low, high, end in zip(cuts[:-1], cuts[1:], ends[:-1], strict=True)]
+    def _fetch(self, places: Places) -> Window:
+        ends = np.array(self._weight_table[1], np.uint64)
+        cuts = np.searchsorted(places, ends, "left")
+        by_partition = [places[low:high] - end for low, high, end in zip(cuts[:-1], cuts[1:], ends[:-1], strict=True)]
         parts = [part for part in self.rows.gather(self.lengths, by_partition) if part is not None]
         return Window(self, join_gathered(parts))
 
 
 class Window(WhitenedRows):
-    """Some rows of a target in partitions, as if the others were not wanted; n counts all of them.
+    """Fetched rows of a target in partitions, in the place of all rows; n is the number of all rows.
 
-    at: for each place that was asked for, its row. Draws by weight have probabilities qᵢ/Q.
+    at: for each requested place the index of its row. Draws by weight have probabilities qᵢ/Q.
     """
 
     _first: int
     _drawn: Indices
     _place: dict[int, int]
 
-    def __init__(self, tall: WhitenedPartitions, rows: Gathered) -> None:
-        target, whitening = tall.target, tall.whitening
-        some = rows_for_loss(make_rows(rows.X), target.loss)
+    def __init__(self, parent: WhitenedPartitions, rows: Gathered) -> None:
+        target, whitening = parent.target, parent.whitening
+        held_rows = rows_for_loss(make_rows(rows.X), target.loss)
         held = GeneralisedLinear(
-            some, rows.y, target.loss, target.prior_precision, target.prior_mean, rows.offset, rows.weights,
+            held_rows, rows.y, target.loss, target.prior_precision, target.prior_mean, rows.offset, rows.weights,
             target.heavy,
         )  # fmt: skip
-        super().__init__(held, whitening, tall.force)
-        self.tall, self.at, self.held, self.n = tall, rows.row_of_place, some.n, tall.n
-        self.probabilities = rows.q.astype(np.float64) / float(tall.total)
+        super().__init__(held, whitening, parent.force)
+        self._parent, self.at, self.held, self.n = parent, rows.row_of_place, held_rows.n, parent.n
+        self.probabilities = rows.q.astype(np.float64) / float(parent.total)
 
     @property
     def at_hand(self) -> int:
         return self.held
 
     def for_steps(self, first: int, chains: Indices, at: Indices) -> Window:
-        """The same with the rows that some chains draw at steps from `first` on: (steps, chains, batch)."""
+        """The window with the rows at (steps, chains, batch) that the chains draw at steps from `first` on."""
         other = copy(self)
         other._first, other._drawn, other._place = first, at, {int(chain): k for k, chain in enumerate(chains)}
         return other
 
     def drawn(self, stream: Stream, step: int, count: int) -> Indices:
-        """Those of `for_steps`, for the chains that are asked for."""
+        """The rows given to `for_steps`, for the chains of the stream."""
         places = [self._place[int(chain)] for chain in stream.chains]
         rows: Indices = self._drawn[step - self._first][places]
         return rows
@@ -263,7 +263,7 @@ class Window(WhitenedRows):
         return chances
 
     def region(self, all_rows: Region) -> Region:
-        """Where bounds on ℓ‴ hold, with what they are for these rows."""
+        """The region in which bounds on ℓ‴ hold, with the bounds of these rows."""
         if math.isinf(all_rows.radius):
             return all_rows
         lengths = self.whitening.norms(self.target.rows.dense_matrix(np.arange(self.held)))
@@ -273,19 +273,19 @@ class Window(WhitenedRows):
 
     @property
     def size(self) -> int:
-        """Entries that it holds."""
+        """The number of entries of its rows."""
         return self.held * self.target.rows.columns
 
     def gradients(self, x: Array) -> Array:
         """Of all rows, by passes."""
-        return self.tall.gradients(x)
+        return self._parent.gradients(x)
 
     def potentials(self, x: Array) -> Array:
         """Of all rows, by passes."""
-        return self.tall.potentials(x)
+        return self._parent.potentials(x)
 
 
-def scaled(w0: npt.NDArray[np.uint32], w1: npt.NDArray[np.uint32], total: int) -> Places:
+def scale_words(w0: npt.NDArray[np.uint32], w1: npt.NDArray[np.uint32], total: int) -> Places:
     """⌊(w₀2³² + w₁)·total/2⁶⁴⌋ for 32-bit words and total < 2⁶², exactly."""
     shift, low = np.uint64(32), np.uint64(0xFFFFFFFF)
     a, b = w0.astype(np.uint64), w1.astype(np.uint64)

@@ -49,12 +49,12 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.deadline import check_budget
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.models.model import TOGETHER
-from svrhmc.whitening.krylov import Krylov, standing_out
+from svrhmc.whitening.krylov import Krylov, outstanding_pairs
 from svrhmc.whitening.maps import LowRankWhitening
 
 _PROBED, _ROUNDS = 3, 10  # blocks for the diagonal, and of the Krylov space
 _REFINED = (0.4, 0.7)  # of these blocks, after which the diagonal is refined
-_ALONE = 3.0  # eigenvalues that a Ritz value stands for, below which it is one
+_DISTINCT = 3.0  # eigenvalues that a Ritz value stands for, below which it is one
 _WORK = 1 << 29  # multiplications of a product of a Krylov space with itself
 _FLAT = 1e-30  # of the largest curvature of a coordinate: the least that one is taken for
 _START, _CHECK = 1 << 10, 1 << 11  # numbers of random blocks
@@ -99,7 +99,7 @@ class _Diagonal:
         return np.asarray(np.maximum(sizes, max(_FLAT * float(sizes.max()), 1e-300)), np.float64)
 
 
-def by_products(target: Any, rank: int) -> LowRankWhitening:
+def whiten_by_products(target: Any, rank: int) -> LowRankWhitening:
     """A whitening at the mode of a target with `hessian_products`, with at most so many directions beside the
     diagonal.
     """
@@ -129,8 +129,8 @@ def _whitened(mode: Array, products: Products, rank: int) -> LowRankWhitening:
         if number and number in [math.floor(share * rounds) for share in _REFINED]:
             before, removed = scale, _outstanding(space, scale)
             scale = diagonal.without(removed) ** -0.5
-            space.rescaled(before / scale)
-            start = space.least_sure(TOGETHER)
+            space.rescale(before / scale)
+            start = space.largest_residuals(TOGETHER)
         start = space.grow(partial(_scaled, products, scale), start)
     whitening = _chosen(mode, scale, space, rank)
     signs = _signs(_CHECK, dim)
@@ -145,19 +145,21 @@ def _scaled(products: Products, scale: Array, u: Array) -> Array:
 
 def _outstanding(space: Krylov, scale: Array) -> _StandingOut:
     pairs = space.pairs()
-    _, worth = standing_out(pairs)
-    return _StandingOut(scale, space.basis @ pairs.turn[:, worth], pairs.values[worth] - 1)
+    _, worth = outstanding_pairs(pairs)
+    return _StandingOut(scale, space.basis @ pairs.rotation[:, worth], pairs.values[worth] - 1)
 
 
 def _chosen(mode: Array, scale: Array, space: Krylov, rank: int) -> LowRankWhitening:
     """Pairs that stand out alone, those farthest from 1 first; and the least of the others."""
     pairs = space.pairs()
-    _, worth = standing_out(pairs)
+    _, worth = outstanding_pairs(pairs)
     sizes = np.abs(pairs.values)
-    chosen = worth[space.shares()[worth] < _ALONE]
+    chosen = worth[space.multiplicities()[worth] < _DISTINCT]
     chosen = chosen[np.argsort(-np.abs(np.log(sizes[chosen])), kind="stable")][:rank]
     least = float(f"{np.delete(sizes, chosen).min(initial=1.0):.3g}")
-    return LowRankWhitening(mode, scale, space.basis @ pairs.turn[:, chosen], sizes[chosen] ** -0.5 - 1, least=least)
+    return LowRankWhitening(
+        mode, scale, space.basis @ pairs.rotation[:, chosen], sizes[chosen] ** -0.5 - 1, least=least
+    )
 
 
 def _signs(number: int, dim: int) -> Array:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array, Indices, Reals, cores
 from svrhmc.core.deadline import CHOLESKY, checking_budget, indivisible_work
 from svrhmc.core.errors import requirement
-from svrhmc.whitening.maps import Whitening, lengths, require_arrays
+from svrhmc.whitening.maps import Whitening, dense_row_lengths, require_arrays
 
 if TYPE_CHECKING:
     from svrhmc.kernels.triangular import Factor
@@ -66,7 +66,7 @@ class SparseWhitening(Whitening):
 
     def norms(self, rows: Reals) -> Array:
         """One triangular system a row."""
-        return lengths(self.pull(np.asarray(rows, np.float64)))
+        return dense_row_lengths(self.pull(np.asarray(rows, np.float64)))
 
     @property
     def for_sparse_rows(self) -> bool:

@@ -177,7 +177,7 @@ class WhitenedRows(Whitened):
         self.modal_first = how.identity_hessian  # curvatures at the mode are known, bounds take passes over the rows
         self.rows_form, kind = target.form(), target.rows.dtype
         found = self.rows_form.predictors(how.centre[None, :])
-        self._found: Array = found[0]  # t̂ᵢ in float64; `predictors` are those of the rows' precision
+        self._float64_predictors: Array = found[0]  # t̂ᵢ in float64; `predictors` are those of the rows' precision
         self.predictors: Array = found[0].astype(kind, copy=False).astype(np.float64, copy=False)
         self.slopes: Array = self.rows_form.slopes(self.predictors)
         self.curvatures: Array = self.rows_form.curvatures(self.predictors)
@@ -202,14 +202,15 @@ class WhitenedRows(Whitened):
     def smoothness(self) -> float:
         """λ_max(Wᵀ(c Aᵀ diag(w) A + Λ)W), c the loss's largest curvature: a bound."""
         bounds = self.rows_form.isotropic_curvatures(self.target.curvature_bounds())
-        return self._largest(bounds, self.target.prior_bounds()[1])
+        return self._largest_eigenvalue(bounds, self.target.prior_bounds()[1])
 
     @cached_property
     def component_smoothness(self) -> float:
         """max_i n c wᵢ|Wᵀaᵢ|² + λ_max(M)."""
         largest = float((self.target.curvature_bounds() * self.row_norms**2).max())
-        within = 1.0 if self.identity_hessian else self._largest(0.0 * self.curvatures, self.target.prior_bounds()[1])
-        return self.n * largest + within
+        prior = self.target.prior_bounds()[1]
+        quadratic = 1.0 if self.identity_hessian else self._largest_eigenvalue(0.0 * self.curvatures, prior)
+        return self.n * largest + quadratic
 
     @property
     def convexity(self) -> float:
@@ -247,7 +248,11 @@ class WhitenedRows(Whitened):
         """Bounds, or those at the mode: 1 for a dense W."""
         if bound:
             return None if self.target.loss.curvature_bound is None else (self.convexity, self.smoothness)
-        return (1.0, 1.0) if self.identity_hessian else (self.convexity, self._largest(self.curvatures, self._bend))
+        return (
+            (1.0, 1.0)
+            if self.identity_hessian
+            else (self.convexity, self._largest_eigenvalue(self.curvatures, self._prior_curvature))
+        )
 
     def parts(self, x: Array, indices: Indices | None) -> Array:
         """nρᵢ′: one number a row."""
@@ -273,11 +278,11 @@ class WhitenedRows(Whitened):
         if heavy is not None:
             slope = slope + (heavy.slope(how.centre + u) - heavy.slope(how.centre))
         if self.identity_hessian:
-            return x + how.pull(slope - u * self._bend) - self.force
+            return x + how.pull(slope - u * self._prior_curvature) - self.force
         return how.pull(slope) - self.force
 
     @property
-    def _bend(self) -> Array:
+    def _prior_curvature(self) -> Array:
         """Λ + ψ″ at the centre."""
         return self.rows_form.prior_curvature(self.whitening.centre)
 
@@ -328,7 +333,7 @@ class WhitenedRows(Whitened):
         """|Wᵀaᵢ| of every row."""
         return self.target.row_lengths(self.whitening)
 
-    def _largest(self, curvature: Array, bend: Array) -> float:
+    def _largest_eigenvalue(self, curvature: Array, bend: Array) -> float:
         def product(z: Array) -> Array:
             return self.whitening.pull(self.target.curved_product(curvature, self.whitening.displace(z), bend))
 

@@ -45,7 +45,7 @@ def subsampled_kernel(setup: Setup) -> CompiledKernel:
     hessian = target.modal_hessian if at_mode else target.hessian(whitening.centre)
     region = sampler.region(space)
     if space.at_hand < space.n:
-        return GatheredKernel(setup, space.within(sampler.radius), hessian, region)
+        return GatheredKernel(setup, space.with_radius(sampler.radius), hessian, region)
     return SubsampledKernel(setup, setup.form, hessian, space.row_norms, region)
 
 

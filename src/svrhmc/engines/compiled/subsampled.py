@@ -76,7 +76,7 @@ class SubsampledKernel(CompiledKernel):
         if tables is not None:
             cells, cards, cubes = tables
         elif third > 0:
-            alias_cells, cards, cubes = _tables(form, setup.target._found, lengths, region.shares)
+            alias_cells, cards, cubes = _tables(form, setup.target._float64_predictors, lengths, region.shares)
             cells = fixed(alias_cells)
         rate = (1 + c) * third / 6 * cubes
         heavy = make_heavy(form, form.whitening.centre, 2)
