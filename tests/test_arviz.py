@@ -248,8 +248,8 @@ def test_tall_data_have_fewer_draws_or_rows(results):
 
 def test_log_densities_are_found_unasked_only_where_that_is_quick(results, monkeypatch, tmp_path):
     found = results["events"]
-    monkeypatch.setattr(arviz, "_UNASKED", N)
-    monkeypatch.setattr(arviz, "_HELD", 3 * N)  # some draws at a time
+    monkeypatch.setattr(arviz, "_MOST_UNREQUESTED", N)
+    monkeypatch.setattr(arviz, "_BLOCK_NUMBERS", 3 * N)  # some draws at a time
     assert "lp" not in found.to_arviz()["sample_stats"]
     assert "lp" not in found.to_arviz(lp=False)["sample_stats"]
     expected = -found._target.potentials(found.inner(1 << 20)).reshape(found.trace.draws.shape[:2])

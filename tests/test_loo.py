@@ -209,8 +209,8 @@ def test_trials_are_of_one_observation_and_three_effects_have_a_standard_error()
 
 def test_blocks_change_nothing(gaussian_posterior, monkeypatch):
     whole, small = gaussian_posterior.loo("g", draws=400), 7 * 400
-    monkeypatch.setattr(loo, "_HELD", small)
-    monkeypatch.setattr(integrated, "_HELD", small)
+    monkeypatch.setattr(loo, "_BLOCK_NUMBERS", small)
+    monkeypatch.setattr(integrated, "_BLOCK_NUMBERS", small)
     parts = gaussian_posterior.loo("g", draws=400)
     assert np.allclose(whole.pointwise, parts.pointwise, rtol=1e-12)
     assert np.allclose(whole.k, parts.k, rtol=1e-9)

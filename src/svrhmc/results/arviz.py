@@ -1,17 +1,16 @@
-"""Posteriors as ArviZ keeps them, with names for variables and coordinates.
+"""Posteriors as ArviZ data, with names for variables and coordinates.
 
-With a design there is a variable for each term, as Bambi has it: `Intercept`, `age`, `plan` with a dimension `plan_dim`
-of its levels, and a dimension `class` before that where each class has coefficients of its own. The arrays that a model
-of JAX functions has for parameters are variables of their own shapes. Else there is one variable `x` with the dimension
+With a design there is a variable for each term, as in Bambi: `Intercept`, `age`, `plan` with a dimension `plan_dim` of
+its levels, and a dimension `class` before that where each class has coefficients of its own. The parameter arrays of a
+model of JAX functions are variables with their own shapes. Otherwise there is one variable `x` with the dimension
 `coefficient`. Effects of groups are variables such as `1|school` and `x|school`, with the levels of `school` as
-coordinates, beside their standard deviations `sd(1 | school)`. Groups beside the draws: log_prior (of each coordinate
-in the variables that its prior is stated in, up to a constant, which is what prior sensitivity needs), sample_stats,
-observed_data, constant_data, and on request log_likelihood and posterior_predictive.
+coordinates, beside their standard deviations `sd(1 | school)`. Besides the posterior there are the groups log_prior (of
+each coordinate in the variables that its prior is stated in, up to a constant, which is what prior sensitivity needs),
+sample_stats, observed_data, constant_data, and on request log_likelihood and posterior_predictive.
 
-sample_stats has what is known, and nothing else: `lp`, the log density of the posterior up to a constant; `passes`, the
-passes over the data that a chain had made by then; and `acceptance_rate`, that of the whole chain, where there is a
-Metropolis step. There is no `energy` and no `diverging`: momenta at the draws are not kept, and no run goes on after a
-divergence, which is an error here."""
+sample_stats has only what is known: `lp`, the log density of the posterior up to a constant; `passes`, the passes over
+the data that a chain had made by then; and `acceptance_rate`, that of the whole chain, where there is a Metropolis
+step. There is no `energy` and no `diverging`: momenta at the draws are not kept, and a divergence is an error here."""
 
 from __future__ import annotations
 
@@ -33,22 +32,25 @@ from svrhmc.rows.forms import RowsForm
 from svrhmc.sampling.effects import GroupEffects
 from svrhmc.trace import COEFFICIENT, Trace, grids, inference_data
 
-_MOST = 1 << 30  # bytes of a group
-_SMALL = 100_000  # rows up to which observed data are given unasked
-_UNASKED, _HELD = 1 << 24, 1 << 22  # rows times draws up to which densities are found unasked, and at a time
+_MOST_BYTES = 1 << 30  # bytes of one group of arrays
+_MOST_OBSERVED_ROWS = 100_000  # rows up to which observed data are always included
+_MOST_UNREQUESTED, _BLOCK_NUMBERS = (
+    1 << 24,
+    1 << 22,
+)  # rows times draws: for lp without request, and of a block
 _INTERCEPT, _CLASS, _ROW = "Intercept", "class", "row"
 
 
 class Variable(NamedTuple):
-    """A variable: its name, its dimensions with their coordinates, and the numbers of the coefficients in it."""
+    """A variable: its name, its dimensions with their labels, and the coordinates of the posterior in it."""
 
     name: str
     dims: dict[str, Sequence[object]]
     places: Indices
 
 
-class Wanted(NamedTuple):
-    """What is wanted beside the draws (`Posterior.to_arviz`)."""
+class ArvizOptions(NamedTuple):
+    """The arguments of `Posterior.to_arviz`."""
 
     log_likelihood: bool
     posterior_predictive: bool
@@ -60,79 +62,88 @@ class Wanted(NamedTuple):
     dims: Mapping[str, Sequence[str]] | None = None
 
 
-def to_arviz(posterior: PosteriorData, wanted: Wanted) -> Any:
-    """A `Posterior` as ArviZ has it."""
-    stated = posterior.parameters
-    variables = _variables(posterior) if stated is None else _arrays(stated.names, posterior._target)
-    kept = posterior.group_effects
-    every = _some(posterior.trace, slice(None, None, effect_interval(kept)))
-    trace = every if wanted.draws is None else _fewer(every, wanted.draws)
-    effects = None if kept is None else kept.draws if wanted.draws is None else thin_chains(kept.draws, wanted.draws)
-    inner = _inner(posterior, trace.draws, effects)
-    whole_trace = every if stated is None else replace(posterior.trace, draws=stated.draws)
-    shown = (whole_trace if wanted.draws is None else _fewer(whole_trace, wanted.draws)).draws
-    by_level = _effects(kept, {one.name for one in variables})
+def to_arviz(posterior: PosteriorData, options: ArvizOptions) -> Any:
+    """A posterior as an ArviZ object."""
+    parameters = posterior.parameters
+    variables = _variables(posterior) if parameters is None else _array_variables(parameters.names, posterior._target)
+    group_effects = posterior.group_effects
+    k, trace = effect_interval(group_effects), posterior.trace
+    whole_trace = trace if k == 1 else replace(trace, draws=trace.draws[:, ::k], passes=trace.passes[::k])
+    trace = whole_trace if options.draws is None else _thin_trace(whole_trace, options.draws)
+    effects = (
+        None
+        if group_effects is None
+        else group_effects.draws
+        if options.draws is None
+        else thin_chains(group_effects.draws, options.draws)
+    )
+    inner = _draws_with_effects(posterior, trace.draws, effects)
+    parameter_trace = whole_trace if parameters is None else replace(posterior.trace, draws=parameters.draws)
+    draws = (parameter_trace if options.draws is None else _thin_trace(parameter_trace, options.draws)).draws
+    by_level = _effect_variables(group_effects, {variable.name for variable in variables})
     coords: dict[str, Sequence[object] | Indices] = {
-        name: labels for one in [*variables, *by_level] for name, labels in one.dims.items()
+        name: labels for variable in [*variables, *by_level] for name, labels in variable.dims.items()
     }
-    dims = {one.name: list(one.dims) for one in [*variables, *by_level]}
-    groups: dict[str, dict[str, Values]] = {"posterior": _arranged(variables, shown)}
+    dims = {variable.name: list(variable.dims) for variable in [*variables, *by_level]}
+    groups: dict[str, dict[str, Values]] = {"posterior": _split_variables(variables, draws)}
     if effects is not None:
-        groups["posterior"] |= _arranged(by_level, effects)
-    groups["sample_stats"] = _log_density(posterior, inner, trace.draws, wanted.lp) | trace.stats()
-    asked = wanted.log_likelihood or wanted.posterior_predictive or wanted.rows is not None
-    own = None if posterior._target is None or posterior._target.observed_count is None else posterior._target
-    if own is not None and asked:
-        groups |= _of_model(own, inner, wanted, trace.seed or 0, coords, dims)
-    if own is not None and (of_prior := own.log_prior_at(inner.reshape(-1, inner.shape[2]))) is not None:
-        groups["log_prior"] = {"log_prior": of_prior.reshape(inner.shape[:2])}
-    form = posterior.fitted() if asked and own is None else posterior.form
+        groups["posterior"] |= _split_variables(by_level, effects)
+    groups["sample_stats"] = _log_density(posterior, inner, trace.draws, options.lp) | trace.stats()
+    rows_requested = options.log_likelihood or options.posterior_predictive or options.rows is not None
+    own_model = None if posterior._target is None or posterior._target.observed_count is None else posterior._target
+    if own_model is not None and rows_requested:
+        groups |= _model_groups(own_model, inner, options, trace.seed or 0, coords, dims)
+    if own_model is not None and (log_prior := own_model.log_prior_at(inner.reshape(-1, inner.shape[2]))) is not None:
+        groups["log_prior"] = {"log_prior": log_prior.reshape(inner.shape[:2])}
+    form = posterior.fitted() if rows_requested and own_model is None else posterior.form
     if form is not None:
         if posterior.shrinkage is None:  # else no coefficient has a prior of its own
-            groups["log_prior"] = _arranged(variables, log_priors(posterior, form, inner, trace.draws))
-        if asked or form.rows.n <= _SMALL:
+            groups["log_prior"] = _split_variables(variables, log_priors(posterior, form, inner, trace.draws))
+        if rows_requested or form.rows.n <= _MOST_OBSERVED_ROWS:
             y = "y" if posterior.design is None or posterior.design.response in dims else posterior.design.response
-            places = _places(wanted.rows, form.rows.n, wanted.seed)
-            coords[_ROW], dims[_clean(y)] = places, [_ROW]
-            of_rows = _of_rows(form.choose(places), inner, wanted, trace.seed)
-            groups |= {group: {_clean(y): values} for group, values in of_rows.items()}
-            if (columns := _columns(posterior, places)) is not None:
+            places = _row_numbers(options.rows, form.rows.n, options.seed)
+            coords[_ROW], dims[_without_slash(y)] = places, [_ROW]
+            row_groups = _row_groups(form.choose(places), inner, options, trace.seed)
+            groups |= {group: {_without_slash(y): values} for group, values in row_groups.items()}
+            if (columns := _table_columns(posterior, places)) is not None:
                 names = {name: name if name not in dims else f"{name} (column)" for name in columns}
                 groups["constant_data"] = {names[name]: values for name, values in columns.items()}
                 dims |= {name: [_ROW] for name in names.values()}
-    _rename(groups, coords, dims, wanted)
+    _rename_axes(groups, coords, dims, options)
     attrs = {**trace.attributes(), "sampler": posterior.method, "verdict": str(posterior.certificate)}
     return inference_data(groups, coords, dims, attrs)
 
 
-def _rename(
+def _rename_axes(
     groups: Mapping[str, Mapping[str, Values]],
     coords: dict[str, Sequence[object] | Indices],
     dims: dict[str, list[str]],
-    wanted: Wanted,
+    options: ArvizOptions,
 ) -> None:
-    """Give axes of variables, and places along them, the names that are wanted."""
-    known = {name for group in groups.values() for name in group}
-    for name, axes in (wanted.dims or {}).items():
-        given = [axes] if isinstance(axes, str) else list(axes)
-        if name not in known or len(given) != len(dims.get(name, [])):
-            listed = ", ".join(f"{one}: {axes}" for one, axes in dims.items() if axes and one in known)
-            raise requirement("dims", f"names of the axes of variables ({listed})", f"{name}: {given}")
-        for before, after in zip(dims[name], given, strict=True):
+    """Give the axes of variables, and the places along them, the names in `options.dims` and `options.coords`."""
+    variable_names = {name for group in groups.values() for name in group}
+    for name, axes in (options.dims or {}).items():
+        new_axes = [axes] if isinstance(axes, str) else list(axes)
+        if name not in variable_names or len(new_axes) != len(dims.get(name, [])):
+            listed = ", ".join(
+                f"{variable}: {axes}" for variable, axes in dims.items() if axes and variable in variable_names
+            )
+            raise requirement("dims", f"names of the axes of variables ({listed})", f"{name}: {new_axes}")
+        for before, after in zip(dims[name], new_axes, strict=True):
             if before in coords:
                 coords.setdefault(after, coords[before])
-        dims[name] = given
-    for axis, labels in (wanted.coords or {}).items():
+        dims[name] = new_axes
+    for axis, labels in (options.coords or {}).items():
         if axis in coords and len(coords[axis]) != len(labels):
             raise requirement(f"coords[{axis!r}]", f"{len(coords[axis])} labels", len(labels))
         coords[axis] = list(labels)
     used = {axis for axes in dims.values() for axis in axes}
-    for axis in [axis for axis in coords if axis not in used and (wanted.dims or wanted.coords)]:
+    for axis in [axis for axis in coords if axis not in used and (options.dims or options.coords)]:
         del coords[axis]
 
 
-def _fewer(trace: Trace, most: int) -> Trace:
-    """At most so many draws, evenly from every chain."""
+def _thin_trace(trace: Trace, most: int) -> Trace:
+    """A trace of at most `most` draws, evenly from every chain."""
     chains, places = even_draws(trace.draws.shape[0], trace.draws.shape[1], most)
     acceptance = None if trace.acceptance is None else trace.acceptance[:chains]
     return replace(
@@ -141,11 +152,7 @@ def _fewer(trace: Trace, most: int) -> Trace:
     )  # fmt: skip
 
 
-def _some(trace: Trace, draws: slice) -> Trace:
-    return trace if draws.step == 1 else replace(trace, draws=trace.draws[:, draws], passes=trace.passes[draws])
-
-
-def _inner(posterior: PosteriorData, draws: Array, effects: Array | None) -> Array:
+def _draws_with_effects(posterior: PosteriorData, draws: Array, effects: Array | None) -> Array:
     """Draws (chain, draw, coordinate) in the variables of the rows, with effects of groups where there are some."""
     own = draws[..., : draws.shape[-1] - posterior.group_scales]
     own = own if posterior.units is None else posterior.units.inward(own)
@@ -155,103 +162,107 @@ def _inner(posterior: PosteriorData, draws: Array, effects: Array | None) -> Arr
 
 
 def log_priors(posterior: PosteriorData, form: RowsForm, inner: Array, draws: Array) -> Array:
-    """Of every reported coordinate; the law of effects given their scales is no part of it."""
-    values, kept = form.log_prior(inner), posterior.group_effects
-    if kept is None:
+    """The log prior density of every reported coordinate; that of effects given their scales is not included."""
+    values, group_effects = form.log_prior(inner), posterior.group_effects
+    if group_effects is None:
         return values
     edge = values.shape[-1] - form.loss.shared
-    parts = [values[..., : edge - kept.draws.shape[2]], values[..., edge:]]
+    parts = [values[..., : edge - group_effects.draws.shape[2]], values[..., edge:]]
     assert posterior._target is not None  # whose rows these are
     for k, term in enumerate(posterior._target.group_terms):
-        stated = draws[..., kept.stated(k)]
-        parts.append(term.covariance.log_prior(stated.reshape(-1, stated.shape[-1])).reshape(stated.shape))
+        scales = draws[..., group_effects.stated(k)]
+        parts.append(term.covariance.log_prior(scales.reshape(-1, scales.shape[-1])).reshape(scales.shape))
     return np.concatenate(parts, axis=-1)
 
 
-def _log_density(posterior: PosteriorData, inner: Array, draws: Array, wanted: bool | None) -> dict[str, Values]:
-    """log π up to a constant, where the target says it; unasked only where that takes no time worth mentioning."""
+def _log_density(posterior: PosteriorData, inner: Array, draws: Array, requested: bool | None) -> dict[str, Values]:
+    """log π up to a constant, where the target has it: on request, or where it takes little time."""
     target, count = posterior._target, inner.shape[0] * inner.shape[1]
-    if wanted is False or target is None or not target.has_potential:
-        if wanted:
+    if requested is False or target is None or not target.has_potential:
+        if requested:
             why = "no file keeps the rows" if target is None else "its target has gradients alone"
-            raise requirement("lp", "None or False for this posterior", wanted, why)
+            raise requirement("lp", "None or False for this posterior", requested, why)
         return {}
-    if wanted is None and count * target.n > _UNASKED:
+    if requested is None and count * target.n > _MOST_UNREQUESTED:
         return {}
-    x = in_coordinates(target, inner.reshape(count, -1), draws.reshape(count, -1))
+    x = target_coordinates(target, inner.reshape(count, -1), draws.reshape(count, -1))
     return {"lp": log_densities(target, x).reshape(inner.shape[:2])}
 
 
-def in_coordinates(target: FiniteSum, inner: Array, draws: Array) -> Array:
-    """Draws in the variables of a target, (draws, dim): those of its rows, then the covariances of group effects."""
+def target_coordinates(target: FiniteSum, inner: Array, draws: Array) -> Array:
+    """Draws in all variables of a target, (draws, dim): those of its rows, then the covariances of group effects."""
     if not target.theta_dim:
         return inner
     return np.concatenate([inner, cast(MixedModel, target).coordinates_of(draws[:, -target.theta_dim :])], axis=1)
 
 
 def log_densities(target: FiniteSum, x: Array) -> Array:
-    """log π of every draw, up to a constant, for some draws at a time."""
-    size = max(1, _HELD // target.n)
+    """log π of every draw, up to a constant, computed for a block of draws at a time."""
+    size = max(1, _BLOCK_NUMBERS // target.n)
     return -np.concatenate([target.potentials(x[begin : begin + size]) for begin in range(0, len(x), size)])
 
 
-def _of_rows(form: RowsForm, inner: Array, wanted: Wanted, seed: int) -> dict[str, Values]:
-    """What there is one number of for each row; found for some rows at a time, and held once."""
+def _row_groups(form: RowsForm, inner: Array, options: ArvizOptions, seed: int) -> dict[str, Values]:
+    """The groups with one number for each row: observed data and, where requested, log likelihoods and new y. They are
+    computed for a block of rows at a time.
+    """
     shape = (*inner.shape[:2], form.rows.n)
     trials = form.loss.trials_of(form.y, form.weights)
     y = form.loss.original_labels(form.y, trials)
-    kind = np.int64 if form.loss.outcome != "numbers" and (y == np.floor(y)).all() else np.float64
-    groups: dict[str, Values] = {"observed_data": y.astype(kind)}  # ArviZ tells counts by their type
-    if not (wanted.log_likelihood or wanted.posterior_predictive):
+    dtype = np.int64 if form.loss.outcome != "numbers" and (y == np.floor(y)).all() else np.float64
+    groups: dict[str, Values] = {"observed_data": y.astype(dtype)}  # ArviZ tells counts by their type
+    if not (options.log_likelihood or options.posterior_predictive):
         return groups
-    _require_room(shape)
+    _require_memory(shape)
     x = inner.reshape(-1, inner.shape[2])
-    if wanted.log_likelihood:
-        groups["log_likelihood"] = _filled(np.empty(shape), log_likelihoods(form, x))
-    if wanted.posterior_predictive:
+    if options.log_likelihood:
+        groups["log_likelihood"] = _fill_blocks(np.empty(shape), log_likelihoods(form, x))
+    if options.posterior_predictive:
         blocks = Predictions(form, x, seed or 0, trials).blocks()
-        new = _filled(np.empty(shape, kind), ((block.start, block.new) for block in blocks))
+        new = _fill_blocks(np.empty(shape, dtype), ((block.start, block.new) for block in blocks))
         groups["posterior_predictive"] = new
     return groups
 
 
-def _of_model(
+def _model_groups(
     target: FiniteSum,
     inner: Array,
-    wanted: Wanted,
+    options: ArvizOptions,
     seed: int,
     coords: dict[str, Sequence[object] | Indices],
     dims: dict[str, list[str]],
 ) -> dict[str, dict[str, Values]]:
-    """What a model of one's own says of its rows or observed values, whose coordinates and dimensions are added.
+    """The groups on the rows or observed values of a user's own model; adds their coordinates and dimensions.
 
-    Variables that have a number for each of them have the dimension `row`; others have dimensions of their own.
+    Variables with one number for each row have the dimension `row`; others have dimensions of their own.
     """
     count, shape, x = cast(int, target.observed_count), inner.shape[:2], inner.reshape(-1, inner.shape[2])
     name = target.observed[0] if len(target.observed) == 1 else "y"
     name = name if name not in dims else f"{name} (observed)"
-    if wanted.log_likelihood or wanted.posterior_predictive:
-        _require_room((*shape, count))
-    coords[_ROW] = places = _places(wanted.rows, count, wanted.seed)
-    kinds = {"observed_data": target.observed_values()}
-    if wanted.log_likelihood:
-        kinds["log_likelihood"] = {name: _filled(np.empty((*shape, count)), target.row_log_likelihoods(x) or iter(()))}
-    if wanted.posterior_predictive:
+    if options.log_likelihood or options.posterior_predictive:
+        _require_memory((*shape, count))
+    coords[_ROW] = places = _row_numbers(options.rows, count, options.seed)
+    values_by_group = {"observed_data": target.observed_values()}
+    if options.log_likelihood:
+        values_by_group["log_likelihood"] = {
+            name: _fill_blocks(np.empty((*shape, count)), target.row_log_likelihoods(x) or iter(()))
+        }
+    if options.posterior_predictive:
         new = target.drawn_observations(x, seed)
-        kinds["posterior_predictive"] = {key: y.reshape(*shape, *y.shape[1:]) for key, y in new.items()}
+        values_by_group["posterior_predictive"] = {key: y.reshape(*shape, *y.shape[1:]) for key, y in new.items()}
     groups: dict[str, dict[str, Values]] = {}
-    for group, variables in kinds.items():
+    for group, variables in values_by_group.items():
         leading = () if group == "observed_data" else shape
         for key, values in variables.items():
             by_row = values.shape == (*leading, count)
-            groups.setdefault(group, {})[_clean(key)] = values[..., places] if by_row else values
-            dims |= {_clean(key): [_ROW]} if by_row else {}
+            groups.setdefault(group, {})[_without_slash(key)] = values[..., places] if by_row else values
+            dims |= {_without_slash(key): [_ROW]} if by_row else {}
     return groups
 
 
-def _require_room(shape: tuple[int, ...]) -> None:
-    """Refuse what would not be held, chains × draws × rows."""
-    if (size := 8 * math.prod(shape)) > _MOST:
+def _require_memory(shape: tuple[int, ...]) -> None:
+    """Refuse an array (chains, draws, rows) that is too large for memory."""
+    if (size := 8 * math.prod(shape)) > _MOST_BYTES:
         remedy = (
             "ask for fewer draws (draws=…) or rows (rows=…), or take them in blocks, by log_likelihood(draws) and "
             "predict_draws(X, draws)"
@@ -259,25 +270,25 @@ def _require_room(shape: tuple[int, ...]) -> None:
         raise requirement("the rows and draws", "fewer: all of it would be held", f"{size:,} bytes", remedy)
 
 
-def _filled(out: Values, blocks: Iterator[tuple[int, Array]]) -> Values:
-    """(chain, draw, row) from blocks (draws, rows), each from a row on."""
+def _fill_blocks(out: Values, blocks: Iterator[tuple[int, Array]]) -> Values:
+    """Fill an array (chain, draw, row) from pairs (number of the first row, block (draws, rows))."""
     for start, values in blocks:
         out[:, :, start : start + values.shape[1]] = values.reshape(*out.shape[:2], -1)
     return out
 
 
-def _columns(posterior: PosteriorData, places: Indices) -> dict[str, Values] | None:
-    """The columns of the table, where all of it is at hand."""
+def _table_columns(posterior: PosteriorData, places: Indices) -> dict[str, Values] | None:
+    """The columns of the table at some rows; None where not the whole table is in memory."""
     rows = posterior._table_rows
     if rows is None or rows.columns.n < rows.n:
         return None
-    columns = {_clean(name): column.values[places] for name, column in rows.columns.by_name.items()}
-    # texts as NumPy has them, so that they can be written to a file
+    columns = {_without_slash(name): column.values[places] for name, column in rows.columns.by_name.items()}
+    # texts as fixed-width NumPy strings, which can be written to a file
     return {name: values.astype(str) if values.dtype.kind == "O" else values for name, values in columns.items()}
 
 
-def _places(rows: int | npt.ArrayLike | None, n: int, seed: int) -> Indices:
-    """All rows, so many of them spread evenly, or those of these numbers."""
+def _row_numbers(rows: int | npt.ArrayLike | None, n: int, seed: int) -> Indices:
+    """The numbers of the rows that are requested: all, a number of them spread evenly, or those with given numbers."""
     if rows is None:
         return np.arange(n)
     places = np.asarray(rows)
@@ -288,40 +299,46 @@ def _places(rows: int | npt.ArrayLike | None, n: int, seed: int) -> Indices:
     return places.astype(np.int64)
 
 
-def _arranged(variables: list[Variable], values: Array) -> dict[str, Values]:
-    """(chain, draw, dim) as variables."""
-    return {one.name: np.ascontiguousarray(values[:, :, one.places]) for one in variables}
+def _split_variables(variables: list[Variable], values: Array) -> dict[str, Values]:
+    """Values (chain, draw, dim) split into variables."""
+    return {variable.name: np.ascontiguousarray(values[:, :, variable.places]) for variable in variables}
 
 
 def _variables(posterior: PosteriorData) -> list[Variable]:
-    """By terms where there is a design whose names can be told apart, by arrays where a target states them; else one
-    for all, as in a regression without a design.
+    """Variables for the terms of a design, or for the parameter arrays of a model; a single one where there are
+    neither, or where names would clash.
     """
     dim = len(posterior.mean)
-    stated = () if posterior.units is not None else posterior.names
-    variables = _arrays(stated, posterior._target) if posterior.design is None else _terms(posterior)
-    names = [one.name for one in variables]
-    taken = {"chain", "draw", _ROW} | {name for one in variables for name in one.dims}
-    if not variables or len(set(names)) < len(names) or taken & set(names):
+    names_of_arrays = () if posterior.units is not None else posterior.names
+    variables = (
+        _array_variables(names_of_arrays, posterior._target) if posterior.design is None else _term_variables(posterior)
+    )
+    names = [variable.name for variable in variables]
+    reserved = {"chain", "draw", _ROW} | {name for variable in variables for name in variable.dims}
+    if not variables or len(set(names)) < len(names) or reserved & set(names):
         return [Variable("x", {COEFFICIENT: list(posterior.names or range(dim))}, np.arange(dim))]
     return variables
 
 
-def _arrays(names: tuple[str, ...], target: FiniteSum | None) -> list[Variable]:
-    """The arrays of which these are the entries, with the model's own names of their axes where it has some."""
+def _array_variables(names: tuple[str, ...], target: FiniteSum | None) -> list[Variable]:
+    """Variables for the arrays whose entries have these names, with the model's own names of their axes, if any."""
     arrays, variables = grids(names) or {}, []
     for name, places in arrays.items():
-        own = () if target is None else target.dims.get(name, ())
+        model_axes = () if target is None else target.dims.get(name, ())
         dims: dict[str, Sequence[object]] = {}
         for axis, size in enumerate(places.shape):
-            dim = own[axis] if len(own) == places.ndim and own[axis] not in (*arrays, *dims) else ""
+            dim = (
+                model_axes[axis] if len(model_axes) == places.ndim and model_axes[axis] not in (*arrays, *dims) else ""
+            )
             labels = target.coords.get(dim, ()) if target is not None else ()
-            dims[_clean(dim) or f"{_clean(name)}_dim_{axis}"] = labels if len(labels) == size else list(range(size))
-        variables.append(Variable(_clean(name), dims, places))
+            dims[_without_slash(dim) or f"{_without_slash(name)}_dim_{axis}"] = (
+                labels if len(labels) == size else list(range(size))
+            )
+        variables.append(Variable(_without_slash(name), dims, places))
     return variables
 
 
-def _terms(posterior: PosteriorData) -> list[Variable]:
+def _term_variables(posterior: PosteriorData) -> list[Variable]:
     design, units = posterior.design, posterior.units
     assert design is not None
     assert units is not None
@@ -337,33 +354,42 @@ def _terms(posterior: PosteriorData) -> list[Variable]:
         levels = [parts[k][1] for k in members]
         if all(levels) and len(set(levels)) == len(levels):
             places = blocks[:, None] + np.array(members)
-            variables.append(Variable(_clean(term), {**classes, f"{_clean(term)}_dim": levels}, places))
+            variables.append(Variable(_without_slash(term), {**classes, f"{_without_slash(term)}_dim": levels}, places))
         else:
-            variables += [Variable(_clean(names[k]), dict(classes), blocks[:, None] + k) for k in members]
-    variables = [one._replace(places=one.places.reshape([len(d) for d in one.dims.values()])) for one in variables]
-    last = len(posterior.mean) - posterior.group_scales - units.shared
-    return variables + [Variable(_clean(posterior.names[j]), {}, np.array(j)) for j in range(last, len(posterior.mean))]
+            variables += [Variable(_without_slash(names[k]), dict(classes), blocks[:, None] + k) for k in members]
+    variables = [
+        variable._replace(places=variable.places.reshape([len(d) for d in variable.dims.values()]))
+        for variable in variables
+    ]
+    first_scalar = len(posterior.mean) - posterior.group_scales - units.shared
+    return variables + [
+        Variable(_without_slash(posterior.names[j]), {}, np.array(j)) for j in range(first_scalar, len(posterior.mean))
+    ]
 
 
-def _effects(kept: GroupEffects | None, taken: set[str]) -> list[Variable]:
-    """Effects of groups as variables, `1|school` and `x|school`, with the levels of `school` as coordinates; of a
-    smooth the coefficients of its functions, `s(x)`.
+def _effect_variables(group_effects: GroupEffects | None, used: set[str]) -> list[Variable]:
+    """Variables for effects of groups, `1|school` and `x|school`, with the levels of `school` as coordinates, and for
+    the coefficients of smooths, `s(x)`. used: names of other variables, which no dimension may have.
     """
     variables = []
-    for k in range(0 if kept is None else len(kept.names)):
-        assert kept is not None
-        factor, count = _clean(kept.names[k]), len(kept.columns[k])
-        if k in kept.smooths:
-            places = np.arange(kept.slices()[k].start, kept.slices()[k].stop)
-            variables.append(Variable(factor, {f"{factor}_function": list(kept.levels[k])}, places))
+    for k in range(0 if group_effects is None else len(group_effects.names)):
+        assert group_effects is not None
+        factor, count = _without_slash(group_effects.names[k]), len(group_effects.columns[k])
+        if k in group_effects.smooths:
+            places = np.arange(group_effects.slices()[k].start, group_effects.slices()[k].stop)
+            variables.append(Variable(factor, {f"{factor}_function": list(group_effects.levels[k])}, places))
             continue
-        dim = factor if factor not in taken else f"{factor}_level"
-        for j, column in enumerate(kept.columns[k]):
-            places = kept.slices()[k].start + j + count * np.arange(len(kept.levels[k]))
-            variables.append(Variable(_clean(f"{column}|{kept.names[k]}"), {dim: list(kept.levels[k])}, places))
+        dim = factor if factor not in used else f"{factor}_level"
+        for j, column in enumerate(group_effects.columns[k]):
+            places = group_effects.slices()[k].start + j + count * np.arange(len(group_effects.levels[k]))
+            variables.append(
+                Variable(
+                    _without_slash(f"{column}|{group_effects.names[k]}"), {dim: list(group_effects.levels[k])}, places
+                )
+            )
     return variables
 
 
-def _clean(name: str) -> str:
-    """Without a slash, which leads to another group there."""
+def _without_slash(name: str) -> str:
+    """A name without slashes, which ArviZ files take for groups."""
     return name.replace("/", "÷")

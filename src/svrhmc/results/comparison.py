@@ -36,7 +36,7 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.errors import boolean, requirement
 from svrhmc.core.summaries import Summary
 from svrhmc.results.base import Tabular
-from svrhmc.results.loo import Loo, Observations, RowGroups, loo_of, require_at_hand
+from svrhmc.results.loo import Loo, Observations, RowGroups, loo_of, require_rows_in_memory
 from svrhmc.results.loo_subsample import SubsampledLoo, Total, loo_subsample_of, total_of
 from svrhmc.results.posterior import Posterior
 
@@ -258,7 +258,7 @@ def _require_comparable(named: Mapping[str, object], by: str | None) -> None:
     left_out, observations = dict[str, str](), dict[str, Observations]()
     for name, model in named.items():
         if isinstance(model, Posterior):
-            require_at_hand(model)
+            require_rows_in_memory(model)
             left_out[name], observations[name] = by or "", Observations.of(model)
         elif isinstance(model, CrossValidated):
             left_out[name], observations[name] = model.by, model.observations

@@ -4,17 +4,16 @@ With y₋ᵢ all rows but row i, or all rows but those of group i,
 
     elpd = Σᵢ log p(yᵢ | y₋ᵢ),        se = √(n var log p(yᵢ | y₋ᵢ)),        p_loo = Σᵢ log p(yᵢ | y) − elpd,
 
-found from the draws of the posterior given all rows (`svrhmc.results.psis`). p_loo is about the number of parameters
-that the data decide. A row of weight w, or with m trials, is left out as a whole.
+estimated from the draws of the posterior given all rows (`svrhmc.results.psis`). p_loo is about the number of
+parameters that are determined by the data. A row of weight w, or with m trials, is left out as a whole.
 
-**A group left out** is one whose effects nobody has seen: its likelihood under a draw is that with its effects
-integrated (`svrhmc.results.integrated`), not the likelihood given the effects that were drawn with its rows at hand,
-which would say how well rows of known groups are predicted. All terms of the grouping factor are integrated; effects
-of other terms, and smooths, are kept as they were drawn. Under a model that has no effects of these groups the
-likelihood of one is the product over its rows.
+**A group left out** is predicted as one whose effects are unknown: its likelihood under a draw is that with its effects
+integrated (`svrhmc.results.integrated`), not the likelihood given the effects that were drawn, which depend on its own
+rows. All terms of the grouping factor are integrated; effects of other terms, and smooths, stay as they were drawn.
+Under a model without effects of these groups the likelihood of a group is the product over its rows.
 
-Rows and groups are taken in blocks: what is held at once is a block of rows times the draws, and three numbers of each
-row or group.
+Rows and groups are processed in blocks: in memory are a block of rows times the draws, and three numbers for each row
+or group.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ from svrhmc.core.errors import DataError, StorageError, missing_package, require
 from svrhmc.core.progress import stage
 from svrhmc.core.summaries import Summary
 from svrhmc.density.base import FiniteSum
-from svrhmc.results.arviz import in_coordinates, log_densities
+from svrhmc.results.arviz import log_densities, target_coordinates
 from svrhmc.results.base import PosteriorData, Tabular, draw_count, effect_interval, thin_draws
-from svrhmc.results.groups import effects_kept, factor_named
+from svrhmc.results.groups import require_factor, require_groups
 from svrhmc.results.integrated import GroupedRows, Integral
 from svrhmc.results.moment_matching import Density, match
 from svrhmc.results.predict import covariance_factors, pointwise_log_likelihoods
@@ -48,16 +47,16 @@ from svrhmc.sampling.effects import GroupEffects
 if TYPE_CHECKING:
     import pandas
 
-_HELD = 1 << 21  # rows × draws of a block of groups
+_BLOCK_NUMBERS = 1 << 21  # rows times draws in one block
 _FILE, _VERSION = "cross-validation", 1  # of its files
 _FREQUENCIES, _ROUNDING = (1, 2, 3, 5), 1e-12  # of fingerprints
-_MANY = 0.05  # share of k that are too large, from which on it is said of all
+_MANY_BAD = 0.05  # share of rows with too large a k, above which refitting in tenths is advised
 
 
 @dataclass(frozen=True, eq=False)
 class Fingerprint:
-    """Of numbers vᵢ in their order: Σᵢ vᵢ cos ki for some k, and the size Σ|vᵢ|. It tells other numbers from these, but
-    for rounding (a family may keep log y, and e^{log y} is y to 16 digits), and does not tell the numbers.
+    """A fingerprint of numbers vᵢ in their order: Σᵢ vᵢ cos ki for some k, and the size Σ|vᵢ|. It differs for different
+    numbers, up to rounding (a family may keep log y, and e^{log y} is y to 16 digits), and does not reveal them.
     """
 
     sums: Array
@@ -65,7 +64,7 @@ class Fingerprint:
 
     @staticmethod
     def of(values: Array) -> Fingerprint:
-        """That of an array."""
+        """The fingerprint of an array."""
         places = np.arange(len(values), dtype=np.float64)
         sums = [float(values @ np.cos(k * places)) for k in _FREQUENCIES]
         return Fingerprint(np.array(sums), float(np.abs(values).sum()))
@@ -77,7 +76,7 @@ class Fingerprint:
 
 @dataclass(frozen=True, eq=False)
 class Observations:
-    """What was predicted: by this, results of several models are known to be of the same observations.
+    """A description of what was predicted, by which results of several models are compared only for equal observations.
 
     response: as the formula has it; "" where there is no formula. density: whether predictions are densities of a
     number, and not probabilities of events, counts or classes. rows: how many. dropped: rows of the table with missing
@@ -94,16 +93,16 @@ class Observations:
 
     @staticmethod
     def of(posterior: PosteriorData) -> Observations:
-        """Those of a `Posterior`, from the rows that were fitted.
+        """The observations of the rows that were fitted.
 
-        Of a model of one's own only how many there are, as nothing says which of its data are y: rows, or the observed
-        values of one that is a single component.
+        For a user's own model only their number is known, as nothing says which of its data are y: the number of rows,
+        or of observed values where it is a single component.
         """
         form: RowsForm | None = posterior.form
         if form is None:
-            nothing, target = Fingerprint.of(np.zeros(0)), posterior._target
+            empty, target = Fingerprint.of(np.zeros(0)), posterior._target
             count = posterior.rows if target is None else target.observed_count or target.n
-            return Observations("", True, count, 0, nothing, nothing, nothing)
+            return Observations("", True, count, 0, empty, empty, empty)
         loss, design, ones = form.loss, posterior.design, np.ones(form.rows.n)
         trials = loss.trials_of(form.y, form.weights)
         weights = None if loss.weights_are_trials else form.weights
@@ -158,12 +157,12 @@ class Loo(PointwiseDensity):
 
     @property
     def places(self) -> Indices:
-        """The numbers of what is left out: all."""
+        """The numbers of the rows or groups that are left out: all of them."""
         return np.arange(len(self.pointwise))
 
     @property
     def rough(self) -> Array:
-        """What stands for those that are not left out: of none."""
+        """A rough estimate for rows that are not left out; as there are none, the pointwise densities themselves."""
         return self.pointwise
 
     @property
@@ -178,7 +177,7 @@ class Loo(PointwiseDensity):
 
     @property
     def bad(self) -> Indices:
-        """The numbers of those whose k is above `good_k`."""
+        """The numbers of the rows or groups whose k is above `good_k`."""
         return np.flatnonzero(~(self.k <= self.good_k))
 
     def summary(self) -> Summary:
@@ -194,8 +193,10 @@ class Loo(PointwiseDensity):
     def _notes(self) -> Iterator[str]:
         bad, unit = self.bad, f"groups of {self.by}" if self.by else "rows"
         if len(self.matched):
-            of_them = "1 row" if len(self.matched) == 1 else f"{len(self.matched):,} rows"
-            yield f"For {of_them} of large Pareto k, draws were moved to the posterior without it (moment matching)."
+            matched_rows = "1 row" if len(self.matched) == 1 else f"{len(self.matched):,} rows"
+            yield (
+                f"For {matched_rows} of large Pareto k, draws were moved to the posterior without it (moment matching)."
+            )
         if not len(bad):
             yield f"Every Pareto k is at most {self.good_k:.2g}: the estimate is reliable."
         else:
@@ -205,7 +206,7 @@ class Loo(PointwiseDensity):
                 "the posterior without them differs so much from that with them that their terms of elpd are not "
                 "reliable, and usually too high."
             )
-            yield self._advice(len(bad) > _MANY * len(self.k))
+            yield self._advice(len(bad) > _MANY_BAD * len(self.k))
         if self.error:
             yield (
                 "Integrals over more than two effects are averages over draws, with a relative standard error of at "
@@ -214,15 +215,15 @@ class Loo(PointwiseDensity):
             )
 
     def _advice(self, many: bool) -> str:
-        again = "fit again without each of them, and take the log density of what was left out."
+        refit = "fit again without each of them, and take the log density of what was left out."
         if many:
-            again = "fit again without a tenth of them at a time, and add up the log densities of what was left out."
-        ways = f"To have these terms, {again}"
+            refit = "fit again without a tenth of them at a time, and add up the log densities of what was left out."
+        remedy = f"To have these terms, {refit}"
         if not self.by and not len(self.matched):
-            ways = f"To have these terms, try loo(moment_match=True), or {again}"
+            remedy = f"To have these terms, try loo(moment_match=True), or {refit}"
         if many:
-            return ways
-        return f"Look at them first: they may be mistakes, or a family with heavier tails may suit them. {ways}"
+            return remedy
+        return f"Look at them first: they may be mistakes, or a family with heavier tails may suit them. {remedy}"
 
     def _name(self, j: int) -> str:
         return self.names[j] if self.names else str(j)
@@ -269,15 +270,15 @@ class RowGroups:
 
     @staticmethod
     def of(posterior: PosteriorData, by: str) -> RowGroups:
-        """A grouping factor of a `Posterior`; refuses one that it has not."""
-        kept = effects_kept(posterior)
-        factor = factor_named(kept, by)
-        term = next(k for k in kept.groups if kept.names[k] == factor)
-        require_at_hand(posterior)
-        return RowGroups(factor, _target_of(posterior).group_terms[term].group.index, kept.levels[term])
+        """The grouping factor `by` of a posterior, which must have it."""
+        group_effects = require_groups(posterior)
+        factor = require_factor(group_effects, by)
+        term = next(k for k in group_effects.groups if group_effects.names[k] == factor)
+        require_rows_in_memory(posterior)
+        return RowGroups(factor, _target_of(posterior).group_terms[term].group.index, group_effects.levels[term])
 
     def blocks(self, most: int) -> Iterator[tuple[Indices, Indices]]:
-        """At most so many rows at a time, or those of one level, sorted by level: and where each level begins."""
+        """Blocks of at most `most` rows (or of one level with more), sorted by level, and where each level begins."""
         order, counts = np.argsort(self.index, kind="stable"), self.counts()
         ends = np.cumsum(counts[counts > 0])
         begin = 0
@@ -299,28 +300,28 @@ def loo_of(
     groups: RowGroups | None = None,
     moment_match: bool = False,
 ) -> Loo:
-    """That of a `Posterior`, by rows (by=None) or by a grouping factor: its own, or the `groups` of another model of
-    the same rows.
+    """Cross-validation by rows (by=None) or by a grouping factor: the posterior's own, or the `groups` of another model
+    of the same rows.
     """
     most = draw_count(posterior, draws, 20)
-    require_at_hand(posterior)
+    require_rows_in_memory(posterior)
     groups = RowGroups.of(posterior, by) if by is not None and groups is None else groups
     if groups is None:
         count, blocks = pointwise_log_likelihoods(posterior, most)
-        parts = [leave_out(log_likelihood, efficiency_of(posterior, count)) for _, log_likelihood in blocks]
+        parts = [leave_out(log_likelihood, relative_efficiency(posterior, count)) for _, log_likelihood in blocks]
         left = LeftOut(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
         ones, observations = np.ones(len(left.k), np.int64), Observations.of(posterior)
         result = Loo("", (), left.elpd, left.lpd - left.elpd, left.k, ones, count, observations)
-        return _with_moved_draws(posterior, result, most) if moment_match else result
+        return _match_moments(posterior, result, most) if moment_match else result
     if moment_match:
         raise requirement("moment_match", "False where groups are left out", moment_match, "it is for single rows")
     form, x = posterior.fitted(), posterior.inner(most)
-    efficiency, observations = efficiency_of(posterior, len(x)), Observations.of(posterior)
+    efficiency, observations = relative_efficiency(posterior, len(x)), Observations.of(posterior)
     if len(groups.index) != form.rows.n:
         allowed = f"of the {len(groups.index):,} rows whose {groups.factor} is known"
         raise requirement("the posterior", allowed, f"one of {form.rows.n:,} rows")
     parts, error = [], 0.0
-    for integral in _integrals(posterior, form, x, groups):
+    for integral in _group_likelihoods(posterior, form, x, groups):
         parts.append(leave_out(integral.log_likelihood, efficiency))
         error = max(error, float(integral.error.max()))
     left, counts = LeftOut(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True))), groups.counts()
@@ -329,38 +330,40 @@ def loo_of(
     return Loo(groups.factor, names, left.elpd, p, left.k, rows, len(x), observations, error)
 
 
-def _with_moved_draws(posterior: PosteriorData, loo: Loo, most: int) -> Loo:
-    """With the terms of rows of large k from draws that are moved to the posterior without them."""
-    target, every = _target_of(posterior), effect_interval(posterior.group_effects)
+def _match_moments(posterior: PosteriorData, loo: Loo, most: int) -> Loo:
+    """A cross-validation in which rows with a large k have terms from draws moved to the posterior without them."""
+    target, interval = _target_of(posterior), effect_interval(posterior.group_effects)
     if not target.has_potential or posterior.shrinkage is not None:
         why = "the log density is not known at draws that are moved"
         raise requirement("moment_match", "False for this posterior", True, why)
-    x = in_coordinates(target, posterior.inner(most), thin_draws(posterior.trace.draws[:, ::every], most))
+    x = target_coordinates(target, posterior.inner(most), thin_draws(posterior.trace.draws[:, ::interval], most))
     pointwise, k, matched = loo.pointwise.copy(), loo.k.copy(), []
     with stage("moving draws to the posterior without some rows", None):
         for row in checking_budget(loo.bad):
-            one = match(x, Density(partial(log_densities, target), partial(_log_density_of, posterior, int(row))))
-            if one.k < k[row]:
-                pointwise[row], k[row] = one.elpd, one.k
+            matched_density = match(
+                x, Density(partial(log_densities, target), partial(_log_likelihood_of_row, posterior, int(row)))
+            )
+            if matched_density.k < k[row]:
+                pointwise[row], k[row] = matched_density.elpd, matched_density.k
                 matched.append(row)
     p = loo.p + loo.pointwise - pointwise
     return replace(loo, pointwise=pointwise, p=p, k=k, matched=np.array(matched, np.int64))
 
 
-def _log_density_of(posterior: PosteriorData, row: int, x: Array) -> Array:
-    """log p(yᵢ | x) of one row, at states of the target."""
+def _log_likelihood_of_row(posterior: PosteriorData, row: int, x: Array) -> Array:
+    """log p(yᵢ | x) of one row at states x of the target."""
     form, target = posterior.form, _target_of(posterior)
     if form is None:
         blocks = target.row_log_likelihoods(x)
         assert blocks is not None  # of a model of one's own
         return np.concatenate([block for _, block in blocks], axis=1)[:, row]
-    one = form.choose(np.array([row]))
-    t = one.predictors(np.ascontiguousarray(x[:, : x.shape[1] - target.theta_dim]))
-    return np.asarray(-one.values(t) - one.constants())[:, 0]
+    single_row = form.choose(np.array([row]))
+    t = single_row.predictors(np.ascontiguousarray(x[:, : x.shape[1] - target.theta_dim]))
+    return np.asarray(-single_row.values(t) - single_row.constants())[:, 0]
 
 
-def efficiency_of(posterior: PosteriorData, draws: int) -> float:
-    """Effective draws for each draw."""
+def relative_efficiency(posterior: PosteriorData, draws: int) -> float:
+    """Effective draws per draw, at most 1."""
     return min(1.0, float(np.mean(posterior.ess)) / draws)
 
 
@@ -370,8 +373,8 @@ def _target_of(posterior: PosteriorData) -> FiniteSum:
     return target
 
 
-def require_at_hand(posterior: PosteriorData) -> None:
-    """Refuse a posterior whose rows are not known, or not in memory."""
+def require_rows_in_memory(posterior: PosteriorData) -> None:
+    """Refuse a posterior whose rows are unknown or not all in memory."""
     if posterior._target is None:
         posterior.fitted()
     if _target_of(posterior).at_hand < posterior.rows:
@@ -379,35 +382,37 @@ def require_at_hand(posterior: PosteriorData) -> None:
         raise requirement("the rows", "in memory, to be left out one by one", "rows in partitions", why)
 
 
-def _integrals(posterior: PosteriorData, form: RowsForm, x: Array, groups: RowGroups) -> Iterator[Integral]:
-    """log p(y_g | x) of some groups at a time: with their effects integrated, or the sum over their rows where the
-    model has no effects of them.
+def _group_likelihoods(posterior: PosteriorData, form: RowsForm, x: Array, groups: RowGroups) -> Iterator[Integral]:
+    """log p(y_g | x) for blocks of groups: with their effects integrated, or the sum over their rows where the model
+    has no effects of them.
     """
-    kept: GroupEffects | None = posterior.group_effects
-    terms = [] if kept is None else [k for k in kept.groups if kept.names[k] == groups.factor]
-    blocks = groups.blocks(_HELD // len(x))
-    if kept is None or not terms:
+    group_effects: GroupEffects | None = posterior.group_effects
+    terms = (
+        [] if group_effects is None else [k for k in group_effects.groups if group_effects.names[k] == groups.factor]
+    )
+    blocks = groups.blocks(_BLOCK_NUMBERS // len(x))
+    if group_effects is None or not terms:
         for rows, starts in blocks:
-            some = form.choose(rows)
-            of_rows = -some.values(some.predictors(x)) - some.constants()
-            log_likelihood = np.add.reduceat(of_rows, starts, axis=1)
+            block = form.choose(rows)
+            log_likelihood_of_rows = -block.values(block.predictors(x)) - block.constants()
+            log_likelihood = np.add.reduceat(log_likelihood_of_rows, starts, axis=1)
             yield Integral(log_likelihood, np.zeros(log_likelihood.shape))
         return
-    first = form.rows.columns - kept.draws.shape[2]
+    first = form.rows.columns - group_effects.draws.shape[2]
     for k in terms:
-        x[:, first + kept.slices()[k].start : first + kept.slices()[k].stop] = 0.0
+        x[:, first + group_effects.slices()[k].start : first + group_effects.slices()[k].stop] = 0.0
     columns = np.concatenate([_target_of(posterior).group_terms[k].group.columns for k in terms], axis=1)
-    factors = _joined([covariance_factors(posterior, k, len(x)) for k in terms])
+    factors = _block_diagonal([covariance_factors(posterior, k, len(x)) for k in terms])
     for rows, starts in blocks:
         yield GroupedRows(form.choose(rows), x, starts, columns[rows], factors).integral()
 
 
-def _joined(factors: list[Array]) -> Array:
-    """Block diagonal: effects of different terms are independent."""
+def _block_diagonal(factors: list[Array]) -> Array:
+    """Factors (draws, r, r) of several terms as one block diagonal factor: the terms are independent."""
     width = sum(factor.shape[1] for factor in factors)
-    out, place = np.zeros((len(factors[0]), width, width)), 0
+    diagonal, begin = np.zeros((len(factors[0]), width, width)), 0
     for factor in factors:
         size = factor.shape[1]
-        out[:, place : place + size, place : place + size] = factor
-        place += size
-    return out
+        diagonal[:, begin : begin + size, begin : begin + size] = factor
+        begin += size
+    return diagonal

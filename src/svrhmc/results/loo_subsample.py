@@ -32,7 +32,7 @@ from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import missing_package, requirement, whole_number
 from svrhmc.core.summaries import Summary
 from svrhmc.results.base import PosteriorData, Tabular, draw_count
-from svrhmc.results.loo import Observations, efficiency_of, require_at_hand
+from svrhmc.results.loo import Observations, relative_efficiency, require_rows_in_memory
 from svrhmc.results.predict import log_likelihoods
 from svrhmc.results.psis import LeftOut, good_shape, leave_out
 from svrhmc.rows.forms import RowsForm
@@ -136,7 +136,7 @@ def loo_subsample_of(posterior: PosteriorData, rows: int, draws: int | None, see
     """That of a `Posterior`, from so many of its rows."""
     most = draw_count(posterior, draws, 20)
     size, seed = whole_number("rows", rows, 10), whole_number("seed", seed, 0)
-    require_at_hand(posterior)
+    require_rows_in_memory(posterior)
     if posterior.form is None:
         why = "loo() takes all rows of a model of one's own"
         raise requirement("the posterior", "of a target whose rows have linear predictors", "one of another kind", why)
@@ -145,7 +145,7 @@ def loo_subsample_of(posterior: PosteriorData, rows: int, draws: int | None, see
     places = np.sort(np.random.default_rng(seed).choice(n, min(size, n), replace=False))
     at_mean = _at_one(form, x.mean(axis=0))
     blocks = log_likelihoods(form.choose(places), x)
-    parts = [leave_out(block, efficiency_of(posterior, len(x))) for _, block in blocks]
+    parts = [leave_out(block, relative_efficiency(posterior, len(x))) for _, block in blocks]
     left = LeftOut(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
     m, p = len(places), left.lpd - left.elpd
     elpd = total_of(left.elpd, at_mean, places)

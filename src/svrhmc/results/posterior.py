@@ -27,7 +27,7 @@ from svrhmc.core.summaries import Summary, quantile_levels
 from svrhmc.density.base import FiniteSum
 from svrhmc.results import summary
 from svrhmc.results.advice import Advice, warn_user
-from svrhmc.results.arviz import Wanted, to_arviz
+from svrhmc.results.arviz import ArvizOptions, to_arviz
 from svrhmc.results.base import (
     FittedRows,
     Input,
@@ -41,7 +41,7 @@ from svrhmc.results.base import (
 from svrhmc.results.checks import find_misfits
 from svrhmc.results.effects import Effects, effects_of
 from svrhmc.results.export import export
-from svrhmc.results.groups import Compared, GroupLevels, Quantities, contrasts_of, levels_of, variances_of
+from svrhmc.results.groups import GroupLevels, LevelOrCell, Quantities, contrasts_of, levels_of, variances_of
 from svrhmc.results.imputations import Imputations, imputations_of
 from svrhmc.results.loo import Loo, loo_of
 from svrhmc.results.loo_subsample import SubsampledLoo, loo_subsample_of
@@ -192,9 +192,9 @@ class Posterior(PosteriorData):
     def contrast(
         self,
         name: str | Sequence[str],
-        levels: Sequence[Compared] | None = None,
+        levels: Sequence[LevelOrCell] | None = None,
         *,
-        against: Compared | None = None,
+        against: LevelOrCell | None = None,
         level: float = 0.9,
         draws: int = 1000,
     ) -> Quantities:
@@ -493,7 +493,7 @@ class Posterior(PosteriorData):
         each; None: where rows times draws are at most 2²⁴. dims: names of the axes of variables, such as
         {"theta": ["school"]}; coords: the places along axes, such as {"school": ["A", "B", …]}.
         """
-        wanted = Wanted(
+        options = ArvizOptions(
             boolean("log_likelihood", log_likelihood),
             boolean("posterior_predictive", posterior_predictive),
             rows,
@@ -503,7 +503,7 @@ class Posterior(PosteriorData):
             coords,
             dims,
         )
-        return to_arviz(self, wanted)
+        return to_arviz(self, options)
 
     def about(self, target: FiniteSum | None, kept: FittedRows | None = None) -> Posterior:
         """The same with another target, or none, and with some rows of its table: for what needs the rows that were

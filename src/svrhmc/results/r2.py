@@ -23,15 +23,15 @@ from svrhmc.results.base import PosteriorData, even_rows
 from svrhmc.results.groups import Quantities
 from svrhmc.results.predict import Predictions
 
-_ROWS = 10_000  # of which it is found
+_MOST_ROWS = 10_000  # over which it is averaged
 
 
 def r2_of(posterior: PosteriorData, level: float, draws: int) -> Quantities:
-    """That of a `Posterior`."""
+    """Bayesian R² from at most `draws` draws, with an interval of probability `level`."""
     draws = whole_number("draws", draws, 2)
     interval_ends(level)
     form = posterior.fitted()
-    form = form.choose(even_rows(form.rows.n, _ROWS, 0))
+    form = form.choose(even_rows(form.rows.n, _MOST_ROWS, 0))
     loss, x = form.loss, posterior.inner(draws)
     w = np.ones(form.rows.n) if form.weights is None else form.weights
     trials = loss.trials_of(form.y, form.weights)
@@ -43,15 +43,17 @@ def r2_of(posterior: PosteriorData, level: float, draws: int) -> Quantities:
         if variance is None:
             family = posterior.family or str(loss)
             raise requirement("the family", "one that says the variance of y, to have an R²", family)
-        first = mean[:, :1] if first is None else first  # so that large numbers do not cancel
-        away = mean - first
-        sums, squares = sums + away @ w[rows], squares + away**2 @ w[rows]
+        first = mean[:, :1] if first is None else first  # against cancellation of large numbers
+        difference = mean - first
+        sums, squares = sums + difference @ w[rows], squares + difference**2 @ w[rows]
         residual = residual + variance @ w[rows]
     explained = np.maximum(squares - sums**2, 0.0)
-    few = f" From {form.rows.n:,} of {posterior.rows:,} rows, spread evenly." if form.rows.n < posterior.rows else ""
+    which_rows = (
+        f" From {form.rows.n:,} of {posterior.rows:,} rows, spread evenly." if form.rows.n < posterior.rows else ""
+    )
     note = (
         "R2 is the variance of the mean of y over the rows, as a share of itself and the variance of y about its mean, "
-        f"on the scale of y.{few}"
+        f"on the scale of y.{which_rows}"
     )
     if posterior.group_scales:
         note += (

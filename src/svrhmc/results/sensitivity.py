@@ -34,7 +34,7 @@ from svrhmc.core.errors import requirement, whole_number
 from svrhmc.core.summaries import Summary
 from svrhmc.results.arviz import log_priors
 from svrhmc.results.base import PosteriorData, effect_interval, thin_draws
-from svrhmc.results.loo import require_at_hand
+from svrhmc.results.loo import require_rows_in_memory
 from svrhmc.results.predict import pointwise_log_likelihoods
 from svrhmc.results.psis import smoothed_log_weights
 from svrhmc.rows.forms import RowsForm
@@ -47,7 +47,7 @@ _LISTED = 8
 def sensitivity_of(posterior: PosteriorData, draws: int) -> Summary:
     """Of each coordinate that is reported, to prior and to likelihood."""
     most = whole_number("draws", draws, 100)
-    require_at_hand(posterior)
+    require_rows_in_memory(posterior)
     form: RowsForm | None = posterior.form
     if form is None and (own := _of_functions(posterior, most)) is not None:
         return _summary(*own)

@@ -19,7 +19,7 @@ from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import missing_package
 from svrhmc.core.summaries import Summary
 from svrhmc.results.base import PosteriorData, draw_count
-from svrhmc.results.loo import PointwiseDensity, require_at_hand
+from svrhmc.results.loo import PointwiseDensity, require_rows_in_memory
 from svrhmc.results.predict import pointwise_log_likelihoods
 
 _LARGE = 0.4  # pᵢ, from which on the expansion fails
@@ -70,7 +70,7 @@ class Waic(PointwiseDensity):
 def waic_of(posterior: PosteriorData, draws: int | None) -> Waic:
     """That of a `Posterior`."""
     most = draw_count(posterior, draws, 20)
-    require_at_hand(posterior)
+    require_rows_in_memory(posterior)
     count, blocks = pointwise_log_likelihoods(posterior, most)
     terms, penalties = [], []
     for _, log_likelihood in blocks:
