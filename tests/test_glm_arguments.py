@@ -170,8 +170,8 @@ def test_many_rows_are_decided_by_a_few(monkeypatch):
         raise AssertionError("all rows were looked at")
 
     with monkeypatch.context() as patch:
-        patch.setattr(proper._Cone, "_pieces", refused)
-        patch.setattr(proper._Cone, "_require_rank", refused)
+        patch.setattr(proper._RecessionCone, "_pieces", refused)
+        patch.setattr(proper._RecessionCone, "_require_rank", refused)
         for y in (rng.random(50_000) < 0.3, rare):
             logistic(many, y, 0.0)
         glm(many, rare, "poisson", prior=Flat())

@@ -8,7 +8,7 @@ import scipy.sparse
 
 from svrhmc import Sampler, sample, targets
 from svrhmc.density import elimination, generalised, mode
-from svrhmc.density.elimination import eliminate, independent
+from svrhmc.density.elimination import eliminate, independent_set
 from svrhmc.dynamics import Anchored
 from svrhmc.exact import SplitHMC, SubsampledMH
 from svrhmc.gradients import Full, Minibatch
@@ -110,7 +110,7 @@ def test_levels_are_independent_and_maximal():
         H.sort_indices()
         dense = H.toarray() != 0
         few = dense.sum(axis=1) - 1 <= 8
-        chosen = independent(H, few)
+        chosen = independent_set(H, few)
         assert (dense[np.ix_(chosen, chosen)].sum(axis=1) == 1).all()
         assert (dense[:, chosen].any(axis=1) | ~few).all()
         assert not (chosen & ~few).any()

@@ -498,8 +498,8 @@ def test_the_mode_from_some_of_the_rows_is_the_mode(kind, monkeypatch):
     X = rng.normal(size=(2501, 3)) + np.array([1.0, 0.0, 0.0])
     labels = X @ [0.5, -1.0, 1.0] + rng.logistic(size=2501) > 0
     began = []
-    some = mode.ModeSearch._mode_of_some
-    monkeypatch.setattr(mode.ModeSearch, "_mode_of_some", lambda self: began.append(self.target.n) or some(self))
+    some = mode.ModeSearch._mode_of_sample
+    monkeypatch.setattr(mode.ModeSearch, "_mode_of_sample", lambda self: began.append(self.target.n) or some(self))
     target = logistic(kind(X), labels)
     found = target.mode()
     assert began[0] == 2501

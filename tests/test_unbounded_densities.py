@@ -6,7 +6,7 @@ import pytest
 import svrhmc
 from conftest import LIMIT
 from svrhmc import targets
-from svrhmc.density.unbounded import funnel
+from svrhmc.density.unbounded import describe_funnel
 
 EFFECTS = np.array([28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0])
 ERRORS = np.array([15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0])
@@ -50,7 +50,7 @@ def deep(log_scale):
 @pytest.mark.parametrize("log_scale", [-5.0, -10.0, -15.0])
 @pytest.mark.parametrize("power", [0.2, 1.0, 3.0])
 def test_a_hierarchy_whose_effects_narrow_is_a_funnel(power, log_scale):
-    why = funnel(Centred(power), deep(log_scale), np.ones(10))
+    why = describe_funnel(Centred(power), deep(log_scale), np.ones(10))
     assert "the density has no upper bound: it rises without end as log tau falls" in why
     assert "theta = mu + tau z" in why
 
@@ -58,7 +58,7 @@ def test_a_hierarchy_whose_effects_narrow_is_a_funnel(power, log_scale):
 @pytest.mark.parametrize("log_scale", [-5.0, -10.0, -15.0])
 @pytest.mark.parametrize("power", [0.0, -1.0])
 def test_where_the_scale_has_no_proper_prior_the_fall_is_no_funnel(power, log_scale):
-    assert funnel(Centred(power), deep(log_scale), np.ones(10)) == ""
+    assert describe_funnel(Centred(power), deep(log_scale), np.ones(10)) == ""
 
 
 def test_at_a_minimum_and_on_a_slope_that_ends_nothing_is_unbounded():
@@ -73,9 +73,9 @@ def test_at_a_minimum_and_on_a_slope_that_ends_nothing_is_unbounded():
             return np.eye(len(x))
 
     target = Quadratic(1.0)
-    assert funnel(target, np.zeros(10), np.ones(10)) == ""
-    assert funnel(target, np.full(10, 3.0), np.ones(10)) == ""
-    assert funnel(Centred(1.0), np.r_[2.0, np.full(9, 4.0)], np.ones(10)) == ""
+    assert describe_funnel(target, np.zeros(10), np.ones(10)) == ""
+    assert describe_funnel(target, np.full(10, 3.0), np.ones(10)) == ""
+    assert describe_funnel(Centred(1.0), np.r_[2.0, np.full(9, 4.0)], np.ones(10)) == ""
 
 
 def moments_of_eight_schools():

@@ -1,10 +1,10 @@
-"""Cholesky factors of many symmetric positive definite matrices that have their entries in the same places.
+"""Cholesky factors of many symmetric positive definite matrices with the same sparsity pattern.
 
 The order of elimination and the places of the entries of L are found once (`Pattern`), by sets of independent
-coordinates as in `svrhmc.density.elimination`, and each factor takes its numbers alone. A coordinate with d neighbours
-among m that are left costs d²/2 multiplications one by one, and m²/2 in a dense factor, where they are `_SLOWER` times
-as fast: so it is eliminated sparsely while d ≤ m/√_SLOWER, and what is left is the core, whose factor is LAPACK's.
-Levels within levels have no more neighbours than levels above them, so that all of them go, and the work is linear.
+coordinates as in `svrhmc.density.elimination`; each factor then only computes numbers. A coordinate with d neighbours
+among m remaining ones costs d²/2 multiplications in a sparse factor, and m²/2 in a dense one, where they are `_SLOWER`
+times as fast. So it is eliminated sparsely while d ≤ m/√_SLOWER, and the rest is the core, whose factor is LAPACK's.
+Nested levels have no more neighbours than levels above them, so that all of them are eliminated, with linear work.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.deadline import CHOLESKY, indivisible_work
-from svrhmc.density.elimination import cut, independent
+from svrhmc.density.elimination import independent_set, split_matrix
 from svrhmc.rows.csr import MatrixLike
 
 _Number = TypeVar("_Number", bound=np.generic)
@@ -36,8 +36,8 @@ _MOST_ENTRIES, _MOST_WORK = 4e7, 3e8  # of a pattern on the way, and multiplicat
 class Pattern:
     """Where the factor of some matrices has entries.
 
-    order: the coordinate that is eliminated as the p-th. begin, rows: of the columns of the head, the first ones, below
-    the diagonal, as in `svrhmc.kernels.triangular`; the core, all others, is dense.
+    order: the coordinates in the order of their elimination. begin, rows: the entries below the diagonal of the first
+    columns, the head, as in `svrhmc.kernels.triangular`; the other columns, the core, are dense.
     """
 
     order: Indices
@@ -46,13 +46,14 @@ class Pattern:
 
     @staticmethod
     def full(size: int) -> Pattern:
-        """That of a dense matrix, in its own order."""
+        """The pattern of a dense matrix, in its own order."""
         return Pattern(np.arange(size), np.zeros(1, np.int64), np.zeros(0, np.uint32))
 
     @staticmethod
-    def of(size: int, border: Indices, rows: Indices, columns: Indices, most: float = np.inf) -> Pattern:
-        """Of matrices that have entries on the diagonal, in the rows and columns of a border, and at some other places,
-        of (i, j) and (j, i) one. It is not completed where much has to be done and the core stays larger than `most`.
+    def of(size: int, border: Indices, rows: Indices, columns: Indices, largest_core: float = np.inf) -> Pattern:
+        """The pattern of matrices with entries on the diagonal, in the rows and columns of a border, and at some other
+        places, of which one of (i, j) and (j, i) is given. The elimination stops early if it takes much work and the
+        core stays larger than `largest_core`.
         """
         if size <= _FEW:
             return Pattern.full(size)
@@ -60,24 +61,26 @@ class Pattern:
         number = np.full(size, -1)
         number[inner] = np.arange(len(inner))
         inside = (number[rows] >= 0) & (number[columns] >= 0)
-        taken, left = _levels(len(inner), len(border), number[rows[inside]], number[columns[inside]], most)
-        counts = np.concatenate([np.zeros(1, np.int64), *(own for _, own, _ in taken)])
-        whole, core = counts[1:] + len(border), len(left) + len(border)
+        eliminated, remaining = _eliminate_levels(
+            len(inner), len(border), number[rows[inside]], number[columns[inside]], largest_core
+        )
+        counts = np.concatenate([np.zeros(1, np.int64), *(counts_of_level for _, counts_of_level, _ in eliminated)])
+        whole, core = counts[1:] + len(border), len(remaining) + len(border)
         work = _SLOWER * float((whole**2.0).sum()) + core**3 / 3
         if work > _WORTH * size**3 / 3:
             return Pattern.full(size)
-        order = np.concatenate([*(some for some, _, _ in taken), left])
-        place = np.empty(len(order), np.int64)
-        place[order] = np.arange(len(order))
+        order = np.concatenate([*(coordinates for coordinates, _, _ in eliminated), remaining])
+        position = np.empty(len(order), np.int64)
+        position[order] = np.arange(len(order))
         begin = np.cumsum(np.append(0, whole))
         below = np.empty(begin[-1], np.uint32)
-        own = np.ones(begin[-1], bool)
+        counts_of_level = np.ones(begin[-1], bool)
         for k in range(len(border)):  # last in each column
-            at = begin[1:] - len(border) + k
-            below[at], own[at] = len(order) + k, False
-        entries = np.concatenate([np.zeros(0, np.int64), *(place[at] for _, _, at in taken)])
+            last = begin[1:] - len(border) + k
+            below[last], counts_of_level[last] = len(order) + k, False
+        entries = np.concatenate([np.zeros(0, np.int64), *(position[last] for _, _, last in eliminated)])
         column = np.repeat(np.arange(len(whole)), counts[1:])
-        below[own] = entries[np.lexsort((entries, column))]
+        below[counts_of_level] = entries[np.lexsort((entries, column))]
         return Pattern(np.concatenate([inner[order], border]), begin, below)
 
     @property
@@ -114,10 +117,10 @@ class Pattern:
         return len(self.rows) + self.head + self.core**2
 
     def places(self, rows: Indices, columns: Indices) -> Indices:
-        """Where entries (i, j), of (i, j) and (j, i) one, stand among these numbers."""
-        place = np.empty(self.size, np.int64)
-        place[self.order] = np.arange(self.size)
-        a, b = place[rows], place[columns]
+        """The indices of entries among these numbers; one of (i, j) and (j, i) is given."""
+        position = np.empty(self.size, np.int64)
+        position[self.order] = np.arange(self.size)
+        a, b = position[rows], position[columns]
         low, high = np.minimum(a, b), np.maximum(a, b)
         first = len(self.rows) + self.head
         out = first + (low - self.head) * self.core + (high - self.head)
@@ -128,7 +131,7 @@ class Pattern:
         return out
 
     @cached_property
-    def lines(self) -> tuple[Indices, Indices, Indices]:
+    def by_row(self) -> tuple[Indices, Indices, Indices]:
         """The entries of L row by row: where each row begins, which of the entries they are, and in which columns."""
         row = self.rows.astype(np.int64)
         entry = np.argsort(row, kind="stable")
@@ -136,20 +139,20 @@ class Pattern:
         return begin, entry, np.repeat(np.arange(self.head), np.diff(self.begin))[entry]
 
     def factor(self, numbers: Array) -> Factor:
-        """L of the matrix with these numbers, in their place."""
+        """L of the matrix with these numbers, which it overwrites."""
         factor = Factor(self, numbers)
         if self.head:
             from svrhmc.kernels.cholesky import factor_head
 
-            room = np.empty(self.size)
-            factor_head(self.begin, self.rows, *self.lines, factor.values, factor.inverse, factor.core.T, room)
+            buffer = np.empty(self.size)
+            factor_head(self.begin, self.rows, *self.by_row, factor.values, factor.inverse, factor.core.T, buffer)
         factorise(factor.core)
         return factor
 
 
 @dataclass(frozen=True, eq=False)
 class Factor:
-    """LLᵀ = K, in the order of a pattern; not a number where there is none."""
+    """L with LLᵀ = K, in the order of a pattern; nan if K has no factor."""
 
     pattern: Pattern
     numbers: Array
@@ -167,7 +170,7 @@ class Factor:
 
     @property
     def core(self) -> Array:
-        """The dense part, a lower triangle in LAPACK's order, what is above it being no part of it."""
+        """The dense part, a lower triangle in LAPACK's order; entries above the diagonal are not part of it."""
         size = self.pattern.core
         return self.numbers[len(self.numbers) - size**2 :].reshape(size, size).T
 
@@ -178,7 +181,7 @@ class Factor:
 
     @property
     def log_root(self) -> float:
-        """log |L|; nan where there is none."""
+        """log |L|; nan if there is no factor."""
         diagonal = np.diag(self.core)
         if not np.isfinite(diagonal).all():
             return float("nan")
@@ -189,7 +192,7 @@ class Factor:
         from scipy.linalg.lapack import dpotrs
 
         y = force[self.pattern.order]
-        self._through("forwards", y)
+        self._solve_head("forwards", y)
         if self.pattern.core:
             y[self.pattern.head :] = dpotrs(self.core, y[self.pattern.head :], lower=1)[0]
         return self._back_through_head(y)
@@ -197,8 +200,8 @@ class Factor:
     def pull(self, gradient: Array) -> Array:
         """L⁻¹g, its coordinates in the order of K's."""
         y = gradient[self.pattern.order]
-        self._through("forwards", y)
-        return self._ordered(self._core_solved(y, 0))
+        self._solve_head("forwards", y)
+        return self._in_original_order(self._core_solved(y, 0))
 
     def displace(self, z: Array) -> Array:
         """L⁻ᵀz, the coordinates of z in the order of K's."""
@@ -212,54 +215,54 @@ class Factor:
         return y
 
     def _back_through_head(self, y: Array) -> Array:
-        self._through("backs", y)
-        return self._ordered(y)
+        self._solve_head("backs", y)
+        return self._in_original_order(y)
 
-    def _ordered(self, y: Array) -> Array:
+    def _in_original_order(self, y: Array) -> Array:
         """In the order of K."""
         out = np.empty_like(y)
         out[self.pattern.order] = y
         return out
 
-    def _through(self, name: str, y: Array) -> None:
+    def _solve_head(self, name: str, y: Array) -> None:
         if not self.pattern.head:
             return
         from svrhmc.kernels import triangular
 
         pattern = self.pattern
         frame = triangular.Factor(
-            _unwritten(pattern.order), _unwritten(self.inverse), _unwritten(pattern.begin), _unwritten(pattern.rows),
-            _unwritten(self.values), _unwritten(np.zeros(0)),
+            _read_only(pattern.order), _read_only(self.inverse), _read_only(pattern.begin), _read_only(pattern.rows),
+            _read_only(self.values), _read_only(np.zeros(0)),
         )  # fmt: skip
         work: Callable[..., None] = getattr(triangular, name)
         work(frame, y[None], 0, 1)
 
 
 class Factors:
-    """Of CSR matrices, whose pattern is found again only where one has its entries in other places than the last."""
+    """Factors of CSR matrices; the pattern is found anew only if a matrix has another than the one before."""
 
-    def __init__(self, border: Indices, most: int) -> None:
-        """most: coordinates of a dense core, with more of which no factor is made. apply: whether one was for the last
-        pattern.
+    def __init__(self, border: Indices, largest_core: int) -> None:
+        """largest_core: coordinates of a dense core beyond which no factor is made. The attribute `apply` is whether
+        one is made for the last pattern.
         """
-        self._border, self._most, self.apply = border, most, True
+        self._border, self._largest_core, self.apply = border, largest_core, True
         self._last: MatrixLike | None = None
 
     def pattern(self, H: MatrixLike) -> Pattern:
         """Where the factor of H has entries."""
-        if self._last is None or not _alike(H, self._last):
+        if self._last is None or not _same_pattern(H, self._last):
             self._last = H
             self._row = np.repeat(np.arange(H.shape[0]), np.diff(H.indptr))
             self._lower = np.flatnonzero(self._row >= H.indices)
             rows, columns = self._row[self._lower], H.indices[self._lower].astype(np.int64)
-            self._pattern = Pattern.of(H.shape[0], self._border, rows, columns, self._most)
-            self.apply = self._pattern.core <= self._most
+            self._pattern = Pattern.of(H.shape[0], self._border, rows, columns, self._largest_core)
+            self.apply = self._pattern.core <= self._largest_core
             if self.apply:
                 self._places = self._pattern.places(rows, columns)
         return self._pattern
 
     def __call__(self, H: MatrixLike) -> Factor | None:
-        """None where the core is too large, or H is not positive definite."""
+        """The factor of H; None if the core is too large, or H is not positive definite."""
         pattern = self.pattern(H)
         if not self.apply:
             return None
@@ -270,43 +273,48 @@ class Factors:
         return factor if np.isfinite(factor.log_root) else None
 
 
-def _alike(H: MatrixLike, other: MatrixLike) -> bool:
+def _same_pattern(H: MatrixLike, other: MatrixLike) -> bool:
     return np.array_equal(H.indptr, other.indptr) and np.array_equal(H.indices, other.indices)
 
 
-def _levels(
-    size: int, border: int, rows: Indices, columns: Indices, most: float
+def _eliminate_levels(
+    size: int, border: int, rows: Indices, columns: Indices, largest_core: float
 ) -> tuple[list[tuple[Indices, Indices, Indices]], Indices]:
-    """Coordinates that are eliminated, set by set, each with the number of its neighbours then and which they are; and
-    the others. border: further coordinates that all have for neighbours.
+    """Sets of coordinates in the order of elimination, each with the numbers of their neighbours then and these
+    neighbours; and the remaining coordinates. border: the number of further coordinates that are neighbours of all.
     """
     from scipy.sparse import csr_matrix
 
-    here = np.concatenate([rows, columns, np.arange(size)]), np.concatenate([columns, rows, np.arange(size)])
-    left_over = csr_matrix((np.ones(len(here[0]), np.float32), here), shape=(size, size))
-    left, taken, work = np.arange(size), [], 0.0
-    while len(left):
-        neighbours = np.diff(left_over.indptr) - 1 + border
+    entries_of_pattern = (
+        np.concatenate([rows, columns, np.arange(size)]),
+        np.concatenate([columns, rows, np.arange(size)]),
+    )
+    schur = csr_matrix((np.ones(len(entries_of_pattern[0]), np.float32), entries_of_pattern), shape=(size, size))
+    remaining, eliminated, work = np.arange(size), [], 0.0
+    while len(remaining):
+        neighbours = np.diff(schur.indptr) - 1 + border
         fewest = int(neighbours.min())
         few = neighbours <= max(_NEARLY * fewest, fewest + 1)
-        chosen = independent(left_over, few & (neighbours <= _SLOWER**-0.5 * (len(left) + border)))
+        chosen = independent_set(schur, few & (neighbours <= _SLOWER**-0.5 * (len(remaining) + border)))
         if not chosen.any():
             break
-        _, below, rest = cut(left_over, chosen)
-        taken.append((left[chosen], np.diff(below.indptr).astype(np.int64), left[~chosen][below.indices]))
-        left = left[~chosen]
+        _, below, others = split_matrix(schur, chosen)
+        eliminated.append(
+            (remaining[chosen], np.diff(below.indptr).astype(np.int64), remaining[~chosen][below.indices])
+        )
+        remaining = remaining[~chosen]
         work += float((np.diff(below.indptr) ** 2.0).sum())
-        entries = rest.nnz + min(work, float(len(np.unique(below.indices))) ** 2)
-        if len(left) + border > most and (entries > _MOST_ENTRIES or work > _MOST_WORK):
+        entries = others.nnz + min(work, float(len(np.unique(below.indices))) ** 2)
+        if len(remaining) + border > largest_core and (entries > _MOST_ENTRIES or work > _MOST_WORK):
             break
         by_rows = below.tocsr()
-        left_over = (rest + by_rows @ by_rows.T).tocsr()
-        left_over.data[:] = 1.0
-    return taken, left
+        schur = (others + by_rows @ by_rows.T).tocsr()
+        schur.data[:] = 1.0
+    return eliminated, remaining
 
 
-def _unwritten(array: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
-    """As compiled code takes those of all factors."""
+def _read_only(array: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
+    """A read-only view, the only kind of array for which the compiled code is compiled."""
     view = array.view()
     view.flags.writeable = False
     return view
@@ -314,7 +322,7 @@ def _unwritten(array: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
 
 @cache
 def _lapack_factor() -> Callable[..., None]:
-    """LAPACK's dpotrf by its address: SciPy's function of that name lets no other thread go on meanwhile, and NumPy's
+    """LAPACK's dpotrf by its address: SciPy's function of that name blocks all other threads meanwhile, and NumPy's
     Cholesky copies the matrix.
     """
     from scipy.linalg import cython_lapack
@@ -329,7 +337,7 @@ def _lapack_factor() -> Callable[..., None]:
 
 
 def factorise(matrix: Array) -> None:
-    """Put L, LLᵀ = K, in the place of K, the lower triangle of a matrix in LAPACK's order; nan where there is none."""
+    """Overwrite K, the lower triangle of a matrix in LAPACK's order, by L with LLᵀ = K; by nan if there is none."""
     assert matrix.flags.f_contiguous
     size, info = ctypes.c_int(len(matrix)), ctypes.c_int()
     if len(matrix):

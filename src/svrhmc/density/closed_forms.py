@@ -120,13 +120,13 @@ def sums_of(rows: Rows, y: Array, weights: Array | None, precision: Array, mean:
         force = rows.combine((w * e)[None, :])[0]
         scale = max(float(w @ (e * e)) / total, 1e-300)
         matrix, right = gram / scale + np.diag(precision), force / scale + precision * (mean - fit)
-        _require_ordinary(matrix, right)
+        _require_finite(matrix, right)
         with indivisible_work(LEAST_SQUARES * rows.dim**3):
             fit = fit + np.linalg.lstsq(matrix, right, rcond=None)[0]
         e = y - rows.predict(fit[None, :])[0]
     size = float(w @ (y * y)) or total / (float(precision.max(initial=0.0)) or 1.0)
-    left = float(w @ (e * e))
-    return Sums(fit, gram, rows.combine((w * e)[None, :])[0], left, total, precision, mean - fit, size)
+    squares = float(w @ (e * e))
+    return Sums(fit, gram, rows.combine((w * e)[None, :])[0], squares, total, precision, mean - fit, size)
 
 
 class ScaleMixture(Law):
@@ -145,77 +145,77 @@ class ScaleMixture(Law):
         free = max(sums.weight, 1e-300)
         self._scale = max(np.sqrt(max(sums.squares, _LEAST**2 * sums.size) / free), 1e-150)
         inside = sums.gram / self._scale**2
-        whole = inside + np.diag(sums.precision)
-        _require_ordinary(whole, self._scale**2, sums.force / self._scale**2, sums.precision * sums.mean)
+        matrix = inside + np.diag(sums.precision)
+        _require_finite(matrix, self._scale**2, sums.force / self._scale**2, sums.precision * sums.mean)
         try:
-            with indivisible_work(INVERSE * len(whole) ** 3):
-                root = np.linalg.cholesky(whole)
+            with indivisible_work(INVERSE * len(matrix) ** 3):
+                root = np.linalg.cholesky(matrix)
         except np.linalg.LinAlgError:
             raise requirement(
                 "prior_precision", "positive where columns of X depend on each other", "0 for some of them",
                 "the posterior is improper",
             ) from None  # fmt: skip
         half = solve_triangular(root, inside, lower=True)
-        within = solve_triangular(root, half.T, lower=True)
-        with indivisible_work(EIGENVECTORS * len(within) ** 3):
-            omega, vectors = eigh((within + within.T) / 2)
-        with indivisible_work(EIGENVECTORS * len(within) ** 3):
-            seen = np.arange(len(omega)) >= _unseen(sums.gram)
-        self._omega = np.where(seen, np.clip(omega, 0.0, 1.0), 0.0)
+        middle = solve_triangular(root, half.T, lower=True)
+        with indivisible_work(EIGENVECTORS * len(middle) ** 3):
+            omega, vectors = eigh((middle + middle.T) / 2)
+        with indivisible_work(EIGENVECTORS * len(middle) ** 3):
+            determined = np.arange(len(omega)) >= _null_directions(sums.gram)
+        self._omega = np.where(determined, np.clip(omega, 0.0, 1.0), 0.0)
         self._vectors = vectors
         self._basis = solve_triangular(root, vectors, lower=True, trans="T")  # c = basis · b
-        self._pull = np.where(seen, self._basis.T @ sums.force / self._scale**2, 0.0)
-        self._home = self._basis.T @ (sums.precision * sums.mean)
-        self._best = np.divide(self._pull, self._omega, out=np.zeros_like(self._pull), where=self._omega > 0)
-        all_of_it = sums.squares / self._scale**2
-        _require_ordinary(self._pull, self._home**2, self._best**2)
-        left = all_of_it - float((self._omega * self._best**2).sum())
+        self._pull = np.where(determined, self._basis.T @ sums.force / self._scale**2, 0.0)
+        self._prior_pull = self._basis.T @ (sums.precision * sums.mean)
+        self._fit_in_basis = np.divide(self._pull, self._omega, out=np.zeros_like(self._pull), where=self._omega > 0)
+        total = sums.squares / self._scale**2
+        _require_finite(self._pull, self._prior_pull**2, self._fit_in_basis**2)
+        unexplained = total - float((self._omega * self._fit_in_basis**2).sum())
         rounding = (_ROUNDING / self._scale) ** 2 * sums.size
-        self._left = max(left if left > _CANCELLED * all_of_it else 0.0, rounding, 1e-300)
-        self._line()
+        self._unexplained = max(unexplained if unexplained > _CANCELLED * total else 0.0, rounding, 1e-300)
+        self._integrate()
 
     def _log_density(self, tau: Array) -> Array:
         """log π(τ) but for a constant."""
         rho = self._scale**2 * np.exp(-2 * tau)
-        k, _ = self._given(rho)
-        u, q, omega = self._best, self._home, self._omega
+        k, _ = self._precision_and_pull(rho)
+        u, q, omega = self._fit_in_basis, self._prior_pull, self._omega
         explained = ((rho[..., None] * (omega * ((1.0 - omega) * u**2 - 2 * u * q)) - q**2) / k).sum(axis=-1)
-        rows = self._sums.weight * tau + 0.5 * (rho * self._left + explained + np.log(k).sum(axis=-1))
+        rows = self._sums.weight * tau + 0.5 * (rho * self._unexplained + explained + np.log(k).sum(axis=-1))
         density: Array = -rows - self._prior(tau)
         return density
 
-    def _given(self, rho: Array) -> tuple[Array, Array]:
+    def _precision_and_pull(self, rho: Array) -> tuple[Array, Array]:
         """Precision k and pull h of b, a row for each ρ."""
         column = rho[..., None]
-        return self._omega * column + (1.0 - self._omega), column * self._pull + self._home
+        return self._omega * column + (1.0 - self._omega), column * self._pull + self._prior_pull
 
-    def _line(self) -> None:
+    def _integrate(self) -> None:
         """Points on which the density is all there is of it, and its moments."""
         tau = self._range()
         log = self._log_density(tau)
         weights = np.exp(log - log.max())
         weights /= weights.sum()
-        k, h = self._given(self._scale**2 * np.exp(-2 * tau))
+        k, h = self._precision_and_pull(self._scale**2 * np.exp(-2 * tau))
         b = h / k
         centre = weights @ b
-        away = b - centre
-        inner = np.diag(weights @ (1 / k)) + (away * weights[:, None]).T @ away
+        deviation = b - centre
+        inner = np.diag(weights @ (1 / k)) + (deviation * weights[:, None]).T @ deviation
         mean_tau = float(weights @ tau)
-        cross = (away * weights[:, None]).T @ (tau - mean_tau)
+        cross = (deviation * weights[:, None]).T @ (tau - mean_tau)
         dim = len(self._fit)
         self.mean = np.append(self._fit + self._basis @ centre, mean_tau)
         self.covariance = np.empty((dim + 1, dim + 1))
         self.covariance[:dim, :dim] = self._basis @ inner @ self._basis.T
         self.covariance[:dim, dim] = self.covariance[dim, :dim] = self._basis @ cross
         self.covariance[dim, dim] = float(weights @ (tau - mean_tau) ** 2)
-        _require_ordinary(self.mean, self.covariance)
+        _require_finite(self.mean, self.covariance)
         self._tau, self._cumulated = tau, self._distribution(tau, log)
 
     def _range(self) -> Array:
         """Evenly spaced from where the density begins to where it ends."""
         from scipy.optimize import minimize_scalar
 
-        start = float(np.log(self._scale)) + 0.5 * np.log(self._left / max(self._sums.weight, self._left))
+        start = float(np.log(self._scale)) + 0.5 * np.log(self._unexplained / max(self._sums.weight, self._unexplained))
         step = 1.0 / np.sqrt(2 * max(self._sums.weight, 0.5))
 
         def fall(tau: float) -> float:
@@ -249,21 +249,21 @@ class ScaleMixture(Law):
         dim, chains = len(self._fit), len(stream.chains)
         normals = stream.normals(0, count * (dim + 1)).reshape(chains, count, dim + 1)
         rising = np.flatnonzero(np.diff(self._cumulated) > 1e-100)
-        kept = np.append(rising, rising[-1] + 1)
-        tau = PchipInterpolator(self._cumulated[kept], self._tau[kept])(ndtr(normals[..., dim]))
-        k, h = self._given(self._scale**2 * np.exp(-2 * tau))
+        increasing = np.append(rising, rising[-1] + 1)
+        tau = PchipInterpolator(self._cumulated[increasing], self._tau[increasing])(ndtr(normals[..., dim]))
+        k, h = self._precision_and_pull(self._scale**2 * np.exp(-2 * tau))
         b = h / k + normals[..., :dim] @ self._vectors / np.sqrt(k)
         return np.concatenate([self._fit + b @ self._basis.T, tau[..., None]], axis=-1)
 
 
-def _require_ordinary(*arrays: Array) -> None:
+def _require_finite(*arrays: Array) -> None:
     """Refuse what has become too large for float64 on the way."""
     if not all(np.isfinite(array).all() for array in arrays):
         why = "scale them to about 1"
         raise requirement("X, y and the prior", "of ordinary size beside each other", "sums beyond float64", why)
 
 
-def _unseen(gram: Array) -> int:
+def _null_directions(gram: Array) -> int:
     """Directions that no row sees: eigenvalues of the Gram matrix of columns of length 1 that are rounding."""
     length = np.sqrt(np.diag(gram))
     length[length == 0] = 1.0
@@ -288,7 +288,7 @@ def scale_mixture(form: RowsForm) -> ScaleMixture:
         return ScaleMixture(sums, prior)
 
 
-def mixes(loss: Loss, heavy: Heavy | None, dim: int) -> bool:
+def is_scale_mixture(loss: Loss, heavy: Heavy | None, dim: int) -> bool:
     """Whether coefficients are Gaussian given the shared parameter, the last coordinate, whose own prior has a log
     density that is concave.
     """

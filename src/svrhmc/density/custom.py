@@ -91,7 +91,7 @@ class Custom(FiniteSum):
         return ComponentsForm(self._gradients)
 
     def identity(self) -> dict[str, object]:
-        """What the user's function gives for a hundred components at two points, and the constants."""
+        """The user's gradients of a hundred components at two points, and the constants."""
         return {**super().identity(), "smoothness": self._smoothness, "convexity": self._convexity}
 
     def _components_for_identity(self, point: Array, indices: Indices) -> Array:
@@ -100,15 +100,15 @@ class Custom(FiniteSum):
 
     @property
     def smoothness(self) -> float:
-        return self._given("smoothness", self._smoothness, "a dynamics with inverse_mass=None needs it")
+        return self._require_given("smoothness", self._smoothness, "a dynamics with inverse_mass=None needs it")
 
     @property
     def component_smoothness(self) -> float:
-        return self._given("component_smoothness", self._component_smoothness, "theory needs it")
+        return self._require_given("component_smoothness", self._component_smoothness, "theory needs it")
 
     @property
     def convexity(self) -> float:
-        return self._given("convexity", self._convexity, "theory needs it")
+        return self._require_given("convexity", self._convexity, "theory needs it")
 
     @property
     def one_mode(self) -> str | None:
@@ -133,9 +133,9 @@ class Custom(FiniteSum):
         from scipy.optimize import minimize
 
         self.mode_passes, start = 0.0, np.zeros(self.dim)
-        some = np.linspace(0, self.n - 1, min(self.n, 100)).astype(np.int64)
-        scale = max(float(np.abs(self._component(start, some)).max()), 1e-300)
-        gradient = _telling(self._counted(self.gradient), _ENOUGH * scale)
+        sample = np.linspace(0, self.n - 1, min(self.n, 100)).astype(np.int64)
+        scale = max(float(np.abs(self._component(start, sample)).max()), 1e-300)
+        gradient = _reporting_progress(self._counted(self.gradient), _ENOUGH * scale)
         if self._potential is None:
             mode, message = self._descend(gradient, start, _ENOUGH * scale), "L-BFGS on gradients alone"
         else:
@@ -147,15 +147,15 @@ class Custom(FiniteSum):
                 options={"maxiter": 10_000, "maxfun": 100_000, "ftol": 0.0, "gtol": 0.0, "maxcor": 20},
             )
             mode, message = np.asarray(minimum.x, np.float64), minimum.message
-        left = float(np.abs(gradient(mode)).max() / scale)
-        if not left <= 1e-6:
+        remaining = float(np.abs(gradient(mode)).max() / scale)
+        if not remaining <= 1e-6:
             raise RuntimeError(
-                f"no mode found: the gradient fell only to {left:.1e} of the components' size at 0 ({message})."
+                f"no mode found: the gradient fell only to {remaining:.1e} of the components' size at 0 ({message})."
             )
         return mode
 
     def _counted(self, function: Callable[[Array], Result]) -> Callable[[Array], Result]:
-        """A function that makes a pass over the components, counted, with a look at a deadline before it."""
+        """A function that makes a pass over the components, with the passes counted and the budget checked."""
 
         def counted(x: Array) -> Result:
             check_budget(self.mode_passes + 1)
@@ -175,16 +175,16 @@ class Custom(FiniteSum):
             slope = float(p @ g)
             t, low, high = (1.0 if pairs else 1.0 / max(1.0, float(np.linalg.norm(g)))), 0.0, np.inf
             for _ in range(60):
-                there = gradient(x + t * p)
-                now = float(p @ there)
-                if abs(now) <= 0.5 * abs(slope):
+                new_gradient = gradient(x + t * p)
+                new_slope = float(p @ new_gradient)
+                if abs(new_slope) <= 0.5 * abs(slope):
                     break
-                low, high = (t, high) if now < 0 else (low, t)
+                low, high = (t, high) if new_slope < 0 else (low, t)
                 t = 2 * t if np.isinf(high) else (low + high) / 2
             else:
                 break
-            s, y = t * p, there - g
-            x, g = x + s, there
+            s, y = t * p, new_gradient - g
+            x, g = x + s, new_gradient
             if s @ y > 0:
                 pairs = [*pairs[-19:], (s, y)]
         return x
@@ -208,13 +208,13 @@ class Custom(FiniteSum):
 
         def total(state: Array) -> Array:
             def add(number: int, before: tuple[Array, ...]) -> tuple[object, ...]:
-                return before[0] + self._summed(state, blocks[number]), False
+                return before[0] + self._sum_of_components(state, blocks[number]), False
 
             return iterate_recorded(add, (np.zeros(self.dim),), len(blocks), state)[0]
 
         return np.array([compute_array_once(partial(total, state), (self.dim,), state) / self.n for state in x])
 
-    def _summed(self, state: Array, rows: Indices) -> Array:
+    def _sum_of_components(self, state: Array, rows: Indices) -> Array:
         """The sum of the gradients of some components."""
         check_budget()
         total: Array = self._component(state, rows).sum(axis=0)
@@ -250,16 +250,19 @@ class Custom(FiniteSum):
             assert potential is not None
             return float(potential(x)) + strength / 2 * float((x - centre) @ (x - centre))
 
-        more = [None if value is None else value + strength for value in (self._smoothness, self._component_smoothness)]
+        smoothness, component_smoothness = (
+            None if value is None else value + strength for value in (self._smoothness, self._component_smoothness)
+        )
         convexity = (self._convexity or 0.0) + strength
-        return Custom(self.n, self.dim, gradients, total if potential else None, more[0], convexity, more[1])
+        value = total if potential else None
+        return Custom(self.n, self.dim, gradients, value, smoothness, convexity, component_smoothness)
 
     def _component(self, x: Array, indices: Indices) -> Array:
         state, rows = x.copy(), np.array(indices)  # the user's own, whatever is done to them
-        given = np.asarray(self._gradients(state, rows))
-        if given.dtype.kind not in "biuf":
-            raise requirement("gradients(x, indices)", "an array of real numbers", f"dtype {given.dtype}")
-        value = np.array(given, np.float64)  # a copy: the user may use one buffer for every answer
+        result = np.asarray(self._gradients(state, rows))
+        if result.dtype.kind not in "biuf":
+            raise requirement("gradients(x, indices)", "an array of real numbers", f"dtype {result.dtype}")
+        value = np.array(result, np.float64)  # a copy: the user may use one buffer for every answer
         if value.shape != (len(indices), self.dim):
             raise requirement(
                 "gradients(x, indices)",
@@ -268,41 +271,41 @@ class Custom(FiniteSum):
             )
         return value
 
-    def _given(self, name: str, value: float | None, why: str) -> float:
+    def _require_given(self, name: str, value: float | None, why: str) -> float:
         if value is None:
             raise requirement(name, "given to custom(…)", "None", why)
         return value
 
 
-def _telling(gradient: Callable[[Array], Array], enough: float) -> Callable[[Array], Array]:
-    """A gradient that tells a deadline how far a search for its zero has come: in digits, of those that |∇f| is to fall
-    by, as L-BFGS gains about as many with each pass.
+def _reporting_progress(gradient: Callable[[Array], Array], enough: float) -> Callable[[Array], Array]:
+    """A gradient that reports how far a search for its zero has come: the share of the digits by which |∇f| is to fall,
+    as L-BFGS gains about as many digits with each pass.
     """
-    first = least = 0.0
+    first = smallest = 0.0
 
-    def watched(x: Array) -> Array:
-        nonlocal first, least
+    def reporting(x: Array) -> Array:
+        nonlocal first, smallest
         g = gradient(x)
         size = max(float(np.abs(g).max()), enough)
-        first, least = first or size, min(least or size, size)
-        if least < first:
-            report_share_done(math.log(first / least) / math.log(first / enough))
+        first, smallest = first or size, min(smallest or size, size)
+        if smallest < first:
+            report_share_done(math.log(first / smallest) / math.log(first / enough))
         return g
 
-    return watched
+    return reporting
 
 
 def _two_loops(g: Array, pairs: list[tuple[Array, Array]]) -> Array:
     """The inverse Hessian that (s, y) pairs stand for, times g."""
-    q, kept = g.copy(), []
+    q, factors = g.copy(), []
     for s, y in reversed(pairs):
         rho = 1 / float(s @ y)
         a = rho * float(s @ q)
         q -= a * y
-        kept.append((rho, a))
+        factors.append((rho, a))
     if pairs:
         s, y = pairs[-1]
         q *= float(s @ y) / float(y @ y)
-    for (s, y), (rho, a) in zip(pairs, reversed(kept), strict=True):
+    for (s, y), (rho, a) in zip(pairs, reversed(factors), strict=True):
         q += (a - rho * float(y @ q)) * s
     return q

@@ -5,12 +5,13 @@ A set I of coordinates no two of which share an entry of H has a diagonal block 
     H = ⎡D  Bᵀ⎤ = ⎡D^½       0⎤ ⎡I  0⎤ ⎡D^½  D^−½Bᵀ⎤        S = C − B D⁻¹ Bᵀ.
         ⎣B  C ⎦   ⎣B D^−½    I⎦ ⎣0  S⎦ ⎣0        I ⎦,
 
-So I costs the entries of B and no more, and S, the Hessian of R with I left free, is factorised in the same way: each
-level takes a maximal set among coordinates of few neighbours, in the order of their number (multiple minimum degree).
-The levels of a category are such a set: all of a one-hot block goes at once, rare levels before common ones. What is
-left when every coordinate has a tenth of all others for neighbours is the core, whose factor is dense (LAPACK).
+So eliminating I costs no more than the entries of B, and S, the Hessian of R with I minimised out, is factorised in the
+same way: each step takes a maximal set among coordinates with few neighbours, those with the fewest first (multiple
+minimum degree). The levels of a category are such a set: a one-hot block is eliminated at once, rare levels before
+common ones. When every remaining coordinate has a tenth of the others for neighbours, they are the core, whose factor
+is dense (LAPACK).
 
-Work and memory are known before they are spent, and a factor that is not worth them is refused with the reason.
+Work and memory are known beforehand, and a factor that would take too much is refused with the reason.
 """
 
 from __future__ import annotations
@@ -54,90 +55,94 @@ class Eliminated:
 
 
 def eliminate(H: MatrixLike, single: int = _SINGLE) -> Eliminated | str:
-    """The factor of a scipy CSR matrix with its whole diagonal, or of the lower triangle of an array; or why there is
-    none.
+    """The factor of a scipy CSR matrix with a full diagonal, or of the lower triangle of an array; or the reason why
+    there is none. single: coordinates from which on the core is kept in float32.
     """
     if isinstance(H, np.ndarray):
-        return _finished([], [], np.arange(len(H)), H, single)
-    left, left_over = np.arange(H.shape[0]), H
-    taken: list[Indices] = []  # coordinates, level by level
+        return _assemble_factor([], [], np.arange(len(H)), H, single)
+    remaining, schur = np.arange(H.shape[0]), H
+    levels: list[Indices] = []  # coordinates, level by level
     columns: list[Level] = []
     work = 0.0
     while True:
-        with indivisible_work(SPARSE * left_over.nnz):
-            few = np.diff(left_over.indptr) - 1 <= _SHARE * left_over.shape[0]
-            chosen = independent(left_over, few)
-            if chosen.sum() < max(1, _LEAST * len(left)):
+        with indivisible_work(SPARSE * schur.nnz):
+            few = np.diff(schur.indptr) - 1 <= _SHARE * schur.shape[0]
+            chosen = independent_set(schur, few)
+            if chosen.sum() < max(1, _LEAST * len(remaining)):
                 break
-            diagonal, below, rest = cut(left_over, chosen)
+            diagonal, below, others = split_matrix(schur, chosen)
         if not (diagonal > 0).all():
             return _INDEFINITE
         root = np.sqrt(diagonal)
         below.data /= np.repeat(root, np.diff(below.indptr))
         degrees = np.diff(below.indptr).astype(np.float64)
         work += float((degrees**2).sum())
-        entries, before = rest.nnz + float((degrees**2).sum()), left_over.nnz
-        taken.append(left[chosen])
-        left = left[~chosen]
-        columns.append((root, (np.diff(below.indptr), left[below.indices], below.data)))
-        if len(left) > MOST_CORE and (work > _MOST_WORK or min(entries, len(left) ** 2.0) > _MOST_ENTRIES):
-            return _too_full(H.shape[0], len(left))
+        entries, previous_entries = others.nnz + float((degrees**2).sum()), schur.nnz
+        levels.append(remaining[chosen])
+        remaining = remaining[~chosen]
+        columns.append((root, (np.diff(below.indptr), remaining[below.indices], below.data)))
+        if len(remaining) > MOST_CORE and (work > _MOST_WORK or min(entries, len(remaining) ** 2.0) > _MOST_ENTRIES):
+            return _too_full_reason(H.shape[0], len(remaining))
         with indivisible_work(SPARSE * float((degrees**2).sum())):
             by_rows = below.tocsr()
-            left_over = (rest - by_rows @ by_rows.T).tocsr() if len(left) else rest
-        if len(left) > _HOPELESS * MOST_CORE and left_over.nnz > before:
-            return _too_full(H.shape[0], len(left))
-    if len(left) > MOST_CORE:
-        return _too_full(H.shape[0], len(left))
-    return _finished(taken, columns, left, left_over.toarray(), single)
+            schur = (others - by_rows @ by_rows.T).tocsr() if len(remaining) else others
+        if len(remaining) > _HOPELESS * MOST_CORE and schur.nnz > previous_entries:
+            return _too_full_reason(H.shape[0], len(remaining))
+    if len(remaining) > MOST_CORE:
+        return _too_full_reason(H.shape[0], len(remaining))
+    return _assemble_factor(levels, columns, remaining, schur.toarray(), single)
 
 
 _INDEFINITE = "the Hessian at the mode is singular to rounding"
 
 
-def _too_full(dim: int, left: int) -> str:
+def _too_full_reason(dim: int, remaining: int) -> str:
     return (
-        f"of {dim:,} columns {left:,} would be left that nearly all depend on each other, beyond the {MOST_CORE:,} "
-        "of which a dense factor is made"
+        f"of {dim:,} columns {remaining:,} would be left that nearly all depend on each other, beyond the "
+        f"{MOST_CORE:,} of which a dense factor is made"
     )
 
 
-def independent(H: MatrixLike, few: Mask) -> Mask:
-    """A maximal set of some coordinates, those with few neighbours, of which no two are neighbours, those with the
-    fewest first.
+def independent_set(H: MatrixLike, few: Mask) -> Mask:
+    """A maximal set of coordinates, no two of which are neighbours, among those where `few` is true; coordinates with
+    the fewest neighbours first.
 
-    A coordinate is taken where it comes before all its neighbours that are not decided yet; its neighbours are out.
+    A coordinate is taken if it comes before all of its undecided neighbours, which are then excluded.
     """
     size = H.shape[0]
     degree = np.diff(H.indptr).astype(np.int64) - 1
     undecided = few.copy()
-    place = np.empty(size, np.int64)
-    place[np.lexsort((np.arange(size), degree))] = np.arange(size)
+    rank = np.empty(size, np.int64)
+    rank[np.lexsort((np.arange(size), degree))] = np.arange(size)
     row = np.repeat(np.arange(size), np.diff(H.indptr))
-    here = undecided[row] & undecided[H.indices] & (row != H.indices)
-    row, column = row[here], H.indices[here]
+    within = undecided[row] & undecided[H.indices] & (row != H.indices)
+    row, column = row[within], H.indices[within]
     chosen = np.zeros(size, bool)
     while undecided.any():
         first = np.full(size, size)
         if len(row):
             starts = np.flatnonzero(np.diff(row, prepend=-1))
-            first[row[starts]] = np.minimum.reduceat(place[column], starts)
-        new = undecided & (place < first)
+            first[row[starts]] = np.minimum.reduceat(rank[column], starts)
+        new = undecided & (rank < first)
         chosen |= new
         undecided &= ~new
         undecided[column[new[row]]] = False
-        here = undecided[row] & undecided[column]
-        row, column = row[here], column[here]
+        within = undecided[row] & undecided[column]
+        row, column = row[within], column[within]
     return chosen
 
 
-def cut(H: MatrixLike, chosen: Mask) -> tuple[Array, MatrixLike, MatrixLike]:
-    """The diagonal of the chosen, the columns of the chosen at the rows of the others (CSC), and the others."""
-    others = H[~chosen]
-    return H.diagonal()[chosen], others[:, chosen].tocsc(), others[:, ~chosen].tocsr()
+def split_matrix(H: MatrixLike, chosen: Mask) -> tuple[Array, MatrixLike, MatrixLike]:
+    """The diagonal of the chosen coordinates, their columns in the rows of the others (CSC), and the block of the
+    others.
+    """
+    rows_of_others = H[~chosen]
+    return H.diagonal()[chosen], rows_of_others[:, chosen].tocsc(), rows_of_others[:, ~chosen].tocsr()
 
 
-def _finished(taken: list[Indices], columns: list[Level], left: Indices, core: Array, single: int) -> Eliminated | str:
+def _assemble_factor(
+    levels: list[Indices], columns: list[Level], remaining: Indices, core: Array, single: int
+) -> Eliminated | str:
     """All levels one after another, then the core; rows as places in the order of elimination, sorted."""
     from scipy.linalg.lapack import dpotrf
 
@@ -147,11 +152,11 @@ def _finished(taken: list[Indices], columns: list[Level], left: Indices, core: A
         if failed:
             return _INDEFINITE
         core = upper.T
-    order = np.concatenate([*taken, left])
-    place = np.empty(len(order), np.int64)
-    place[order] = np.arange(len(order))
+    order = np.concatenate([*levels, remaining])
+    position = np.empty(len(order), np.int64)
+    position[order] = np.arange(len(order))
     counts = np.concatenate([np.zeros(1, np.int64), *(level[1][0] for level in columns)])
-    rows = np.concatenate([np.zeros(0, np.int64), *(place[level[1][1]] for level in columns)])
+    rows = np.concatenate([np.zeros(0, np.int64), *(position[level[1][1]] for level in columns)])
     values = np.concatenate([np.zeros(0), *(level[1][2] for level in columns)])
     begin = np.cumsum(counts)
     sorted_by = np.lexsort((rows, np.repeat(np.arange(len(begin) - 1), np.diff(begin))))

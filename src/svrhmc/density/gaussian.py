@@ -156,8 +156,8 @@ class Gaussian(FiniteSum):
 
     def potentials(self, x: Array) -> Array:
         """½(x − x*)ᵀS̄(x − x*) plus the mean of ½(x* − aᵢ)ᵀSᵢ(x* − aᵢ)."""
-        away = x - self.closed_form.mean
-        return 0.5 * contract("cd,de,ce->c", away, self.mean_precision, away) + self._least
+        deviation = x - self.closed_form.mean
+        return 0.5 * contract("cd,de,ce->c", deviation, self.mean_precision, deviation) + self._least
 
     def gradients(self, x: Array) -> Array:
         """S̄x − (1/n) Σ Sᵢaᵢ."""
@@ -189,6 +189,6 @@ class Gaussian(FiniteSum):
 
     @cached_property
     def _least(self) -> float:
-        away = self.closed_form.mean - self.centers
+        deviation = self.closed_form.mean - self.centers
         form = "nd,de,ne->" if self.shared else "nd,nde,ne->"
-        return float(0.5 * contract(form, away, self.precision, away) / self.n)
+        return float(0.5 * contract(form, deviation, self.precision, deviation) / self.n)

@@ -29,11 +29,11 @@ from svrhmc.core.lanczos import largest_eigenvalue, smallest_eigenvalue
 from svrhmc.core.randomness import mix_with_uniform
 from svrhmc.core.recording import compute_array_once, compute_once
 from svrhmc.density.base import Expansion, FiniteSum, Moments, RowsDensity
-from svrhmc.density.closed_forms import Law, mixes, scale_mixture
+from svrhmc.density.closed_forms import Law, is_scale_mixture, scale_mixture
 from svrhmc.density.minima import minima_around, minima_from
 from svrhmc.density.mode import DENSE_DIM, Minima, ModeSearch
 from svrhmc.density.profile import Profile, convex_given_shared, one_mode_of_profile, profile
-from svrhmc.density.rank import least_eigenvalue, no_density, require_rank, require_rank_by_products
+from svrhmc.density.rank import no_density_error, require_rank, require_rank_by_products, smallest_scaled_eigenvalue
 from svrhmc.families.base import Classes, Loss
 from svrhmc.priors.terms import Heavy, Terms, per_column
 from svrhmc.rows.base import LabelledRows, Labels, LinearMap, Rows
@@ -232,7 +232,7 @@ class GeneralisedLinear(RowsDensity):
     @cached_property
     def exact_law(self) -> Law | None:
         """A Gaussian, or a mixture of Gaussians if coefficients are Gaussian given log σ."""
-        mixture = self.terms is None and mixes(self.loss, self.heavy, self.dim)
+        mixture = self.terms is None and is_scale_mixture(self.loss, self.heavy, self.dim)
         if not self.rows.in_memory:
             return self._equivalent_rows.exact_law if self.quadratic or mixture else None
         if not mixture:
@@ -259,7 +259,7 @@ class GeneralisedLinear(RowsDensity):
             )
         curvature, prior = self.row_curvatures(x), self.prior_curvature(point[0])
         quick = self._with_prior_terms(self._gram(curvature, prior, point, precise=self.quadratic), x)
-        if self.quadratic or self.rows.dtype == np.float64 or least_eigenvalue(quick) > _FLOAT32:
+        if self.quadratic or self.rows.dtype == np.float64 or smallest_scaled_eigenvalue(quick) > _FLOAT32:
             return quick
         return self._with_prior_terms(self._gram(curvature, prior, point, precise=True), x)
 
@@ -672,7 +672,7 @@ class GeneralisedLinear(RowsDensity):
                 factor: tuple[Array, bool] = cho_factor(hessian)
                 return factor
         except np.linalg.LinAlgError:
-            raise no_density(self) from None
+            raise no_density_error(self) from None
 
     def row_curvatures(self, x: npt.ArrayLike) -> Array:
         """wᵢℓ″ of every row at x."""

@@ -38,8 +38,8 @@ class LearntScaleModel(FiniteSum):
         self.reported_dim, self.dim = conditional.dim, conditional.dim + 1
         self.row_size, self.blocks = conditional.row_size, conditional.loss.blocks
         width = conditional.rows.columns
-        places = np.array(columns, np.int64)
-        self.shrunk: Indices = (np.arange(self.blocks)[:, None] * width + places).ravel()
+        column_numbers = np.array(columns, np.int64)
+        self.shrunk: Indices = (np.arange(self.blocks)[:, None] * width + column_numbers).ravel()
         if not conditional.rows.in_memory:
             raise requirement("the rows", "in memory under a LearntScale", "rows in partitions")
         if conditional.dim > _MOST:
@@ -63,19 +63,19 @@ class LearntScaleModel(FiniteSum):
         """The model given the scale, with a flat prior of the shrunk coefficients: for what looks at rows."""
         return self.conditional
 
-    def pulled(self, w: Array) -> Array:
+    def metric_product(self, w: Array) -> Array:
         """Dw of states (states, dim of w)."""
         out = np.zeros_like(w)
-        own = w[:, self.shrunk].reshape(len(w), self.blocks, -1)
+        shrunk = w[:, self.shrunk].reshape(len(w), self.blocks, -1)
         if self.blocks > 1:
-            own = own - own.sum(axis=1, keepdims=True) / (self.blocks + 1)
-        out[:, self.shrunk] = own.reshape(len(w), -1)
+            shrunk = shrunk - shrunk.sum(axis=1, keepdims=True) / (self.blocks + 1)
+        out[:, self.shrunk] = shrunk.reshape(len(w), -1)
         return out
 
     @cached_property
     def metric(self) -> Array:
         """D."""
-        return self.pulled(np.eye(self.reported_dim))
+        return self.metric_product(np.eye(self.reported_dim))
 
     def log_prior(self, phi: Array) -> tuple[Array, Array]:
         """log p(φ) and its derivative, with qφ: of τ ~ half-Student-t of ν degrees of freedom and scale s,
@@ -90,10 +90,10 @@ class LearntScaleModel(FiniteSum):
         """f and ∇f at states (states, dim), φ last."""
         w, phi = np.ascontiguousarray(x[:, :-1]), x[:, -1]
         value, slope = self.conditional.energies(w)
-        pulled, precision = self.pulled(w), np.exp(-2 * phi)
-        squares = (w * pulled).sum(axis=1)
+        product, precision = self.metric_product(w), np.exp(-2 * phi)
+        squares = (w * product).sum(axis=1)
         by_prior, slope_by_prior = self.log_prior(phi)
-        gradient = np.concatenate([slope + precision[:, None] * pulled, np.zeros((len(x), 1))], axis=1)
+        gradient = np.concatenate([slope + precision[:, None] * product, np.zeros((len(x), 1))], axis=1)
         gradient[:, -1] = -precision * squares - slope_by_prior
         return value + 0.5 * precision * squares - by_prior, gradient
 

@@ -52,7 +52,7 @@ from svrhmc.density.lbfgs import descend
 from svrhmc.density.mode import Minima
 from svrhmc.density.newton import Factored, Newton, StalledError
 from svrhmc.density.profile import SHARE
-from svrhmc.density.unbounded import funnel
+from svrhmc.density.unbounded import describe_funnel
 
 DENSE = 2000  # coordinates up to which Hessians are made
 _FEW_STARTS = 3  # with the one that was given; where Hessians are not made
@@ -388,7 +388,7 @@ class _MinimaSearch:
             except RuntimeError:  # f falls without end from there
                 continue
             matters = new.curved and new.value < 1e300 and all(_are_distinct(new, minimum) for minimum in self.minima)
-            if matters and not funnel(self.search.target, new.point, self.spread):
+            if matters and not describe_funnel(self.search.target, new.point, self.spread):
                 self.minima.append(new)
 
     def keep_shoulders(self, starts: Array) -> None:
@@ -511,7 +511,7 @@ def find_minima(target: Any, start: Array) -> Minima:
     if target.prior_draws is not None:
         prior = np.concatenate([prior, target.prior_draws])
     search.passes += target.dim + 1
-    if why := funnel(target, first.point, spread):
+    if why := describe_funnel(target, first.point, spread):
         return Minima(start[None], search.passes, why)
     return _search_around(search, first, spread, target.n * target.row_nanoseconds, prior)
 

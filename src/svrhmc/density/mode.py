@@ -18,7 +18,7 @@ from svrhmc.core.deadline import check_budget, report_share_done
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.density.base import RowsDensity
 from svrhmc.density.newton import Factored, Newton, StalledError
-from svrhmc.density.rank import least_eigenvalue, nearly_dependent, separable
+from svrhmc.density.rank import near_dependence_error, separable_error, smallest_scaled_eigenvalue
 
 DENSE_DIM = 2000  # up to this many columns the dim × dim Hessian is formed; beyond it only its products are
 TOLERANCE = 1e-9  # of the Newton decrement: the distance to the mode in posterior standard deviations
@@ -82,14 +82,14 @@ class ModeSearch:
             if there < lowest:
                 start, lowest = point, there
             self.passes += 4
-        if self.target.n > _TALL * self.target.dim and (guess := self._mode_of_some()) is not None:
+        if self.target.n > _TALL * self.target.dim and (guess := self._mode_of_sample()) is not None:
             lowest = self._value(start) if lowest is None else lowest
             if self._value(guess[0]) < lowest:
                 start, hessian = guess
             self.passes += 2
         return self._newton(start, hessian, tolerance)
 
-    def _look(self) -> None:
+    def _check_budget(self) -> None:
         """Report progress and check the budget, before each round."""
         self.rounds += 1
         report_share_done((self.rounds + 1) / _USUAL)
@@ -99,11 +99,11 @@ class ModeSearch:
         """f, which may overflow if a step is too long."""
         return float(self.target.potentials(x[None, :])[0])
 
-    def _inside(self, x: Array) -> float:
+    def _barrier_value(self, x: Array) -> float:
         """f if it may be ∞ where ∇f is finite, else 0."""
         return self._value(x) if self.target.loss.barrier else 0.0
 
-    def _slope(self, x: Array) -> Array:
+    def _gradient(self, x: Array) -> Array:
         """∇f, which may overflow too."""
         self.passes += 1
         if not self.target.rows.in_memory:
@@ -111,7 +111,7 @@ class ModeSearch:
         slope: Array = self.target.gradients(x[None, :])[0]
         return slope
 
-    def _mode_of_some(self) -> tuple[Array, Array | None] | None:
+    def _mode_of_sample(self) -> tuple[Array, Array | None] | None:
         """Mode and Hessian of some of the rows, with the prior scaled down in proportion; None if they have no mode."""
         count = min(self.target.n // _SHARE, max(_SOME * self.target.dim, _MOST_ENTRIES // self.target.dim))
         chosen = Stream(0, np.arange(1)).indices(0, count, self.target.n, True, Purpose.DATA)[0]
@@ -133,8 +133,8 @@ class ModeSearch:
         target, wide = self.target, self.target.dim > DENSE_DIM
         convex = target.convex_components and not wide
         search = Newton(
-            self._slope if convex else self._refusing,
-            self._inside if convex else self._value_counted,
+            self._gradient if convex else self._finite_gradient,
+            self._barrier_value if convex else self._counted_value,
             self._products if wide else self._factored,
             tolerance,
             convex=convex,
@@ -142,21 +142,21 @@ class ModeSearch:
             lazy=not wide,
             steps=_NEWTON_STEPS if convex or wide else _DAMPED_STEPS,
             shortest=_SHORTEST_OF_PRODUCTS if wide else _SHORTEST,
-            before_round=self._look,
+            before_round=self._check_budget,
             before_step=lambda: check_budget(self._before + self._share * self.passes),
             examine=self._require_curvature if convex or wide else lambda x, step: None,
             floor=self._rounding,
             relative=_ROUNDING if wide else 0.0,
         )
         try:
-            end = search.find(x, None if hessian is None else self._of_some(hessian), self._refusing(x))
+            end = search.find(x, None if hessian is None else self._usable_hessian(hessian), self._finite_gradient(x))
         except StalledError as stalled:
-            raise self._no_mode(stalled, tolerance) from None
+            raise self._stalled_error(stalled, tolerance) from None
         except np.linalg.LinAlgError:
-            raise nearly_dependent(target, target.hessian(self._at)) from None
+            raise near_dependence_error(target, target.hessian(self._at)) from None
         return end.x - end.step
 
-    def _of_some(self, hessian: Array) -> Factored | None:
+    def _usable_hessian(self, hessian: Array) -> Factored | None:
         """The Hessian of some rows, unless it is singular."""
         factored = Factored(hessian)
         try:
@@ -174,36 +174,36 @@ class ModeSearch:
         self.passes += 1
         return _Products(self.target, x)
 
-    def _refusing(self, x: Array) -> Array:
+    def _finite_gradient(self, x: Array) -> Array:
         """∇f where the search stands; an error if it overflows."""
-        slope = self._slope(x)
+        slope = self._gradient(x)
         return slope if np.isfinite(slope).all() else self.target.gradient(x)
 
-    def _value_counted(self, x: Array) -> float:
+    def _counted_value(self, x: Array) -> float:
         self.passes += 1
         return self._value(x)
 
     def _rounding(self, x: Array) -> float:
         """The rounding error of the squared decrement, which is large if x or the prior's mean is many sd from 0."""
-        away, prior = x - self.target.prior_mean, self.target.prior_mean
+        deviation, prior = x - self.target.prior_mean, self.target.prior_mean
         size = float(x @ self.target.hessian_product(x, x))
-        size += float(self.target.prior_precision @ (away**2 + prior**2)) + self.target.n
+        size += float(self.target.prior_precision @ (deviation**2 + prior**2)) + self.target.n
         return (_DIGITS * float(np.finfo(np.float64).eps)) ** 2 * size
 
-    def _no_mode(self, stalled: StalledError, tolerance: float) -> Exception:
+    def _stalled_error(self, stalled: StalledError, tolerance: float) -> Exception:
         """The error for a search in which no step helps, with what can be said about the columns."""
-        left = f"{stalled.decrement**0.5:.2g} sd away"
+        distance = f"{stalled.decrement**0.5:.2g} sd away"
         if stalled.reason == "rounding":
-            least = least_eigenvalue(self.target.hessian(stalled.point))
+            smallest = smallest_scaled_eigenvalue(self.target.hessian(stalled.point))
             return RuntimeError(
-                f"no mode was found: it is still {left}, and float64 is not precise enough to get closer "
-                f"(the eigenvalues of the scaled Hessian fall to {least:.1e}). Scale the columns of X to about 1, drop "
-                "those that nearly depend on others, raise prior_precision, or give a prior_mean nearer to 0."
+                f"no mode was found: it is still {distance}, and float64 is not precise enough to get closer "
+                f"(the eigenvalues of the scaled Hessian fall to {smallest:.1e}). Scale the columns of X to about 1, "
+                "drop those that nearly depend on others, raise prior_precision, or give a prior_mean nearer to 0."
             )
         if stalled.decrement <= tolerance**2:  # no way down is left, but only because H was bent upwards for it
-            return nearly_dependent(self.target, self.target.hessian(stalled.point))
+            return near_dependence_error(self.target, self.target.hessian(stalled.point))
         return RuntimeError(
-            f"no mode was found in {self.rounds} Newton steps; it is still {left}. Scale the columns "
+            f"no mode was found in {self.rounds} Newton steps; it is still {distance}. Scale the columns "
             "of X, the labels and the weights to about 1, or raise prior_precision."
         )
 
@@ -217,12 +217,13 @@ class ModeSearch:
             return
         if not self.target.rows.in_memory:
             if self.target.runs_off(x, flat):
-                raise separable()
+                raise separable_error()
             return
-        here, there = (float(flat @ self.target.hessian_product(at, flat)) for at in (x, np.zeros(self.target.dim)))
-        ways = (-flat, np.where(free, x, 0.0))
-        if here < _VANISHED * there and any(self.target.runs_off(x, way) for way in ways):
-            raise separable()
+        points = x, np.zeros(self.target.dim)
+        here, at_zero = (float(flat @ self.target.hessian_product(point, flat)) for point in points)
+        directions = (-flat, np.where(free, x, 0.0))
+        if here < _VANISHED * at_zero and any(self.target.runs_off(x, direction) for direction in directions):
+            raise separable_error()
 
 
 class _Products:

@@ -85,7 +85,7 @@ class End(NamedTuple):
     curvature: Curvature
 
 
-def _nothing(*_: object) -> None:
+def _do_nothing(*_: object) -> None:
     """The default of all hooks of a search."""
 
 
@@ -114,15 +114,15 @@ class Newton:
     lazy: bool = True
     steps: int = 100
     shortest: float = 1e-18
-    before_round: Callable[[], None] = _nothing
-    before_step: Callable[[], None] = _nothing
-    examine: Callable[[Array, Array], None] = _nothing
+    before_round: Callable[[], None] = _do_nothing
+    before_step: Callable[[], None] = _do_nothing
+    examine: Callable[[Array, Array], None] = _do_nothing
     floor: Callable[[Array], float] = lambda _: 0.0
     relative: float = 0.0  # of |f|: a smaller δ² is the end as well
 
     def find(self, x: Array, curvature: Curvature | None = None, gradient: Array | None = None) -> End:
         """The minimum near x; from a Hessian there or nearby, and from ∇f(x), if they are known."""
-        fresh, damping, last = curvature is None, 0.0, math.inf
+        fresh, damping, last_decrement = curvature is None, 0.0, math.inf
         gradient = self.slope(x) if gradient is None else gradient
         value = 0.0 if self.convex else self.value(x)
         decrement = math.inf
@@ -138,15 +138,17 @@ class Newton:
                     raise
                 if damping >= _MOST_DAMPING:
                     raise StalledError(x, decrement, "damping") from None
-                damping = _raised(damping)
+                damping = _raised_damping(damping)
                 continue
             decrement = float(gradient @ step)
             if fresh:
                 self.examine(x, step)
             if damping == 0 and decrement <= max(self.tolerance**2, self.relative * abs(value)):
                 return End(x, step, gradient, curvature)
-            near = damping == 0 and decrement < min(ROUNDED * max(1.0, abs(value)), last)
-            scale, trial = self._shortened(x, value, step, decrement, curvature, fresh, near and not self.convex)
+            nearly_converged = damping == 0 and decrement < min(ROUNDED * max(1.0, abs(value)), last_decrement)
+            scale, trial = self._line_search(
+                x, value, step, decrement, curvature, fresh, nearly_converged and not self.convex
+            )
             if trial is None:
                 if not fresh:
                     curvature, fresh = None, True
@@ -158,26 +160,35 @@ class Newton:
                     raise StalledError(x, decrement, "rounding")
                 if damping >= _MOST_DAMPING:
                     raise StalledError(x, decrement, "damping")
-                damping = _raised(damping)
+                damping = _raised_damping(damping)
                 continue
             x = x - scale * step
-            value, there, left = trial
-            gradient = self.slope(x) if there is None else there
-            last = decrement if near else math.inf
+            value, new_gradient, remaining = trial
+            gradient = self.slope(x) if new_gradient is None else new_gradient
+            last_decrement = decrement if nearly_converged else math.inf
             damping = damping / 16 if damping > 1e-3 else 0.0
-            slow = left > _KEPT * decrement and left * (left / decrement) ** _PATIENCE > self.tolerance**2
+            slow = (
+                remaining > _KEPT * decrement and remaining * (remaining / decrement) ** _PATIENCE > self.tolerance**2
+            )
             fresh = not self.lazy or slow
             curvature = None if fresh else curvature
         raise StalledError(x, decrement, "steps")
 
-    def _shortened(
-        self, x: Array, value: float, step: Array, decrement: float, curvature: Curvature, fresh: bool, near: bool
+    def _line_search(
+        self,
+        x: Array,
+        value: float,
+        step: Array,
+        decrement: float,
+        curvature: Curvature,
+        fresh: bool,
+        nearly_converged: bool,
     ) -> tuple[float, tuple[float, Array | None, float] | None]:
         """s, with f, ∇f and δ² at the new point as far as they are known; None in their place if no s helps."""
         scale = 1.0
         while True:
             self.before_step()
-            trial = self._tried(x - scale * step, value, scale, decrement, curvature, near)
+            trial = self._evaluate_step(x - scale * step, value, scale, decrement, curvature, nearly_converged)
             if trial is not None or not fresh or self.damped:
                 return scale, trial
             if self.convex and (decrement < ROUNDED or decrement <= self.floor(x)):
@@ -186,18 +197,22 @@ class Newton:
             if scale < self.shortest:
                 return scale, None
 
-    def _tried(
-        self, x: Array, value: float, scale: float, decrement: float, curvature: Curvature, near: bool
+    def _evaluate_step(
+        self, x: Array, value: float, scale: float, decrement: float, curvature: Curvature, nearly_converged: bool
     ) -> tuple[float, Array | None, float] | None:
         """f, ∇f and δ² at a point, as far as its acceptance needs them; None if it is not accepted."""
         if self.convex:
             slope = self.slope(x)
             inside = bool(np.isfinite(slope).all()) and math.isfinite(self.value(x))
-            left = float(slope @ curvature.solve(slope)) if inside else math.inf
-            return (0.0, slope, left) if left < (1 - _ARMIJO * scale) * decrement else None
-        there = self.value(x)
-        return (there, None, math.inf) if near or there <= value - _ARMIJO * scale * decrement else None
+            remaining = float(slope @ curvature.solve(slope)) if inside else math.inf
+            return (0.0, slope, remaining) if remaining < (1 - _ARMIJO * scale) * decrement else None
+        new_value = self.value(x)
+        return (
+            (new_value, None, math.inf)
+            if nearly_converged or new_value <= value - _ARMIJO * scale * decrement
+            else None
+        )
 
 
-def _raised(damping: float) -> float:
+def _raised_damping(damping: float) -> float:
     return max(4 * damping, _FIRST_DAMPING)

@@ -32,7 +32,7 @@ SHARE = 0.2  # of a budget that may be spent on modes besides the first
 _PLACES = np.linspace(0.1, 0.9, 9)  # of an interval, where the cubic is looked at
 
 
-class _Place(NamedTuple):
+class _ProfilePoint(NamedTuple):
     """(β(τ), τ), p′, p″ and dβ/dτ."""
 
     x: Array
@@ -43,7 +43,7 @@ class _Place(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """Values of τ at which p′ was found, and points near its minima other than the mode."""
+    """Values of τ at which p′ was computed, and points near minima of p other than the mode."""
 
     values: Array
     others: tuple[Array, ...]
@@ -53,12 +53,12 @@ class Profile:
         return f"at {len(self.values)} values from {self.values.min():.3g} to {self.values.max():.3g}"
 
 
-class _Given(Factored):
+class _ConditionalHessian(Factored):
     """The Hessian in (β, τ), for steps of β alone."""
 
     def __init__(self, hessian: Array) -> None:
         super().__init__(hessian[:-1, :-1])
-        self.given = hessian
+        self.full = hessian
 
 
 class _Scan:
@@ -68,17 +68,17 @@ class _Scan:
         self.target, self.passes = target, 0.0
         self._last: tuple[Array, Array] | None = None  # a point, and the gradient there
 
-    def place(self, x: Array) -> _Place | None:
-        """The minimum over β from x on, by Newton's method; None where float64 does not hold it."""
+    def minimum_given_shared(self, x: Array) -> _ProfilePoint | None:
+        """The minimum over β at the τ of x, by Newton's method from x; None if it overflows."""
         shared = x[-1:]
 
-        def whole(beta: Array) -> Array:
+        def with_shared(beta: Array) -> Array:
             return np.concatenate([beta, shared])
 
         search = Newton(
-            lambda beta: self._slope(whole(beta))[:-1],
+            lambda beta: self._slope(with_shared(beta))[:-1],
             lambda beta: 0.0,
-            lambda beta: _Given(self._hessian(whole(beta))),
+            lambda beta: _ConditionalHessian(self._hessian(with_shared(beta))),
             _NEAR,
             lazy=False,
             steps=_NEWTON,
@@ -88,10 +88,10 @@ class _Scan:
             end = search.find(x[:-1])
         except (StalledError, ValueError):  # of which LinAlgError is one
             return None
-        at, hessian = whole(end.x), end.curvature.given  # type: ignore[attr-defined]
+        point, hessian = with_shared(end.x), end.curvature.full  # type: ignore[attr-defined]
         cross = end.curvature.solve(hessian[:-1, -1])
-        slope = float(self._slope(at)[-1] - hessian[-1, :-1] @ end.step)
-        return _Place(at, slope, float(hessian[-1, -1] - hessian[-1, :-1] @ cross), -cross)
+        slope = float(self._slope(point)[-1] - hessian[-1, :-1] @ end.step)
+        return _ProfilePoint(point, slope, float(hessian[-1, -1] - hessian[-1, :-1] @ cross), -cross)
 
     def _slope(self, x: Array) -> Array:
         if self._last is None or not np.array_equal(self._last[0], x):
@@ -108,60 +108,62 @@ class _Scan:
             raise ValueError("a Hessian that float64 does not hold")
         return hessian
 
-    def side(self, begin: _Place, end: float, step: float) -> list[_Place] | None:
-        """Places from one to where τ is `end`, in order; None where some are not known."""
-        sign, places = float(np.sign(end - begin.x[-1])), [begin]
-        while sign * (end - places[-1].x[-1]) > 0:
-            last = places[-1]
+    def follow(self, begin: _ProfilePoint, end: float, step: float) -> list[_ProfilePoint] | None:
+        """Points of the profile from one to where τ is `end`, in order; None if one of them cannot be computed."""
+        sign, points = float(np.sign(end - begin.x[-1])), [begin]
+        while sign * (end - points[-1].x[-1]) > 0:
+            last = points[-1]
             width = min(step, sign * (end - last.x[-1]))
             while True:
-                away = sign * width
-                there = self.place(last.x + away * np.append(last.tangent, 1.0))
-                if there is None:
+                distance = sign * width
+                next_point = self.minimum_given_shared(last.x + distance * np.append(last.tangent, 1.0))
+                if next_point is None:
                     return None
-                if width <= _SHORTEST or not _hides(last, there):
+                if width <= _SHORTEST or not _may_hide_zero(last, next_point):
                     break
                 width /= 2
-            places.append(there)
-        return places
+            points.append(next_point)
+        return points
 
 
-def _hides(one: _Place, other: _Place) -> bool:
-    """Whether p′ has one sign at two places, and the cubic between them another."""
-    width = other.x[-1] - one.x[-1]
+def _may_hide_zero(first: _ProfilePoint, second: _ProfilePoint) -> bool:
+    """Whether p′ has the same sign at two points, and the cubic between them another."""
+    width = second.x[-1] - first.x[-1]
     u = _PLACES
     cubic = (
-        (1 + 2 * u) * (1 - u) ** 2 * one.slope + u**2 * (3 - 2 * u) * other.slope
-        + width * (u * (1 - u) ** 2 * one.curvature + u**2 * (u - 1) * other.curvature)
+        (1 + 2 * u) * (1 - u) ** 2 * first.slope + u**2 * (3 - 2 * u) * second.slope
+        + width * (u * (1 - u) ** 2 * first.curvature + u**2 * (u - 1) * second.curvature)
     )  # fmt: skip
-    same = one.slope * other.slope > 0
-    return bool(same and (cubic * one.slope < 0).any())
+    same_sign = first.slope * second.slope > 0
+    return bool(same_sign and (cubic * first.slope < 0).any())
 
 
 def profile(target: RowsDensity, mode: Array) -> Profile | None:
-    """That of a target with one shared parameter, the last coordinate, from its mode; None where it is not known."""
+    """The profile of a target with one shared parameter, the last coordinate, from its mode; None if it cannot be
+    computed, or not within the budget.
+    """
     scan = _Scan(target)
     try:
         with limit_to_share(SHARE):
-            return _followed(scan, mode)
+            return _follow_profile(scan, mode)
     except BudgetSpent:
         return None
 
 
-def _followed(scan: _Scan, mode: Array) -> Profile | None:
+def _follow_profile(scan: _Scan, mode: Array) -> Profile | None:
     target = scan.target
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        begin = scan.place(mode)
+        begin = scan.minimum_given_shared(mode)
         if begin is None:
             return None
         step = _LONG_STEP if target.n * target.row_entries > _MANY else _STEP
-        low, high = _range(target, float(mode[-1]))
+        low, high = _scan_range(target, float(mode[-1]))
         check_budget(scan.passes + 4 * (high - low) / step)
-        below, above = (scan.side(begin, end, step) for end in (low, high))
+        below, above = (scan.follow(begin, end, step) for end in (low, high))
     if below is None or above is None:
         return None
-    values = np.array([place.x[-1] for place in (*below[:0:-1], *above)])
-    return Profile(values, (*_minima(below, -1.0), *_minima(above, 1.0)), scan.passes)
+    values = np.array([point.x[-1] for point in (*below[:0:-1], *above)])
+    return Profile(values, (*_other_minima(below, -1.0), *_other_minima(above, 1.0)), scan.passes)
 
 
 def convex_given_shared(target: RowsDensity) -> bool:
@@ -171,20 +173,20 @@ def convex_given_shared(target: RowsDensity) -> bool:
 
 
 def one_mode_of_profile(target: RowsDensity, scan: Profile | None) -> str | None:
-    """Why a target has one mode, by its profile; None where that is not known, or has others."""
+    """Why a target has one mode, by its profile; None if that is unknown or has other minima."""
     if scan is None or scan.others:
         return None
     name = target.loss.shared_names[0] if target.loss.shared_names else "its shared parameter"
     return f"it is log-concave given {name}, and the profile of that has one maximum ({scan})"
 
 
-def _minima(places: list[_Place], sign: float) -> list[Array]:
-    """Where, on the way from the mode, p has risen, fallen, and rises again."""
-    uphill = [sign * place.slope > 0 for place in places[1:]]
-    return [places[k + 1].x for k in range(1, len(uphill)) if uphill[k] and not uphill[k - 1]]
+def _other_minima(points: list[_ProfilePoint], sign: float) -> list[Array]:
+    """Where p, on the way from the mode, rises again after it has risen and fallen."""
+    uphill = [sign * point.slope > 0 for point in points[1:]]
+    return [points[k + 1].x for k in range(1, len(uphill)) if uphill[k] and not uphill[k - 1]]
 
 
-def _range(target: RowsDensity, mode: float) -> tuple[float, float]:
+def _scan_range(target: RowsDensity, mode: float) -> tuple[float, float]:
     precision, mean = float(target.prior_precision[-1]), float(target.prior_mean[-1])
     if precision == 0:
         return mode - _FLAT, mode + _FLAT

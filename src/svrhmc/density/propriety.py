@@ -1,4 +1,4 @@
-"""Whether a posterior has a density, told before any work where a prior is flat.
+"""Whether a posterior has a density, found out before any other work if a prior is flat.
 
 With x free in the coordinates F, whose prior is flat, f(x) = Σᵢ wᵢℓ(tᵢ, yᵢ) + prior is bounded along d exactly where
 d is 0 outside F and no row's loss grows: with the faces nᵣ of row i (`families/recession.py`) and the change of its
@@ -33,7 +33,7 @@ from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import NoResidualsError, requirement
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.density.base import RowsDensity
-from svrhmc.density.rank import dependent_columns, empty_columns, require_rank_of, separable
+from svrhmc.density.rank import dependent_columns_error, empty_columns_error, require_rank_of, separable_error
 from svrhmc.density.recession import MARGIN, OBJECTS, FacedRows
 from svrhmc.families.recession import RecessionCones
 
@@ -50,7 +50,7 @@ _DIGITS = 30.0  # nats: a spread e⁻³⁰ of the labels' size is below the roun
 
 
 def require_proper(target: RowsDensity) -> bool:
-    """Refuse a posterior that has no density; whether the columns whose prior is flat were shown to be independent.
+    """Refuse a posterior that has no density; gives whether columns with a flat prior were proved independent.
 
     >>> from svrhmc.targets import logistic
     >>> logistic([[1.0, 3.0], [1.0, 1.0], [1.0, 2.0]], [1, 0, 0], prior_precision=0.0)
@@ -61,61 +61,61 @@ prior_precision > 0 or a prior.
     """
     coefficients = target.rows.columns * target.loss.blocks
     flat = np.flatnonzero(target.prior_strength[:coefficients] == 0)
-    independent = bool(len(flat)) and _Cone(target, flat).settle()
-    _require_shared(target, coefficients, len(flat))
+    independent = bool(len(flat)) and _RecessionCone(target, flat).require_no_direction()
+    _require_shared_determined(target, coefficients, len(flat))
     return independent
 
 
-class _Cone:
+class _RecessionCone:
     """The directions along which no row's loss grows, in the flat coordinates."""
 
     def __init__(self, target: RowsDensity, flat: Indices) -> None:
         self.target, self.flat, self.blocks = target, flat, target.loss.blocks
         self.columns = flat[flat < target.rows.columns]  # the prior is the same in each block
-        self.heard = np.arange(target.n) if target.weights is None else np.flatnonzero(target.weights > 0)
+        self.counted_rows = np.arange(target.n) if target.weights is None else np.flatnonzero(target.weights > 0)
         self.scale = np.ones(len(self.columns))
 
-    def settle(self) -> bool:
-        """Refuse a direction that all rows allow; True where columns were shown to be independent."""
-        some = self._first()
-        knows_cones = self.target.loss.recession_cones(self.target.y[some]) is not None
-        if not knows_cones or len(self.flat) > _DENSE or len(some) * len(self.flat) ** 2 > _MOST_NEWTON:
-            self._require_seen()
+    def require_no_direction(self) -> bool:
+        """Refuse a direction that all rows allow; True if the columns were proved to be independent."""
+        rows = self._first_rows()
+        knows_cones = self.target.loss.recession_cones(self.target.y[rows]) is not None
+        if not knows_cones or len(self.flat) > _DENSE or len(rows) * len(self.flat) ** 2 > _MOST_NEWTON:
+            self._require_no_empty_columns()
             return False
-        self.scale = self._scales(some)
-        if FacedRows.of(*self._rows(some)).search().overlap:
+        self.scale = self._scales(rows)
+        if FacedRows.of(*self._rows(rows)).search().overlap:
             return True
         self._require_rank()
-        self._ask_all(np.union1d(some, self._extreme()))
+        self._check_all_rows(np.union1d(rows, self._extreme_rows()))
         return True
 
-    def _first(self) -> Indices:
-        """Rows with the least labels, with the largest, and some of all, as many of each label as can be."""
+    def _first_rows(self) -> Indices:
+        """Rows with the smallest and the largest labels, and a sample of all with labels as even as possible."""
         count = _EACH * len(self.columns) * (self.blocks + 1) // 2 + _LEAST_ROWS
-        if len(self.heard) <= count:
-            return self.heard
-        y, part = self.target.loss.centre(self.target.y[self.heard]), count // 4
+        if len(self.counted_rows) <= count:
+            return self.counted_rows
+        y, part = self.target.loss.centre(self.target.y[self.counted_rows]), count // 4
         pool = Stream(0, np.arange(1)).indices(0, min(_POOL * count, len(y)), len(y), True, Purpose.DATA)[0]
         order = np.argsort(y[pool], kind="stable")
         begins = np.searchsorted(y[pool][order], y[pool][order])
         drawn = order[np.argsort(np.arange(len(pool)) - begins, kind="stable")[: count - 2 * part]]
         ends = np.argpartition(y, (part, len(y) - part))
-        chosen: Indices = self.heard[np.unique(np.concatenate([pool[drawn], ends[:part], ends[-part:]]))]
+        chosen: Indices = self.counted_rows[np.unique(np.concatenate([pool[drawn], ends[:part], ends[-part:]]))]
         return chosen
 
-    def _scales(self, some: Indices) -> Array:
-        """1/median of a column's entries that are not 0."""
-        size = np.abs(self.target.rows.dense_matrix(some)[:, self.columns])
+    def _scales(self, rows: Indices) -> Array:
+        """1/median of the absolute entries of each column that are not 0."""
+        size = np.abs(self.target.rows.dense_matrix(rows)[:, self.columns])
         with np.errstate(over="ignore"):
             middle = np.array([np.median(c[c > 0]) if (c > 0).any() else 1.0 for c in size.T])
         return np.asarray(1 / np.clip(middle, *_ORDINARY), np.float64)
 
-    def _rows(self, some: Indices) -> tuple[Array, RecessionCones]:
+    def _rows(self, rows: Indices) -> tuple[Array, RecessionCones]:
         """Some rows with their columns scaled, and their faces."""
-        faces = self.target.loss.recession_cones(self.target.y[some])
+        faces = self.target.loss.recession_cones(self.target.y[rows])
         assert faces is not None
         with np.errstate(over="ignore"):
-            scaled = self.target.rows.dense_matrix(some)[:, self.columns] * self.scale
+            scaled = self.target.rows.dense_matrix(rows)[:, self.columns] * self.scale
         if not np.isfinite(scaled).all():
             allowed = "made of columns whose entries float64 can hold beside each other"
             raise requirement("X", allowed, "one with entries that differ by a factor of 1e300 and more")
@@ -124,23 +124,23 @@ class _Cone:
     def _pieces(self) -> Iterator[tuple[Indices, FacedRows]]:
         """All rows, piece by piece."""
         size = max(1, _PIECE // max(self.blocks**2, self.target.rows.columns))
-        for begin in range(0, len(self.heard), size):
-            rows = self.heard[begin : begin + size]
+        for begin in range(0, len(self.counted_rows), size):
+            rows = self.counted_rows[begin : begin + size]
             yield rows, FacedRows.of(*self._rows(rows))
 
-    def _require_seen(self) -> None:
-        """What can be said of many columns at once: none may be all zeros, nor they be more than the rows."""
-        if len(self.columns) > len(self.heard):
-            raise dependent_columns(self.target, self.columns, "")
+    def _require_no_empty_columns(self) -> None:
+        """Refuse columns of zeros, and more columns than rows; this is cheap for any number of columns."""
+        if len(self.columns) > len(self.counted_rows):
+            raise dependent_columns_error(self.target, self.columns, "")
         weights = np.ones(self.target.n) if self.target.weights is None else self.target.weights
         unseen = np.flatnonzero(self.target.rows.design_matrix.gram_diagonal(weights)[self.columns] == 0)
         if len(unseen):
-            raise empty_columns(self.target, self.columns[unseen])
+            raise empty_columns_error(self.target, self.columns[unseen])
 
     def _require_rank(self) -> None:
-        """By the Gram matrix of all rows."""
+        """Refuse linearly dependent columns, by the Gram matrix of all rows."""
         weights = np.zeros(self.target.n)
-        weights[self.heard] = 1.0
+        weights[self.counted_rows] = 1.0
         with np.errstate(over="ignore", invalid="ignore"):
             gram = self.target.rows.design_matrix.gram(weights, precise=True)
         if not np.isfinite(gram).all():
@@ -148,64 +148,67 @@ class _Cone:
             raise requirement("X", allowed, "larger ones", why)
         require_rank_of(self.target, gram[np.ix_(self.columns, self.columns)], self.columns)
 
-    def _extreme(self) -> Indices:
-        """For every coordinate a few rows that pull it up and a few that pull it down, so that rare ones are seen."""
+    def _extreme_rows(self) -> Indices:
+        """For every coordinate the rows that pull it up and down the most, so that rare rows are included."""
         by_pull: list[list[tuple[Array, Indices]]] = [[] for _ in range(2 * self.blocks)]
         for rows, faced in self._pieces():
-            for place, pulls in enumerate(faced.pulls()):
-                most = np.argmax(pulls, axis=0)
-                by_pull[place].append((pulls[most, np.arange(pulls.shape[1])], rows[most]))
+            for index, pulls in enumerate(faced.column_pulls()):
+                largest = np.argmax(pulls, axis=0)
+                by_pull[index].append((pulls[largest, np.arange(pulls.shape[1])], rows[largest]))
         chosen = []
-        for pulling in by_pull:
-            size, rows = (np.array(arrays) for arrays in zip(*pulling, strict=True))
-            most = np.argsort(-size, axis=0, kind="stable")[:_PULLING]
-            chosen.append(np.take_along_axis(rows, most, 0)[np.take_along_axis(size, most, 0) > 0])
+        for parts in by_pull:
+            size, rows = (np.array(arrays) for arrays in zip(*parts, strict=True))
+            largest = np.argsort(-size, axis=0, kind="stable")[:_PULLING]
+            chosen.append(np.take_along_axis(rows, largest, 0)[np.take_along_axis(size, largest, 0) > 0])
         return np.unique(np.concatenate(chosen))
 
-    def _ask_all(self, some: Indices) -> None:
-        """Rounds of directions that some rows allow, and of rows that object to them."""
-        count = len(some)
+    def _check_all_rows(self, rows: Indices) -> None:
+        """In turn, find directions that some rows allow, and add the rows that object to them; refuse a direction to
+        which no row objects.
+        """
+        count = len(rows)
         for _ in range(_ROUNDS):
-            faced = FacedRows.of(*self._rows(some))
-            ways = faced.unseen()
-            if not ways.shape[1]:
+            faced = FacedRows.of(*self._rows(rows))
+            directions = faced.null_directions()
+            if not directions.shape[1]:
                 result = faced.search()
-                ways = faced.allowed() if result.way is None and not result.overlap else result.ways(len(self.flat))
-            if not ways.shape[1]:
+                known = result.overlap or result.direction is not None
+                directions = result.as_column(len(self.flat)) if known else faced.find_allowed_direction()
+            if not directions.shape[1]:
                 return
-            objecting, moved = self._objections(ways, max(1, count // ways.shape[1]))
-            for way, rows, some_move in zip(ways.T, objecting, moved, strict=True):
-                if not len(rows) and some_move:
-                    raise separable(self._named(way))
-            if not any(len(rows) for rows in objecting):
+            objecting, changes = self._objections(directions, max(1, count // directions.shape[1]))
+            for direction, objectors, changes_rows in zip(directions.T, objecting, changes, strict=True):
+                if not len(objectors) and changes_rows:
+                    raise separable_error(self._columns_of(direction))
+            if not any(map(len, objecting)):
                 return
-            some = np.unique(np.concatenate([some, *objecting]))
+            rows = np.unique(np.concatenate([rows, *objecting]))
 
-    def _objections(self, ways: Array, count: int) -> tuple[list[Indices], npt.NDArray[np.bool_]]:
-        """For each way the rows that object to it most, and whether some row is moved by it."""
-        worst: list[list[tuple[Array, Indices]]] = [[] for _ in ways.T]
-        moved = np.zeros(ways.shape[1], bool)
+    def _objections(self, directions: Array, count: int) -> tuple[list[Indices], npt.NDArray[np.bool_]]:
+        """For each direction the rows that object to it most, and whether it changes any row's predictor."""
+        worst: list[list[tuple[Array, Indices]]] = [[] for _ in directions.T]
+        changes = np.zeros(directions.shape[1], bool)
         for rows, faced in self._pieces():
-            along = faced.along(ways)
-            moved |= (np.abs(along) > MARGIN).any(axis=(0, 1))
-            against = np.where(faced.both[..., None], np.abs(along), along).max(axis=1)
-            for j, column in enumerate(against.T):
-                most = np.flatnonzero(column > OBJECTS)
-                most = most[np.argsort(-column[most], kind="stable")[:count]]
-                worst[j].append((column[most], rows[most]))
+            products = faced.products(directions)
+            changes |= (np.abs(products) > MARGIN).any(axis=(0, 1))
+            objections = np.where(faced.both[..., None], np.abs(products), products).max(axis=1)
+            for j, column in enumerate(objections.T):
+                worst_rows = np.flatnonzero(column > OBJECTS)
+                worst_rows = worst_rows[np.argsort(-column[worst_rows], kind="stable")[:count]]
+                worst[j].append((column[worst_rows], rows[worst_rows]))
         chosen = []
         for parts in worst:
             size, rows = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
             chosen.append(rows[np.argsort(-size, kind="stable")[:count]])
-        return chosen, moved
+        return chosen, changes
 
-    def _named(self, way: Array) -> Indices:
+    def _columns_of(self, direction: Array) -> Indices:
         """The columns that a direction is made of."""
-        coordinates = np.flatnonzero(np.abs(way) > 1e-6 * np.abs(way).max())
+        coordinates = np.flatnonzero(np.abs(direction) > 1e-6 * np.abs(direction).max())
         return np.asarray(self.columns[np.unique(coordinates % len(self.columns))], np.int64)
 
 
-def _require_shared(target: RowsDensity, coefficients: int, free: int) -> None:
+def _require_shared_determined(target: RowsDensity, coefficients: int, free: int) -> None:
     """Refuse a shared parameter that neither the rows nor its prior determine."""
     loss = target.loss
     if not loss.shared:
@@ -215,7 +218,7 @@ def _require_shared(target: RowsDensity, coefficients: int, free: int) -> None:
     flats = (target.prior_strength[coefficients : coefficients + loss.shared] == 0).tolist()
     flat = any(flats)
     law_known = loss.mixture and not flat and target.heavy is None  # and its prior holds the spread
-    exact = loss.spread and not law_known and _fitted_exactly(target, weight, precision)
+    exact = loss.spread and not law_known and _has_exact_fit(target, weight, precision)
     if (flat or exact) and (why := loss.improper_reason(weight, free, exact, flats, target.y)) is not None:
         if exact and np.ptp(loss.on_link(target.y)) == 0:
             allowed = f"labels that leave residuals for the family {loss.name!r}"
@@ -232,24 +235,24 @@ def _require_shared(target: RowsDensity, coefficients: int, free: int) -> None:
         )  # fmt: skip
 
 
-def _fitted_exactly(target: RowsDensity, weight: float, precision: float) -> bool:
-    """Whether some coefficients fit every label, and rows say so many times more than the prior of the spread, that
-    what is left of it is below rounding: f falls by W|τ|, and its prior gives back ½·precision·τ². Where the law given
-    τ is known, coefficients are integrated out, and take rank·|τ| of it back.
+def _has_exact_fit(target: RowsDensity, weight: float, precision: float) -> bool:
+    """Whether some coefficients fit every label exactly, and the prior of the spread τ is so weak beside the rows that
+    the spread falls below rounding: f falls by W|τ|, and the prior adds ½·precision·τ². If the law given τ is known,
+    coefficients are integrated out, which adds rank·|τ|.
     """
     width, n = target.rows.columns, target.n
     mixture = int(target.loss.mixture)
     if width > _MOST_COLUMNS or weight - mixture * min(n, width) < _DIGITS * precision:
         return False
-    heard = np.arange(n) if target.weights is None else np.flatnonzero(target.weights > 0)
+    counted = np.arange(n) if target.weights is None else np.flatnonzero(target.weights > 0)
     label = target.loss.on_link(target.y) - (0.0 if target.offset is None else target.offset)
-    some = heard[np.unique(np.linspace(0, len(heard) - 1, 2 * width + 50).astype(np.int64))]
-    size = _EXACT * float(np.abs(label[heard]).max())
-    A = target.rows.dense_matrix(some)
+    sample = counted[np.unique(np.linspace(0, len(counted) - 1, 2 * width + 50).astype(np.int64))]
+    size = _EXACT * float(np.abs(label[counted]).max())
+    A = target.rows.dense_matrix(sample)
     scale = np.abs(A).max(axis=0)
     scale[scale == 0] = 1.0
-    fit, _, rank, _ = np.linalg.lstsq(A / scale, label[some], rcond=None)
-    if np.abs(A / scale @ fit - label[some]).max() > size or weight - mixture * rank < _DIGITS * precision:
+    fit, _, rank, _ = np.linalg.lstsq(A / scale, label[sample], rcond=None)
+    if np.abs(A / scale @ fit - label[sample]).max() > size or weight - mixture * rank < _DIGITS * precision:
         return False
-    away = target.rows.design_matrix.predict((fit / scale)[None, :])[0] - label
-    return bool(np.abs(away[heard]).max() <= 10 * size)
+    residuals = target.rows.design_matrix.predict((fit / scale)[None, :])[0] - label
+    return bool(np.abs(residuals[counted]).max() <= 10 * size)

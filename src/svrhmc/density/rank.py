@@ -30,7 +30,7 @@ def require_rank(target: RowsDensity, hessian: Array) -> None:
     with indivisible_work(EIGENVECTORS * target.dim**3):
         values, vectors = np.linalg.eigh(hessian * scale * scale[:, None] + np.diag(np.where(diagonal > 0, 0.0, -1.0)))
     if values[0] <= max(SINGULAR, _ROUNDING * target.dim):
-        raise dependent(target, vectors[:, 0])
+        raise dependence_error(target, vectors[:, 0])
 
 
 def require_rank_of(target: RowsDensity, gram: Array, columns: Indices) -> None:
@@ -44,32 +44,34 @@ def require_rank_of(target: RowsDensity, gram: Array, columns: Indices) -> None:
     scale = _inverse_root(np.diag(gram))
     unit = gram * scale * scale[:, None]
     if not unit.diagonal().all():
-        raise empty_columns(target, columns[unit.diagonal() == 0])
+        raise empty_columns_error(target, columns[unit.diagonal() == 0])
     lower, pivots, rank, _ = dpstrf(unit, tol=max(SINGULAR, _ROUNDING * len(gram)), lower=1)
     if rank == len(gram):
         return
-    kept, other = pivots[:rank] - 1, int(pivots[rank] - 1)
-    share = cho_solve((lower[:rank, :rank], True), unit[kept, other])
+    independent, dependent = pivots[:rank] - 1, int(pivots[rank] - 1)
+    share = cho_solve((lower[:rank, :rank], True), unit[independent, dependent])
     used = np.abs(share) > 1e-4
-    factors = share[used] * scale[kept[used]] / scale[other]
-    why = f"column {columns[other]} is a combination of the others"
+    factors = share[used] * scale[independent[used]] / scale[dependent]
+    why = f"column {columns[dependent]} is a combination of the others"
     if used.sum() == 1:
-        near, factor = kept[used][0], factors[0]
-        first, second, factor = (near, other, factor) if near < other else (other, near, 1 / factor)
+        partner, factor = independent[used][0], factors[0]
+        first, second, factor = (
+            (partner, dependent, factor) if partner < dependent else (dependent, partner, 1 / factor)
+        )
         why = f"column {columns[second]} is {factor:.4g} times column {columns[first]}"
-    raise dependent_columns(target, np.sort(columns[np.append(kept[used], other)]), why)
+    raise dependent_columns_error(target, np.sort(columns[np.append(independent[used], dependent)]), why)
 
 
 def require_rank_by_products(target: RowsDensity, curvature: Array, diagonal: Array) -> None:
-    """The same without a dim × dim matrix; what it does not find in so many products is let pass."""
+    """The same without a dim × dim matrix; columns pass if a limited number of products finds no dependence."""
     from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
     unseen = diagonal == 0
     if unseen.any():
-        raise dependent(target, unseen)
+        raise dependence_error(target, unseen)
     flat = target.prior_strength == 0
     if flat.sum() > target.n:
-        raise dependent(target, flat)
+        raise dependence_error(target, flat)
     if target.dim == 1:
         return
     scale, product = _inverse_root(diagonal), target.operator(curvature, target.prior_strength)
@@ -81,54 +83,55 @@ def require_rank_by_products(target: RowsDensity, curvature: Array, diagonal: Ar
     except ArpackNoConvergence:
         return
     if values[0] <= max(SINGULAR, _ROUNDING * target.dim):
-        raise dependent(target, vectors[:, 0])
+        raise dependence_error(target, vectors[:, 0])
 
 
-def dependent(target: RowsDensity, direction: Array) -> ValueError:
+def dependence_error(target: RowsDensity, direction: Array) -> ValueError:
     """The error for columns that depend on each other along a direction, given in scaled columns."""
-    places = np.flatnonzero(np.abs(direction) > 1e-4 * np.abs(direction).max())
-    return dependent_columns(target, target.rows.columns_of(places), "")
+    coordinates = np.flatnonzero(np.abs(direction) > 1e-4 * np.abs(direction).max())
+    return dependent_columns_error(target, target.rows.columns_of(coordinates), "")
 
 
-def dependent_columns(target: RowsDensity, columns: Indices, why: str) -> ValueError:
+def dependent_columns_error(target: RowsDensity, columns: Indices, why: str) -> ValueError:
     """The error for columns that depend on each other, with what is known of how."""
+    verb = "are" if len(columns) > 1 else "is"
     return requirement(
         "prior_precision",
         "positive where the columns of X are linearly dependent",
-        f"{target.prior_strength[columns].min():g} for {_listed(columns)}, which {'are' if len(columns) > 1 else 'is'}",
+        f"{target.prior_strength[columns].min():g} for {_columns_in_words(columns)}, which {verb}",
         f"{why + ', so ' if why else ''}the posterior is improper; give prior_precision > 0 or drop a column",
     )
 
 
-def empty_columns(target: RowsDensity, columns: Indices) -> ValueError:
+def empty_columns_error(target: RowsDensity, columns: Indices) -> ValueError:
     """The error for columns of zeros, or of numbers so small that their squares are 0 in float64."""
-    many = len(columns) > 1
-    why = "nothing but zeros is in them or in their squares" if many else "it is all zeros, or its squares are"
-    return dependent_columns(target, columns, why)
+    several = len(columns) > 1
+    why = "nothing but zeros is in them or in their squares" if several else "it is all zeros, or its squares are"
+    return dependent_columns_error(target, columns, why)
 
 
-def _listed(columns: Indices, names: tuple[str, ...] = ()) -> str:
+def _columns_in_words(columns: Indices, names: tuple[str, ...] = ()) -> str:
     words = [repr(names[j % len(names)]) if names else str(j) for j in columns[:_NAMED]]
-    shown = ", ".join(words) + (", …" if len(columns) > _NAMED else "")
-    return f"columns {shown}" if len(columns) > 1 else f"column {shown}"
+    listed = ", ".join(words) + (", …" if len(columns) > _NAMED else "")
+    return f"columns {listed}" if len(columns) > 1 else f"column {listed}"
 
 
-def nearly_dependent(target: RowsDensity, hessian: Array) -> ValueError:
+def near_dependence_error(target: RowsDensity, hessian: Array) -> ValueError:
     """The error for a Hessian without a Cholesky factor: its rank in float64, and the columns that depend on others."""
     scale = _inverse_root(np.diag(hessian))
     values, vectors = np.linalg.eigh(hessian * scale * scale[:, None])
     rank = int((values > max(SINGULAR, _ROUNDING * target.dim)).sum())
     columns = np.flatnonzero(np.abs(vectors[:, 0]) > 1e-4 * np.abs(vectors[:, 0]).max())
-    which = _listed(columns, target.rows.names)
+    listed = _columns_in_words(columns, target.rows.names)
     return requirement(
         "prior_precision",
         "larger where the columns of X depend on each other to rounding",
-        f"{target.prior_precision[columns].min():g} for {which}, where X is of rank {rank} of {target.dim}",
+        f"{target.prior_precision[columns].min():g} for {listed}, where X is of rank {rank} of {target.dim}",
         "drop a column, scale them to about 1, or give a larger prior_precision",
     )
 
 
-def no_density(target: RowsDensity) -> ValueError:
+def no_density_error(target: RowsDensity) -> ValueError:
     """The error for a Hessian that is not positive definite."""
     return requirement(
         "prior_precision",
@@ -138,22 +141,22 @@ def no_density(target: RowsDensity) -> ValueError:
     )
 
 
-def separable(columns: Indices | None = None) -> ValueError:
+def separable_error(columns: Indices | None = None) -> ValueError:
     """The error for data that pull the mode to infinity."""
-    which = "" if columns is None else f" (that of {_listed(columns)})"
+    listed = "" if columns is None else f" (that of {_columns_in_words(columns)})"
     return ValueError(
         "the posterior is improper and has no mode: the data are separable and the prior is flat along a direction "
-        f"that separates them{which}: no row becomes less likely along it, however far; give prior_precision > 0 or a "
+        f"that separates them{listed}: no row becomes less likely along it, however far; give prior_precision > 0 or a "
         "prior."
     )
 
 
-def least_eigenvalue(hessian: Array) -> float:
-    """Of the Hessian with its columns scaled."""
+def smallest_scaled_eigenvalue(hessian: Array) -> float:
+    """The smallest eigenvalue of the Hessian with its columns scaled to a diagonal of 1."""
     scale = _inverse_root(np.diag(hessian))
     return float(np.linalg.eigvalsh(hessian * scale * scale[:, None])[0])
 
 
 def _inverse_root(diagonal: Array) -> Array:
-    """Scales that make it 1; a column of zeros keeps them."""
+    """Scales that make a diagonal 1; 1 for columns of zeros."""
     return np.asarray(np.where(diagonal > 0, diagonal, 1.0) ** -0.5, np.float64)

@@ -26,14 +26,16 @@ _MOST_LINEAR = 1e6  # entries of a linear programme: beyond, it is not tried
 
 @dataclass(frozen=True, eq=False)
 class Recession:
-    """What was shown: that d = 0 alone is allowed, or a direction that every row is clear of, or neither."""
+    """The result of a search: proof that only d = 0 is allowed (`overlap`), or a direction that every row allows with
+    a margin, or neither.
+    """
 
     overlap: bool = False
-    way: Array | None = None
+    direction: Array | None = None
 
-    def ways(self, dim: int) -> Array:
+    def as_column(self, dim: int) -> Array:
         """The direction as a column, where there is one."""
-        return np.zeros((dim, 0)) if self.way is None else self.way[:, None]
+        return np.zeros((dim, 0)) if self.direction is None else self.direction[:, None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +48,7 @@ class FacedRows:
 
     @staticmethod
     def of(A: Array, faces: RecessionCones) -> FacedRows:
-        """Rows of any length: their largest entries are made 1 before any is squared."""
+        """From rows of any length; they are scaled before their entries are squared."""
         largest = np.abs(A).max(axis=1, initial=0.0)[:, None]
         return FacedRows(_unit(A / np.where(largest > 0, largest, 1.0)), _unit(faces.normals), faces.both)
 
@@ -55,9 +57,9 @@ class FacedRows:
         """k."""
         return int(self.normals.shape[2])
 
-    def along(self, ways: Array) -> Array:
+    def products(self, directions: Array) -> Array:
         """cᵢᵣᵀd for directions in columns: (k·p, q) → (n, k, q)."""
-        u = np.stack([self.A @ part for part in np.split(ways, self.blocks)], axis=1)
+        u = np.stack([self.A @ part for part in np.split(directions, self.blocks)], axis=1)
         return np.asarray(self.normals @ u, np.float64)
 
     def combine(self, weights: Array) -> Array:
@@ -75,8 +77,8 @@ class FacedRows:
                 total[d * p : (d + 1) * p, c * p : (c + 1) * p] = block.T
         return total
 
-    def pulls(self) -> Iterator[Array]:
-        """For every block, how far a row's faces reach up along each column, and how far down."""
+    def column_pulls(self) -> Iterator[Array]:
+        """For every block, how far the faces of each row reach up along each column, then how far down."""
         for c in range(self.blocks):
             high, low = self.normals[:, :, c].max(axis=1)[:, None], self.normals[:, :, c].min(axis=1)[:, None]
             twice = np.asarray(self.both.any(axis=1))[:, None]
@@ -84,8 +86,8 @@ class FacedRows:
             yield np.maximum(high * self.A, low * self.A)
             yield -np.minimum(high * self.A, low * self.A)
 
-    def unseen(self) -> Array:
-        """Directions that no row sees, as columns: of one block, repeated in each."""
+    def null_directions(self) -> Array:
+        """Directions in the null space of the rows, as columns: those of one block, repeated in each."""
         values, vectors = np.linalg.eigh(self.A.T @ self.A)
         return np.kron(np.eye(self.blocks), vectors[:, values <= _UNSEEN * max(values[-1], 1e-300)])
 
@@ -93,19 +95,19 @@ class FacedRows:
         """Newton's method on Σ log(1 + e^{cᵀd}) + ½Σ (cᵀd)², the second sum over faces that are closed both ways.
 
         >>> from svrhmc.families.recession import one_predictor_cones
-        >>> one, other = np.array([True, True]), np.array([True, False])  # whether the loss grows upwards
-        >>> FacedRows.of(np.ones((2, 1)), one_predictor_cones(one, ~one)).search().way
+        >>> both_up, one_up = np.array([True, True]), np.array([True, False])  # whether the loss grows upwards
+        >>> FacedRows.of(np.ones((2, 1)), one_predictor_cones(both_up, ~both_up)).search().direction
         array([-1.])
-        >>> FacedRows.of(np.ones((2, 1)), one_predictor_cones(other, ~other)).search().overlap
+        >>> FacedRows.of(np.ones((2, 1)), one_predictor_cones(one_up, ~one_up)).search().overlap
         True
         """
         from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-        one, d = ~self.both, np.zeros(self.blocks * self.A.shape[1])
-        t, value = self.along(d[:, None])[..., 0], np.inf
+        one_sided, d = ~self.both, np.zeros(self.blocks * self.A.shape[1])
+        t, value = self.products(d[:, None])[..., 0], np.inf
         for _ in range(_NEWTON):
-            slope = np.where(one, 1 / (1 + np.exp(-np.clip(t, -500.0, 500.0))), t)
-            H = self.gram(np.where(one, slope * (1 - slope), 1.0))
+            slope = np.where(one_sided, 1 / (1 + np.exp(-np.clip(t, -500.0, 500.0))), t)
+            H = self.gram(np.where(one_sided, slope * (1 - slope), 1.0))
             root = np.sqrt(np.diag(H))
             if not (root > 0).all():
                 return Recession()
@@ -116,22 +118,22 @@ class FacedRows:
             if np.diag(factor[0]).min() < _PIVOT:
                 return Recession()
             step = cho_solve(factor, self.combine(slope) / root) / root
-            change = self.along(step[:, None])[..., 0]
-            if ((1 - slope[one]) * change[one] < 0.999).all():
+            change = self.products(step[:, None])[..., 0]
+            if ((1 - slope[one_sided]) * change[one_sided] < 0.999).all():
                 return Recession(overlap=True)
             for _ in range(_HALVINGS):
-                there = t - change
-                trial = float(np.where(one, np.logaddexp(0.0, there), there**2 / 2).sum())
+                trial_products = t - change
+                trial = float(np.where(one_sided, np.logaddexp(0.0, trial_products), trial_products**2 / 2).sum())
                 if trial < value:
                     break
                 step, change = step / 2, change / 2
-            d, t, value = d - step, there, trial
-            if one.all() and t.max() < -MARGIN * np.abs(d).max():
-                return Recession(way=d / np.abs(d).max())
+            d, t, value = d - step, trial_products, trial
+            if one_sided.all() and t.max() < -MARGIN * np.abs(d).max():
+                return Recession(direction=d / np.abs(d).max())
         return Recession()
 
-    def allowed(self) -> Array:
-        """A direction with cᵀd ≤ 0 (= 0 where closed both ways) that moves some row, as a column, or no column.
+    def find_allowed_direction(self) -> Array:
+        """A direction with cᵀd ≤ 0 (= 0 for two-sided faces) that changes some row, as a column; or no column.
 
         Of all such d within |dⱼ| ≤ 1 it is the one with the least Σ cᵀd: a linear programme.
         """
@@ -142,10 +144,18 @@ class FacedRows:
         if np.count_nonzero(self.A) * np.count_nonzero(self.normals) > _MOST_LINEAR * len(self.A):
             return none
         C = (self.normals[..., None] * self.A[:, None, None, :]).reshape(self.both.size, -1)
-        one, two = (csr_matrix(C[which]) for which in (~self.both.ravel(), self.both.ravel()))
-        tight = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
+        one_sided, two_sided = (csr_matrix(C[chosen]) for chosen in (~self.both.ravel(), self.both.ravel()))
+        tolerances = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
         cost = self.combine(np.where(self.both, 0.0, 1.0))
-        solution = linprog(cost, one, np.zeros(one.shape[0]), two, np.zeros(two.shape[0]), (-1, 1), options=tight)
+        solution = linprog(
+            cost,
+            one_sided,
+            np.zeros(one_sided.shape[0]),
+            two_sided,
+            np.zeros(two_sided.shape[0]),
+            (-1, 1),
+            options=tolerances,
+        )
         if solution.x is None or (C @ solution.x).min() > -MARGIN:
             return none
         return np.asarray(solution.x, np.float64)[:, None]

@@ -75,17 +75,17 @@ class ShrunkModel(FiniteSum):
 
     def require_sampled(self) -> None:
         """Refuse what the sampler does not have."""
-        given, model, kind = self.loss.gaussian_given, self.conditional, f"a {type(self.prior).__name__}"
-        if not given:
+        conditional_law, model, kind = self.loss.gaussian_given, self.conditional, f"a {type(self.prior).__name__}"
+        if not conditional_law:
             able = ", ".join(repr(name) for name, make in FAMILIES.items() if make().gaussian_given)
             link = f" with the link {self.loss.link!r}" if self.loss.link else ""
             why = f"its sampler is one for {able}; Laplace, StudentT and LearntScale are priors for every family"
             allowed = f"one of single coefficients for {self.loss.name!r}{link}"
             raise requirement("prior", allowed, repr(self.prior), why)
-        others = np.delete(np.arange(self.reported_dim), self.shrunk)
+        other_columns = np.delete(np.arange(self.reported_dim), self.shrunk)
         width = self.width
         heavy = [] if model.heavy is None else [j for j in model.heavy.columns if j < width]
-        flat = [j for j in others if j < width and model.prior_precision[j] == 0 and j not in heavy]
+        flat = [j for j in other_columns if j < width and model.prior_precision[j] == 0 and j not in heavy]
         if heavy or flat:
             raise requirement(f"the priors beside {kind}", "Normal", "a flat one" if flat else "another")
         if self.loss.shared and model.heavy is None and model.prior_precision[-1] == 0:
@@ -93,7 +93,7 @@ class ShrunkModel(FiniteSum):
         if self.n * width > _MOST_ENTRIES:
             raise requirement("X", f"of at most {_MOST_ENTRIES:,} entries under {kind}", f"{self.n * width:,}")
         counts = model.weights
-        if given == "polya-gamma" and counts is not None:
+        if conditional_law == "polya-gamma" and counts is not None:
             if (counts != np.round(counts)).any():
                 why = "Pólya–Gamma variables are drawn one for each observation"
                 raise requirement("weights", f"whole numbers under {kind}", "others", why)
@@ -129,20 +129,20 @@ class ShrunkModel(FiniteSum):
     @cached_property
     def lengths(self) -> Array:
         """|xⱼ| of the columns that are shrunk, 1 where a column is 0."""
-        sizes = np.sqrt((self.sampled_rows.columns[self.shrunk] ** 2).sum(axis=1))
-        return np.where(sizes > 0, sizes, 1.0)
+        lengths = np.sqrt((self.sampled_rows.columns[self.shrunk] ** 2).sum(axis=1))
+        return np.where(lengths > 0, lengths, 1.0)
 
     @cached_property
     def offset(self) -> Array:
         """oᵢ of every row, 0 where none is given."""
-        given = self.conditional.offset
-        return np.zeros(self.n) if given is None else np.asarray(given, np.float64)
+        offset = self.conditional.offset
+        return np.zeros(self.n) if offset is None else np.asarray(offset, np.float64)
 
     @cached_property
     def counts(self) -> Array:
         """wᵢ of every row, 1 where none is given."""
-        given = self.conditional.weights
-        return np.ones(self.n) if given is None else np.asarray(given, np.float64)
+        weights = self.conditional.weights
+        return np.ones(self.n) if weights is None else np.asarray(weights, np.float64)
 
     @cached_property
     def kappa(self) -> Array:
@@ -164,8 +164,8 @@ class ShrunkModel(FiniteSum):
         """log σ̃ of a state."""
         if self.loss.gaussian_given == "polya-gamma":
             return math.log(self.scales.logistic_noise or self.pseudo_noise)
-        known = self.loss.known_noise
-        return float(shared[0]) if known is None else math.log(known)
+        known_noise = self.loss.known_noise
+        return float(shared[0]) if known_noise is None else math.log(known_noise)
 
     def split(self, x: Array) -> tuple[Array, Array, Scales]:
         """β, shared parameters and scales of one state."""
@@ -187,22 +187,22 @@ class ShrunkModel(FiniteSum):
     def log_shared(self, shared: Array) -> float:
         """log p of the shared parameters."""
         model, place = self.conditional, slice(self.width, self.reported_dim)
-        away = shared - model.prior_mean[place]
-        value = -0.5 * float(model.prior_precision[place] @ away**2)
+        deviation = shared - model.prior_mean[place]
+        value = -0.5 * float(model.prior_precision[place] @ deviation**2)
         if model.heavy is not None:
-            whole = np.zeros(self.reported_dim)
-            whole[place] = shared
-            value -= float(model.heavy.value(whole))
+            state = np.zeros(self.reported_dim)
+            state[place] = shared
+            value -= float(model.heavy.value(state))
         return value
 
     def log_scales(self, beta: Array, shared: Array, scales: Scales) -> float:
         """log p(β, scales | σ) of the coefficients that are shrunk."""
         log_noise = self.log_noise(shared)
-        own, precision = beta[self.shrunk], self.scales.precisions(scales, log_noise)
+        coefficients, precision = beta[self.shrunk], self.scales.precisions(scales, log_noise)
         if self.scales.point_mass:
-            own, precision = own[scales.local > 0], precision[scales.local > 0]
+            coefficients, precision = coefficients[scales.local > 0], precision[scales.local > 0]
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            log_normal = 0.5 * float(np.log(precision).sum() - own**2 @ precision)
+            log_normal = 0.5 * float(np.log(precision).sum() - coefficients**2 @ precision)
         return self.scales.log_prior(scales, log_noise) + (log_normal if math.isfinite(log_normal) else -math.inf)
 
     def log_likelihood(self, fitted: Array, shared: Array) -> float:
@@ -211,8 +211,8 @@ class ShrunkModel(FiniteSum):
             t = fitted + self.offset
             return float(self.kappa @ t - self.counts @ (np.logaddexp(0.5 * t, -0.5 * t)))
         log_sigma = self.log_noise(shared)
-        away = self.sampled_rows.z - fitted
-        squares = self.sampled_rows.unexplained + float(away @ away)
+        residuals = self.sampled_rows.z - fitted
+        squares = self.sampled_rows.unexplained + float(residuals @ residuals)
         return -0.5 * squares * math.exp(min(-2 * log_sigma, 700.0)) - self.total * log_sigma
 
     def shrinkage_factors(self, x: Array) -> Array:
@@ -285,5 +285,5 @@ class GaussianBlock:
             return np.asarray(root * solve_triangular(self._factor, ends, lower=True, trans=1, check_finite=False))
         u = self._mean + root * rng.standard_normal(len(root))
         noise = rng.standard_normal(len(self._z)) / np.sqrt(self._omega)
-        rest = cho_solve((self._factor, True), self._z - u @ self._columns - noise, check_finite=False)
-        return np.asarray(u + self._variance * (self._columns @ rest))
+        solution = cho_solve((self._factor, True), self._z - u @ self._columns - noise, check_finite=False)
+        return np.asarray(u + self._variance * (self._columns @ solution))

@@ -29,8 +29,8 @@ _ROUNDING = 1e-10  # of the largest eigenvalue
 _NAMED = 3  # coordinates that a sentence names
 
 
-def funnel(target: FiniteSum, x: Array, spread: Array) -> str:
-    """Of a search that ended at x: why the posterior has no mode, in words, where it is a funnel; else empty."""
+def describe_funnel(target: FiniteSum, x: Array, spread: Array) -> str:
+    """Why the posterior has no mode, in words, if a search that ended at x went down a funnel; else empty."""
     states = np.asarray(x, np.float64)[None]
     f, slope = target.energies(states)
     H = target.hessian(x)
@@ -39,16 +39,16 @@ def funnel(target: FiniteSum, x: Array, spread: Array) -> str:
     endless: Mask = np.abs(slope[0]) > np.abs(np.diag(H)) * spread
     if not endless.any():
         return ""
-    way = np.where(endless, -np.sign(slope[0]) * spread, 0.0)
-    falls = [float(f[0] - target.potentials(states + t * way)[0]) for t in _TIMES]
+    direction = np.where(endless, -np.sign(slope[0]) * spread, 0.0)
+    falls = [float(f[0] - target.potentials(states + t * direction)[0]) for t in _TIMES]
     if not all(fall >= _LEAST * t for fall, t in zip(falls, _TIMES, strict=True)):
         return ""
-    further = target.hessian(x + way)
-    if not np.isfinite(further).all() or not _narrowing(H, further, way, spread) > falls[_TIMES.index(1.0)] + _LESS:
+    H_further, least = target.hessian(x + direction), falls[_TIMES.index(1.0)] + _LESS
+    if not np.isfinite(H_further).all() or not _log_volume_decrease(H, H_further, direction, spread) > least:
         return ""
-    moved = np.flatnonzero(endless)[:_NAMED]
+    coordinates = np.flatnonzero(endless)[:_NAMED]
     names = target.names or tuple(f"coordinate {j}" for j in range(len(x)))
-    named = " and ".join(f"{names[j]} {'falls' if way[j] < 0 else 'grows'}" for j in moved)
+    named = " and ".join(f"{names[j]} {'falls' if direction[j] < 0 else 'grows'}" for j in coordinates)
     return (
         f"the start of the search alone, because the density has no upper bound: it rises without end as {named}, in a "
         "funnel that holds less and less of the posterior. Where effects are drawn around a mean with an unknown "
@@ -56,12 +56,14 @@ def funnel(target: FiniteSum, x: Array, spread: Array) -> str:
     )
 
 
-def _narrowing(before: Array, after: Array, way: Array, spread: Array) -> float:
-    """By how much −½ log det BᵀSHSB falls from one Hessian to another, by their large eigenvalues: rounding hides the
-    small ones of directions that do not narrow.
+def _log_volume_decrease(first_hessian: Array, second_hessian: Array, direction: Array, spread: Array) -> float:
+    """By how much −½ log det BᵀSHSB falls from one Hessian to another, by their large eigenvalues; the small ones, of
+    directions that do not narrow, are rounding.
     """
-    unit = way / spread
+    unit = direction / spread
     basis = np.linalg.svd(unit[None] / np.linalg.norm(unit))[2][1:].T
-    first, last = (np.linalg.eigvalsh(basis.T @ (H * spread * spread[:, None]) @ basis) for H in (before, after))
+    first, last = (
+        np.linalg.eigvalsh(basis.T @ (H * spread * spread[:, None]) @ basis) for H in (first_hessian, second_hessian)
+    )
     large = (first > _ROUNDING * first.max()) & (last > _ROUNDING * last.max())
     return 0.5 * float(np.log(last[large] / first[large]).sum())

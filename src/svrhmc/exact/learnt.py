@@ -63,7 +63,7 @@ class LearntScaleKernel(SplitKernel):
         density, model = self.density, self.density.model
         prior, q = model.prior, len(model.shrunk)
         x = density.out(at.z)
-        squares = (x[:, :-1] * model.pulled(x[:, :-1])).sum(axis=1)
+        squares = (x[:, :-1] * model.metric_product(x[:, :-1])).sum(axis=1)
         u = np.empty(len(x))
         threshold = np.empty(len(x))
         for c, chain in enumerate(stream.chains):

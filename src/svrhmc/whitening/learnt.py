@@ -70,7 +70,7 @@ class DiagonalBasis(NamedTuple):
         d, Q = eigh(solve_triangular(C, half.T, lower=True, check_finite=False), check_finite=False)
         d = np.maximum(d, 0.0)
         U = solve_triangular(C, Q, lower=True, trans=1, check_finite=False)
-        pulled = model.pulled(w[None])[0]
+        pulled = model.metric_product(w[None])[0]
         g = np.zeros(len(w))
         if hessian is None:
             g = U.T @ (model.conditional.energies(w[None])[1][0] + precision * pulled)
