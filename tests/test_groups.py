@@ -667,7 +667,7 @@ def test_before_any_draw_a_budget_gives_laplaces_approximation(model, clock, mon
         clock.now = 1e9
         return plain(*_)
 
-    plain = Drawing.settle
+    plain = Drawing.burn_in
     monkeypatch.setattr(Drawing, "burn_in", spent)
     cut = answer_of(model, 100, seed=5, budget_seconds=5.0)
     assert cut.method == "laplace"

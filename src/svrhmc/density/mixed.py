@@ -4,9 +4,9 @@
 
 with tᵢ = oᵢ + aᵢᵀβ + Σₖ zᵢₖᵀuₖ,ℓₖ₍ᵢ₎ (`svrhmc.priors.groups`). θ holds the log standard deviations and the correlations
 of every term (`svrhmc.priors.covariance`). Given θ this is a `GeneralisedLinear` whose effects have a Gaussian prior:
-`conditional` is that model with a flat prior for the effects, and all that is known of the rows is known by it.
+`conditional` is that model with a flat prior of the effects, and everything about the rows is computed by it.
 
-The joint mode of (w, log τ) is of no use, as the density grows without bound, or lies far from the mass, where τ → 0:
+The joint mode of (w, log τ) is useless, as the density is unbounded as τ → 0, or largest far away from the mass there:
 `svrhmc.whitening.groups` has the variables in which such a model is sampled.
 """
 
@@ -36,15 +36,17 @@ from svrhmc.rows.forms import RowsForm
 from svrhmc.rows.predictors import rows_for_loss
 from svrhmc.rows.sparse import make_rows
 
-_FULL = 0.75  # of the entries of all columns that are not 0, from which on they are held as they are
-_SHARED = 1 << 18  # numbers of rows from which threads share a pass: to start them takes as long as a shorter one
-MANY = 1 << 12  # effects, or levels of a term, from which compiled code moves them
+_FULL = 0.75  # share of entries that are not 0 above which a matrix is dense
+_SHARED = (
+    1 << 18
+)  # numbers in the rows from which on threads share a pass: a shorter pass takes less than starting them
+MANY = 1 << 12  # effects, or levels of a term, from which on compiled code transforms them
 DENSE = 600  # coordinates of w up to which its Hessian is dense
 
 
 @dataclass(frozen=True, eq=False)
 class Term:
-    """One term of groups: where its effects stand in w, level by level, and where its covariance stands in θ."""
+    """One term of groups: where its effects are in w, level by level, and where its covariance is in θ."""
 
     group: EffectTerm
     covariance: Covariance
@@ -64,7 +66,7 @@ class Term:
     def blocks(self, w: Array) -> Array:
         """The effects of this term: (…, dim of w) → (r, …, levels)."""
         own = w[..., self.effects]
-        if self.width == 1:  # without the time that axes take
+        if self.width == 1:  # quicker than moving axes
             return own[None]
         return np.moveaxis(own.reshape(*own.shape[:-1], self.count, self.width), -1, 0)
 
@@ -78,8 +80,8 @@ class Term:
 
 
 class Curvature(NamedTuple):
-    """The Hessian of the conditional model at one w, dense or CSR, and the diagonal blocks D of the rows for each
-    term, (r, r, levels), without a negative part.
+    """The Hessian of the conditional model at one w, dense or CSR, and for each term the positive part of the rows'
+    diagonal blocks D, (r, r, levels).
     """
 
     hessian: MatrixLike
@@ -100,7 +102,7 @@ class MixedModel(FiniteSum):
         groups: Sequence[EffectTerm],
         covariances: Sequence[Covariance],
     ) -> None:
-        """columns: of X, before those of the groups."""
+        """columns: number of columns of X, which come before those of the groups."""
         self.conditional, self.columns = conditional, columns
         self.loss, self.n, self.left_out = conditional.loss, conditional.n, conditional.left_out
         self.row_size = int(conditional.rows.entries) + 1
@@ -128,7 +130,7 @@ class MixedModel(FiniteSum):
 
     @property
     def covariance_names(self) -> tuple[str, ...]:
-        """Of the standard deviations and correlations of the effects."""
+        """Names of the standard deviations and correlations of the effects."""
         return tuple(name for term in self.terms for name in term.group.parameter_names())
 
     def coordinates_of(self, stated: Array) -> Array:
@@ -136,7 +138,7 @@ class MixedModel(FiniteSum):
         return np.concatenate([term.covariance.unstated(stated[:, term.theta]) for term in self.terms], axis=1)
 
     def outward(self, effects: Array) -> Array:
-        """Effects (…, effects) of the columns as they are, from those in w (`EffectTerm.outward`)."""
+        """Effects (…, effects) of the columns in the units of the table, from those in w (`EffectTerm.outward`)."""
         return self._by_terms(EffectTerm.outward, effects)
 
     def inward(self, effects: Array) -> Array:
@@ -160,7 +162,7 @@ class MixedModel(FiniteSum):
 
     @property
     def heavy(self) -> Heavy | None:
-        """The ψⱼ of coefficients and shared parameters, by their places without the effects."""
+        """The ψⱼ of coefficients and shared parameters, by their indices when the effects are left out."""
         heavy = self.conditional.heavy
         if heavy is None:
             return None
@@ -169,7 +171,7 @@ class MixedModel(FiniteSum):
 
     @property
     def reported_dim(self) -> int:
-        """Coefficients, shared parameters, standard deviations and correlations; not the effects."""
+        """The number of coefficients, shared parameters, standard deviations and correlations, without the effects."""
         return self.columns + self.shared + self.theta_dim
 
     def __repr__(self) -> str:
@@ -181,7 +183,7 @@ class MixedModel(FiniteSum):
         return {**self.conditional.identity(), **self._kind(), "groups": [t.group.identity() for t in self.terms]}
 
     def shown(self) -> GeneralisedLinear:
-        """The model given the covariances, with a flat prior of the effects: for what looks at rows."""
+        """The model given the covariances, with a flat prior of the effects, whose rows can be examined."""
         return self.conditional
 
     def mode(self) -> Array:
@@ -242,8 +244,8 @@ class MixedModel(FiniteSum):
         return total, slope
 
     def conditional_energies(self, w: Array, with_values: bool = True) -> tuple[Array, Array]:
-        """f of the conditional model and its gradient, without the prior of the effects; f without its rows unless
-        `valued`, where that is less work.
+        """f of the conditional model and its gradient, without the prior of the effects. Unless `with_values`, f may
+        lack the sum over rows, if that is less work.
         """
         return self._row_sums.energies(w, with_values)
 
@@ -254,17 +256,17 @@ class MixedModel(FiniteSum):
 
     @cached_property
     def _row_sums(self) -> SquaredRows | LossRows:
-        """What adds up over the rows: of squares by what they add up to, of other losses row by row."""
+        """Sums over the rows: for squared losses from precomputed matrices, for other losses row by row."""
         loss = self.conditional.loss
         return SquaredRows(self) if loss.mixture or loss.quadratic else LossRows(self)
 
     def __getstate__(self) -> dict[str, object]:
-        """For a pickle: without what is compiled."""
+        """The state for a pickle, without compiled functions."""
         return {name: value for name, value in self.__dict__.items() if name not in ("_row_sums", "factors")}
 
     @property
     def randomness(self) -> Callable[[int, Indices], Stream]:
-        """The random stream of chains: compiled where effects are many."""
+        """The random stream of chains; a compiled one if there are many effects."""
         if self.effect_count < MANY:
             return Stream
         from svrhmc.kernels.stream import CompiledStream
@@ -275,7 +277,7 @@ class MixedModel(FiniteSum):
 
     @cached_property
     def factors(self) -> Factors:
-        """Of sparse Hessians of w, in which coefficients and shared parameters meet all effects."""
+        """Factors of sparse Hessians of w, whose rows of coefficients and shared parameters are dense."""
         return Factors(np.setdiff1d(np.arange(self.inner_dim), np.r_[self.effects]), MOST_CORE)
 
     @cached_property
@@ -286,7 +288,7 @@ class MixedModel(FiniteSum):
 
     @cached_property
     def designs(self) -> list[Array]:
-        """The columns of each further predictor of the family: of a parameter that all rows share, a 1."""
+        """The columns of each further predictor of the family; a column of ones for a parameter that rows share."""
         rows: Any = self.conditional.rows.design_matrix
         parts = [
             np.ones((self.n, 1)) if window.shared else rows.X[:, window.columns]
@@ -306,7 +308,7 @@ class MixedModel(FiniteSum):
     def curvature(self, w: Array, convex: bool = False) -> Curvature:
         """∇²_w of the conditional model, with a flat prior of the effects.
 
-        convex: without what bends down, where a loss does.
+        convex: whether negative curvatures of a loss are replaced by 0.
         """
         return self._row_sums.curvature(w, self.conditional.form().prior_curvature(w), convex)
 
@@ -329,8 +331,8 @@ class MixedModel(FiniteSum):
         return self.joined(*self.grams(weights))
 
     def smooth_information(self, w: Array) -> Array | None:
-        """BᵀWB − BᵀWX(XᵀWX)⁺XᵀWB of the functions B of all smooths, with the curvatures W of the rows at w; of Gaussian
-        noise of unknown size those for σ = 1. None where there is no smooth.
+        """BᵀWB − BᵀWX(XᵀWX)⁺XᵀWB of the functions B of all smooths, with the curvatures W of the rows at w; those for
+        σ = 1 if Gaussian noise has an unknown σ. None if there is no smooth.
         """
         places = [np.arange(t.effects.start, t.effects.stop) for t in self.terms if not t.group.by_level]
         if not places:
@@ -350,7 +352,7 @@ class MixedModel(FiniteSum):
         return np.asarray((gram if isinstance(gram, np.ndarray) else gram.toarray()) - cross @ inverse @ cross.T)
 
     def with_prior(self, hessian: MatrixLike, theta: Array) -> MatrixLike:
-        """The Hessian of w given θ: with Σ⁻¹ in the block of every level."""
+        """The Hessian of w given θ: with Σ⁻¹ added to the block of every level."""
         from scipy.sparse import block_diag, csr_matrix, eye, kron
 
         precisions = [self.precision(term, theta) for term in self.terms]
@@ -385,7 +387,7 @@ class MixedModel(FiniteSum):
 
 
 class LossRows:
-    """Σ wᵢℓ(tᵢ, yᵢ) and its derivatives, by a compiled pass where rows are many and the loss has a compiled form."""
+    """Σ wᵢℓ(tᵢ, yᵢ) and its derivatives, by a compiled pass if rows are many and the loss has a compiled form."""
 
     def __init__(self, model: MixedModel) -> None:
         self._model, self._pass = model, None
@@ -439,11 +441,11 @@ class LossRows:
 
 
 class SquaredRows:
-    """Σ wᵢ(log σ + (yᵢ − oᵢ − aᵢᵀx)²/2σ²) and its gradient, from sums over the rows that are made once:
+    """Σ wᵢ(log σ + (yᵢ − oᵢ − aᵢᵀx)²/2σ²) and its gradient, from sums over the rows that are computed once:
 
         Σ wᵢ(yᵢ − oᵢ − aᵢᵀx)² = S + dᵀGd − 2gᵀd,     d = x − x₀,   G = AᵀWA,   e = y − o − Ax₀,   S = eᵀWe,   g = AᵀWe,
 
-    x₀ being near the least squares fit, so that no digits cancel.
+    with x₀ near the least squares fit, so that no digits cancel.
     """
 
     def __init__(self, model: MixedModel) -> None:
@@ -497,7 +499,7 @@ def _weighted(Z: MatrixLike, weights: Array) -> MatrixLike:
 
 
 def _with_border(H: MatrixLike, border: Array, shared_block: Array, prior: Array) -> MatrixLike:
-    """H with the rows and columns of shared parameters after it, and a prior on the diagonal; dense or CSR as H is."""
+    """H with the rows and columns of shared parameters appended, and a prior added to the diagonal; dense or CSR."""
     if isinstance(H, np.ndarray):
         return np.block([[H, border], [border.T, shared_block]]) + np.diag(prior)
     from scipy.sparse import bmat, csr_matrix, diags
@@ -506,7 +508,7 @@ def _with_border(H: MatrixLike, border: Array, shared_block: Array, prior: Array
 
 
 def least_squares(gram: MatrixLike, force: Array) -> Array:
-    """x₀ with G x₀ ≈ Aᵀy, by some steps of conjugate gradients: it need not be exact, nor G regular."""
+    """x₀ with G x₀ ≈ Aᵀy, by conjugate gradients; it need not be exact, nor G invertible."""
     from scipy.sparse.linalg import LinearOperator, cg
 
     diagonal = np.maximum(gram.diagonal(), 1e-300)

@@ -30,9 +30,9 @@ MOST_KEPT = 1 << 27  # numbers of effects that are kept: 1 GB
 
 
 class Forecast(NamedTuple):
-    """What sampling takes, by an estimate made before it begins: seconds on cores that do nothing else, and bytes.
+    """What sampling will take: seconds on cores that do nothing else, and bytes.
 
-    least: whether it is known to take no less, and not how much more.
+    least: whether these are only lower bounds.
     """
 
     seconds: float
@@ -44,13 +44,13 @@ class Forecast(NamedTuple):
 
     @property
     def is_long(self) -> bool:
-        """Whether a person would rather know it."""
+        """Whether it takes so long that a person should know."""
         return self.seconds > _LONG
 
 
 class Variables(NamedTuple):
-    """The variables, states of the chains in them, and Laplace's approximation: θ, w, standard deviations of θ, and w
-    less its mean given θ, from standard normal numbers.
+    """The variables `space`, states of the chains in them, the sampler, and Laplace's approximation: θ, w, standard
+    deviations of θ, and a map `displace` from standard normal numbers to w less its mean given θ.
     """
 
     space: Any
@@ -63,15 +63,15 @@ class Variables(NamedTuple):
 
 
 class UnsuitedError(Exception):
-    """Raised where proposals or variables were looked for and are of no use, and another approach may do."""
+    """Raised if the proposals or variables that were found are useless, and another approach may work."""
 
 
 class Approach(ABC):
     """One way to sample a `MixedModel`.
 
-    method, sampler: its name, and the class of its sampler. why: a sentence for the result. scanned: what the density
-    is called along which scales are scanned. burn_in: draws that are not kept, by which a step is judged. expected,
-    fewest_expected: effective draws of a draw, as many as may be, and rather few.
+    method, sampler: its name, and the class of its sampler. why: a sentence for the result. scanned: the name of the
+    density that is scanned along each scale. burn_in: draws that are not kept, by which a step is judged. expected,
+    fewest_expected: effective draws that a draw is worth, by an optimistic and by a cautious estimate.
     """
 
     method: ClassVar[str]
@@ -85,18 +85,18 @@ class Approach(ABC):
     def __init__(
         self, model: MixedModel, request: Request, journal: Journal, budget: Budget, replaceable: bool = False
     ) -> None:
-        """replaceable: whether there is another that can sample the model."""
+        """replaceable: whether there is another approach that can sample the model."""
         self.model, self.request, self.journal, self.budget = model, request, journal, budget
         self.replaceable = replaceable
 
     @staticmethod
     @abstractmethod
     def refusal(model: MixedModel) -> str | None:
-        """Why it cannot sample a model; None where it can."""
+        """Why it cannot sample a model; None if it can."""
 
     @abstractmethod
     def variables(self) -> Variables:
-        """As the journal has them, or found anew; an `UnsuitedError` where it had better be replaced."""
+        """The variables, from the journal or anew; an `UnsuitedError` if another approach should be used."""
 
     @abstractmethod
     def theta(self, space: Any, z: Array) -> Array:
@@ -108,19 +108,19 @@ class Approach(ABC):
 
     @property
     def first_proposed(self) -> int:
-        """The first of the reported numbers that a refused proposal leaves where they are."""
+        """The index of the first reported number that stays unchanged when a proposal is refused."""
         return 0
 
     def threads(self) -> AbstractContextManager[Any]:
-        """What holds for the threads of linear algebra meanwhile."""
+        """A context that limits the threads of linear algebra."""
         return nullcontext()
 
     @abstractmethod
     def forecast(self) -> Forecast:
-        """What finding the variables and drawing take together, before either is begun."""
+        """What finding the variables and drawing take together, estimated before either begins."""
 
     def announce_forecast(self) -> None:
-        """Say the forecast, and refuse what does not fit into memory."""
+        """Show the forecast, and refuse a run that does not fit into memory."""
         forecast, free = self.forecast(), free_memory()
         if forecast.bytes > free:
             raise requirement(
@@ -133,21 +133,21 @@ class Approach(ABC):
 
     @property
     def expected_draws(self) -> float:
-        """Of a chain, without those before the first that is kept: rather many."""
+        """Draws of a chain after its burn-in, by a cautious estimate."""
         return self.request.draws / (len(self.request.chains) * self.fewest_expected)
 
     def drawing_seconds(self, multiplication: float) -> float:
-        """Of all draws, but for the density that decides on them."""
+        """Seconds of all draws, without evaluations of the density; `multiplication`: seconds of one."""
         return multiplication * _OF_DRAWN * self.model.effect_count * self.expected_draws * len(self.request.chains)
 
     @property
     def keep_every(self) -> int:
-        """Of how many draws one is kept with all of its effects: 1 unless they would take more than 1 GB."""
+        """One draw in this many is kept with all of its effects: 1 unless they would take more than 1 GB."""
         return max(1, round(self.request.draws / self.expected * self.model.inner_dim / MOST_KEPT))
 
     @property
     def memory_bytes(self) -> float:
-        """Of the draws that are kept, and of the rows while a Hessian is made of them."""
+        """Bytes of the draws that are kept, and of the rows while a Hessian is computed from them."""
         draws = self.expected_draws * len(self.request.chains) / self.keep_every
         rows: Any = self.model.conditional.rows
         return 8 * _COPIES * draws * self.model.dim + _COPIES_OF_ROWS * _ENTRY * float(rows.entries) * self.model.n
@@ -161,6 +161,6 @@ class Approach(ABC):
 
 
 def multiplication_seconds() -> float:
-    """Of one in a product of two small matrices, by one thread."""
+    """Seconds of one multiplication in a product of two small matrices, on one thread."""
     with one_blas_thread():
         return time_small_product(time.perf_counter)

@@ -1,4 +1,4 @@
-"""How far off the reported moments can be, and the word for it."""
+"""How far off the reported moments can be, and the verdict on them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from svrhmc.core.arrays import Array, require_equal_lengths
 from svrhmc.core.errors import one_of, positive, requirement, whole_number
 
 _WIDTH = 2.5  # standard errors of one coordinate on each side
-SOUND = ("exact", "certified", "local")  # verdicts by which what is reported is right, as far as modes are known
+SOUND = ("exact", "certified", "local")  # verdicts that the reported numbers are right, as far as modes are known
 DECIDED = (*SOUND, "unjudged")  # verdicts after which nothing else is tried
-_ROOM = 0.6  # of the tolerance for errors by chance; the rest is for a bias
+_FOR_CHANCE = 0.6  # of the tolerance, for errors by chance; the rest is for a bias
 _NO_DOUBT = 1e-4  # chance that settled chains are said to contradict the gradients at their draws
 _FALSE_ALARM = 0.01  # chance that any of all coordinates' tests refutes an unbiased run
 
@@ -46,14 +46,14 @@ class Bias:
         return float(max((np.abs(b) - self.width() * e).max() for b, e in self._tests(means)))
 
     def more(self, tolerance: float, means: bool = True) -> float:
-        """How many times the draws it would take for the upper end to fall below the tolerance, if the bias is what
-        these draws prove and no more; infinite where that is above the tolerance."""
+        """How many times the draws are needed for the upper end to fall below the tolerance, if the bias is no larger
+        than these draws prove; infinite if that is above the tolerance."""
         factor = 1.0
         for b, e in self._tests(means):
-            room = tolerance - np.maximum(np.abs(b) - self.width() * e, 0.0)
-            if (room <= 0).any():
+            margin = tolerance - np.maximum(np.abs(b) - self.width() * e, 0.0)
+            if (margin <= 0).any():
                 return math.inf
-            factor = max(factor, float((((_WIDTH + 1) * e / room) ** 2).max()))
+            factor = max(factor, float((((_WIDTH + 1) * e / margin) ** 2).max()))
         return factor
 
     def with_chance(self, mean_error: Array, sd_error: Array) -> Bias:
@@ -67,13 +67,13 @@ class Bias:
         return "certified" if self.upper(means) < tolerance else "undecided"
 
     def width(self, chance: float = _FALSE_ALARM) -> float:
-        """Standard errors beyond which none of all the tests of an unbiased run lies, but with this chance."""
+        """Standard errors that some test of an unbiased run exceeds with this probability only."""
         from scipy.special import ndtri
 
         return float(-ndtri(chance / (4 * len(self.mean))))
 
     def contradicts(self) -> bool:
-        """Whether these numbers, whose mean should be 0, have another, beyond any doubt."""
+        """Whether the mean of these numbers, which should be 0, certainly is not."""
         width = self.width(_NO_DOUBT)
         return any(bool((np.abs(b) > width * e).any()) for b, e in self._tests(True))
 
@@ -84,8 +84,9 @@ class Bias:
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """What pairs of chains say: of the draws by their balance and by halving the step, of the corrected moments by
-    halving the step. Where states are recorded at the kick, the balance says nothing of the means.
+    """The bias as measured by pairs of chains: that of the draws by their balance and by halving the step, that of the
+    corrected moments by halving the step. sighted: whether the balance shows a bias of the means, which it does not if
+    states are recorded at the kick.
     """
 
     balance: Bias
@@ -184,8 +185,8 @@ class Certificate:
         return self.measured.corrected if self.corrects else self.measured.halving
 
     def knowing(self, one_mode: str | None, count: int, starts: str) -> Certificate:
-        """The same for a posterior that is known to have one mode, or of which so many were found from some starts:
-        then what holds, holds for these.
+        """The same for a posterior that is known to have one mode, or of which `count` modes were found from some
+        starts: then the verdict holds for these.
         """
         if one_mode is not None:
             return replace(self, modes=f"the posterior has one mode, because {one_mode}")
@@ -206,7 +207,7 @@ class Certificate:
 
     @property
     def _underlying_verdict(self) -> str:
-        """The verdict that holds for the modes that were found."""
+        """The verdict for the modes that were found: "exact" or "certified" if it is "local"."""
         if self.verdict != "local":
             return self.verdict
         return "exact" if self.measured is None else "certified"
@@ -269,13 +270,13 @@ class Chance:
     def draws_factor(self, tolerance: float) -> float:
         """How many times the draws are needed for errors that leave room for a bias."""
         worst = max(float(self.mean.max()), float(self.sd.max()))
-        return max(1.0, (_WIDTH * worst / (_ROOM * tolerance)) ** 2)
+        return max(1.0, (_WIDTH * worst / (_FOR_CHANCE * tolerance)) ** 2)
 
 
 def judge(stein: Bias, measured: Measured, tolerance: float, chance: Chance, doubt: str = "") -> Certificate:
-    """The verdict on a sampler that has a bias; with a doubt about its draws there is none.
+    """The verdict on a sampler that has a bias; undecided if there is a doubt about its draws.
 
-    What is certified is off by less than the tolerance, by bias and by chance together.
+    Certified moments are off by less than the tolerance, by bias and chance together.
     """
     draws = measured.draws(tolerance)
     if not (doubt or measured.explains(stein, tolerance)):
@@ -293,19 +294,19 @@ def judge(stein: Bias, measured: Measured, tolerance: float, chance: Chance, dou
 
 
 def unknown_bias(dim: int) -> Bias:
-    """A bias of which nothing is known."""
+    """The bias of moments whose errors are unknown."""
     zero, unknown = np.zeros(dim), np.full(dim, np.inf)
     return Bias(zero, unknown, zero, unknown)
 
 
 def unmeasured(tolerance: float, stein: Bias, doubt: str = "") -> Certificate:
-    """Before anything was measured."""
+    """The verdict before any bias was measured."""
     reason = doubt or "the budget ended before the bias was measured"
     return Certificate("undecided", tolerance, stein, None, "undecided", reason, corrects=not doubt)
 
 
 def unjudged(tolerance: float, stein: Bias, doubt: str = "") -> Certificate:
-    """Where no verdict was asked for."""
+    """The verdict if none was asked for."""
     return Certificate("unjudged", tolerance, stein, None, "unjudged", doubt, corrects=not doubt)
 
 

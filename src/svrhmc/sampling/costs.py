@@ -1,9 +1,9 @@
-"""What a sampler takes, in seconds of two cores: the same numbers on every machine, so that a choice depends on the
+"""What a sampler costs, in seconds of two cores: the same numbers on every machine, so that a choice depends on the
 problem alone.
 
-The constants, in nanoseconds, were measured once by `benchmarks/costs.py`; what a loss takes, it says itself. Another
-machine is faster or slower by a factor that is much the same for all of them, and drops out where samplers are
-compared."""
+The constants, in nanoseconds, were measured once by `benchmarks/costs.py`; each loss declares its own cost. Another
+machine is faster or slower by a factor that is much the same for all of them, and cancels when samplers are compared.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from svrhmc.whitening.targets import Space
 
 
 class _Rates(NamedTuple):
-    """Of a row and of an entry: of a pass over all rows, and of a row drawn at random."""
+    """Nanoseconds of a row and of an entry, in a pass over all rows and for rows drawn at random."""
 
     row: float
     entry: float
@@ -28,8 +28,8 @@ _SPARSE = _Rates(2.2, 0.61, 2.2, 4.85)
 _OWN = _Rates(30.0, 4.0, 100.0, 12.0)  # a user's own function, in NumPy
 _AT_RANDOM = 3.0  # times what a row of JAX functions takes in a pass
 _NEAR_BYTES = 1 << 24
-_PASS = 0.125  # the least that a pass over rows elsewhere is said to take
-_CARD = 2.0  # of a number of the curvature that is taken from a row of several predictors
+_PASS = 0.125  # least seconds that are assumed for a pass over rows that are not in memory
+_CARD = 2.0  # of an entry of the curvature of a row with several predictors
 _STEP, _CALL = 160.0, 20_000.0  # of a step, and of a call of a user's own function
 _CORRECTED = 1500.0  # of a coordinate of a draw
 _DIM, _SQUARE = 7.4, 0.12  # of a coordinate, and of an entry of a whitening
@@ -46,13 +46,13 @@ def _rates(space: Space) -> _Rates:
 
 
 def _rates_nearby(rates: _Rates) -> _Rates:
-    """Those of entries that were read just before."""
+    """The rates of entries that were read just before."""
     return _NEAR if rates is _FAR else rates
 
 
 def _row_nanoseconds(space: Space, entry: float, near_entry: float) -> float:
-    """What a row takes beside what all rows do: its loss, and its entries, which several predictors meet again where
-    they are near.
+    """What a row takes in addition to the constant cost: its loss and its entries, which several predictors read again
+    from a nearby cache.
     """
     if not space.scalar_parts:
         return float(entry * space.row_entries)
@@ -61,20 +61,20 @@ def _row_nanoseconds(space: Space, entry: float, near_entry: float) -> float:
 
 
 def _row_constants_nanoseconds(space: Space) -> float:
-    """Of what is taken from a row, where that is more than a few numbers."""
+    """The cost of the derivatives of a row with several predictors."""
     return float(_CARD * sum(space.target.loss.predictor_shape) ** 2) if space.scalar_parts else 0.0
 
 
 def _step_nanoseconds(space: Space) -> float:
-    """What a step takes beside its rows."""
+    """What a step takes apart from its rows."""
     if not space.scalar_parts:
         return _CALL
     return float(_STEP + _DIM * space.dim + _SQUARE * space.whitening.operations)
 
 
 def pass_seconds(space: Space) -> float:
-    """Value and gradient over all rows, at one state. Where they are read from elsewhere it is as long as one took, or
-    so long that full gradients are no choice: else the choice would hang on the clock.
+    """Value and gradient over all rows, at one state. For rows that are not in memory, as long as a pass took, but at
+    least so long that full gradients are not chosen: otherwise the choice would depend on the clock.
     """
     if space.at_hand < space.n:
         return max(float(space.target.pass_seconds), _PASS)
@@ -84,7 +84,7 @@ def pass_seconds(space: Space) -> float:
 
 
 def rows_seconds(space: Space, rows: float) -> float:
-    """One step that looks at so many rows drawn at random."""
+    """One step that reads this many rows drawn at random."""
     rates = _rates(space)
     of_row = (
         rates.some_row
@@ -95,7 +95,7 @@ def rows_seconds(space: Space, rows: float) -> float:
 
 
 def correction_seconds(space: Space, draws: int) -> float:
-    """Corrected moments and their errors, for each of so many draws: where those are many, from all coordinates
+    """Corrected moments and their errors, for each of `draws` draws; with many draws all coordinates are corrected
     together.
     """
     joint_nanoseconds = float(space.dim**2) if draws >= MANY * space.dim else 0.0
