@@ -7,7 +7,7 @@ these are (`placement.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from weakref import WeakKeyDictionary
@@ -171,9 +171,9 @@ def new_observations(
 
 
 @partial(program, static_argnames="functions")
-def total_of(functions: Functions, data: Tree, x: State, rows: Tree) -> jax.Array:
-    """Σ log p over some rows, at one state."""
-    return functions.total(x, functions.place.taken(data, rows))
+def totals_of(functions: Functions, data: Tree, x: State, parts: Sequence[Tree]) -> list[jax.Array]:
+    """Σ log p over each of several sets of rows, at one state."""
+    return [functions.total(x, functions.place.taken(data, rows)) for rows in parts]
 
 
 @partial(program, static_argnames=("functions", "constrain"))
@@ -189,9 +189,11 @@ def products(functions: Functions, data: Tree, x: State, directions: State) -> j
 
 
 @partial(program, static_argnames="functions")
-def prior_bend(functions: Functions, x: State) -> jax.Array:
-    """Row sums of the Hessian of −log p(params) at one state: its diagonal where coordinates are independent."""
-    return -functions.product(functions.log_prior, x, jnp.ones_like(x))
+def prior_with_curvature(functions: Functions, x: State) -> tuple[jax.Array, jax.Array]:
+    """log p(params) at one state, and row sums of the Hessian of −log p: its diagonal where coordinates are
+    independent.
+    """
+    return functions.log_prior(x), -functions.product(functions.log_prior, x, jnp.ones_like(x))
 
 
 _COPIES: WeakKeyDictionary[Functions, tuple[Functions, Tree]] = WeakKeyDictionary()

@@ -38,6 +38,7 @@ TOGETHER = 8  # directions whose products with a Hessian that is not made are fo
 _OPERATIONS, _BYTES = 3.0, 8.0  # in a nanosecond
 _TURN = 200.0  # nanoseconds of a turn of a loop, for each of some states together
 STATES = 64  # around the mode, at which f is looked at together
+_INSTANT = 1e6  # nanoseconds of a pass over the rows at so many states that is made whether or not all are needed
 _QUICK = 2e6  # nanoseconds of a pass over the rows that may be made at so many states to compile it
 _ASIDE = 0.1  # standard deviations of the prior from init, where it is looked at once more
 _LOOKED_AT = 4096  # rows, together
@@ -202,17 +203,17 @@ class Model(FiniteSum):
         from svrhmc.models import validation as checked
 
         x, functions = self.start, self.functions
-        prior = float(functions.log_prior(x))
+        prior = float(of.prior_with_curvature(functions, x)[0])
         if not np.isfinite(prior):
             raise requirement("log_prior(init)", "finite", prior)
-        energies = checked.differentiated(lambda: of.energies(functions, self.data, x[None]))
+        energies = checked.differentiated(lambda: self.energies(x[None]))
         if not np.isfinite(energies[0]).all():
             self._require_finite_rows()
         noise = Stream(0, np.arange(1)).normals(0, self.dim, Purpose.START, Purpose.START_FINE)[0]
         alike, precise = False, functions.dtype == np.float64
         aside = x + _ASIDE * self.prior_spread() * noise  # at init a coefficient may be 0, and hide something
         for at in (x, aside) if precise else (x,):
-            alike = checked.sums(partial(of.total_of, functions, self.data, at), self.n)
+            alike = checked.sums(partial(of.totals_of, functions, self.data, at), self.n)
         if precise and alike and checked.differ(functions.place.taken(self.data, checked.some(self.n))):
             why = "does it use arrays from outside in place of `row`? A density that has no rows is given with one row"
             raise requirement("log_likelihood", "a function of its row", "the same number for rows that differ", why)
@@ -397,7 +398,7 @@ class Model(FiniteSum):
         from svrhmc.models.functions import COLUMNS
 
         self.energies(self.start[None])
-        for count in (1, COLUMNS if self.dim <= DENSE else TOGETHER):
+        for count in (COLUMNS,) if self.dim <= DENSE else (1, TOGETHER):
             self.hessian_products(self.start, np.zeros((count, self.dim)))
         if self.n * self.row_nanoseconds < _QUICK:
             self.energies(np.repeat(self.start[None], STATES, axis=0))
@@ -436,9 +437,9 @@ class Model(FiniteSum):
     @scoped
     def prior_spread(self) -> Array:
         """A standard deviation of every coordinate under the prior, by its curvature at `init`; 1 where it is flat."""
-        from svrhmc.models.functions import prior_bend
+        from svrhmc.models.functions import prior_with_curvature
 
-        bend = np.asarray(prior_bend(self.functions, self.start))
+        bend = np.asarray(prior_with_curvature(self.functions, self.start)[1])
         curved = np.isfinite(bend) & (bend > 0)
         return np.asarray(np.where(curved, np.where(curved, bend, 1.0) ** -0.5, 1.0), np.float64)
 
@@ -448,7 +449,11 @@ class Model(FiniteSum):
         from svrhmc.models.functions import potentials
 
         check_budget()
-        return np.array(compute_array_once(lambda: potentials(self.functions, self.data, x), (len(x),), x))
+
+        def compute() -> Array:
+            return np.concatenate([potentials(self.functions, self.data, piece) for piece in self._pieces(x)])[: len(x)]
+
+        return np.array(compute_array_once(compute, (len(x),), x))
 
     @scoped
     def energies(self, x: Array) -> tuple[Array, Array]:
@@ -456,10 +461,22 @@ class Model(FiniteSum):
         from svrhmc.models.functions import energies
 
         check_budget()
-        value, slope = compute_once(
-            lambda: energies(self.functions, self.data, x), (len(x),), np.shape(x), depends_on=np.asarray(x)
-        )
-        return np.array(value), np.array(slope)
+
+        def compute() -> tuple[Array, Array]:
+            results = [energies(self.functions, self.data, piece) for piece in self._pieces(x)]
+            values, slopes = map(np.concatenate, zip(*results, strict=True))
+            return values[: len(x)], slopes[: len(x)]
+
+        return compute_once(compute, (len(x),), np.shape(x), depends_on=np.asarray(x))
+
+    def _pieces(self, x: Array) -> list[Array]:
+        """The states, in pieces of STATES where these take next to no time, the last one filled up with states again:
+        one program then serves any number of states. Otherwise all of them together.
+        """
+        if STATES * self.n * self.row_nanoseconds > _INSTANT:
+            return [x]
+        count = -(-len(x) // STATES)
+        return np.split(np.resize(x, (count * STATES, self.dim)), count)
 
     def gradients(self, x: Array) -> Array:
         """∇f at each state."""

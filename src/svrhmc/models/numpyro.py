@@ -262,10 +262,14 @@ class _Apart:
         """
         import jax
 
+        from svrhmc.core.jit import program
+
+        @program
+        def draw(key: Tree) -> Params:
+            return jax.vmap(lambda one: self._unconstrained(one, lambda model: model))(jax.random.split(key, DRAWN))
+
         try:
-            draws = jax.vmap(lambda key: self._unconstrained(key, lambda model: model))(
-                jax.random.split(jax.random.PRNGKey(0), DRAWN)
-            )
+            draws = draw(jax.random.PRNGKey(0))
         except NotImplementedError:
             return None
         return {name: np.asarray(draws[name]) for name in init}

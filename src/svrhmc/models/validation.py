@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import jax
@@ -144,16 +144,16 @@ def some(n: int) -> Indices:
     return np.linspace(0, n - 1, min(n, _SOME)).astype(np.int64)
 
 
-def sums(total: Callable[[Indices], jax.Array], n: int) -> bool:
-    """Refuse a log-likelihood, `total` of row numbers, of two halves that does not add up to that of both; gives
-    whether it is the same number, but not 0, for all rows. Where it is not finite nothing is said.
+def sums(totals: Callable[[Sequence[Indices]], Sequence[jax.Array]], n: int) -> bool:
+    """Refuse a log-likelihood whose totals over two sets of rows do not add up to that over both; gives whether it is
+    the same number, but not 0, for all rows. Where it is not finite nothing is said.
     """
     chosen = some(n)
     count = len(chosen)
     if count < 2:
         return False
     cut = count // 3 + 1  # not the middle: a scaling by n/B would show up with any cut, a mean with unequal ones too
-    all_of, first, last = (float(total(rows)) for rows in (chosen, chosen[:cut], chosen[cut:]))
+    all_of, first, last = map(float, totals((chosen, chosen[:cut], chosen[cut:])))
     if not np.isfinite([all_of, first, last]).all():
         return False
     size = max(abs(all_of), abs(first), abs(last), 1e-300)
