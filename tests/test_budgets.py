@@ -494,7 +494,7 @@ def test_gradients_at_the_draws_may_be_missing(clock, monkeypatch):
 
 
 def test_pairs_of_chains_stop_between_two_steps(clock, monkeypatch):
-    moves = late(monkeypatch, clock, Pairs, "_move")
+    moves = late(monkeypatch, clock, Pairs, "_step_of_chain")
     posterior = sample(regression(200), 200, method="anchored", budget_seconds=5.0)
     assert len(moves) == 3  # one step of a pair
     assert posterior.certificate.verdict == "undecided"

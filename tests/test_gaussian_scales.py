@@ -587,7 +587,7 @@ def test_a_forecast_is_made_of_what_its_pieces_take(monkeypatch):
     rows = 4 * 12 * model.conditional.rows.entries * N
     assert forecast.bytes == pytest.approx(8 * 2.5 * 2500 * model.dim + rows + 48 * pattern.core**2)
     assert not forecast.least
-    model.factors._most = 2
+    model.factors._largest_core = 2
     model.factors._last = None
     assert groups.forecast_of(model).least  # no factor is made
     assert str(approach.Forecast(500.0, 2.84e9)) == "about 8 minutes and 2.8 GB"

@@ -254,13 +254,13 @@ def test_the_search_knows_what_it_has_shown():
             rng.integers(-2, 3, (12, 3)).astype(float),
             families.bernoulli().recession_cones(rng.choice([-1.0, 1.0], 12)),
         )
-        if rows.unseen().shape[1]:
+        if rows.null_directions().shape[1]:
             continue
         found = rows.search()
-        if found.way is not None:
-            assert rows.along(found.way[:, None]).max() < 0
+        if found.direction is not None:
+            assert rows.products(found.direction[:, None]).max() < 0
         if found.overlap:
-            assert rows.allowed().shape[1] == 0
+            assert rows.find_allowed_direction().shape[1] == 0
 
 
 # What is taken at the door.

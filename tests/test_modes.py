@@ -260,7 +260,7 @@ def test_points_lie_in_the_ball_that_a_narrow_mode_rules_as_often_as_derived():
     places /= np.linalg.norm(places, axis=1, keepdims=True)
     target = Mixture([1.0], [[0.0] * d], [1.0])
     search = search_of_minima._MinimumSearch(target)
-    first = search.minimum(np.full(d, 1e-9))
+    first = search.polished_minimum(np.full(d, 1e-9))
     points = search_of_minima._MinimaSearch(search, first, np.ones(d), 2e4)._points_around(first, np.eye(d))
     radii = np.linspace(0.0, 12.0, 100_001)
     integral = np.trapezoid(radii ** (d - 1) * (points.c + radii**2) ** (-d / 2), radii)
@@ -276,7 +276,7 @@ def test_points_lie_in_the_ball_that_a_narrow_mode_rules_as_often_as_derived():
 def test_the_number_of_points_is_decided_by_the_declared_cost():
     target = Mixture([1.0], [[0.0] * 5], [1.0])
     search = search_of_minima._MinimumSearch(target)
-    first = search.minimum(np.full(5, 1e-9))
+    first = search.polished_minimum(np.full(5, 1e-9))
     counts = []
     for nanoseconds in (1e9, 1e6, 1e4):
         search.passes = 0.0

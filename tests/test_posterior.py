@@ -281,11 +281,11 @@ def test_halving_ends(monkeypatch):
 
 @pytest.mark.untraced
 def test_what_is_not_decided_is_handed_to_an_exact_sampler(monkeypatch):
-    monkeypatch.setattr(choice.Chooser, "_automatic", biased)
+    monkeypatch.setattr(choice.Chooser, "_choose_automatically", biased)
     posterior = sample(skewed(), tolerance=1e-3)
     assert (posterior.method, posterior.certificate.verdict) == ("split-hmc", "exact")
     assert posterior.why.startswith("exact, because a run of anchored was")
-    monkeypatch.setattr(choice.Chooser, "_automatic", diverging)
+    monkeypatch.setattr(choice.Chooser, "_choose_automatically", diverging)
     posterior = sample(leverage(), draws=50)
     assert (posterior.method, posterior.certificate.verdict) == ("split-hmc", "exact")
     assert posterior.why == "exact, because a run of anchored diverged."

@@ -467,10 +467,10 @@ def test_many_rows_are_gone_through_with_the_same_results(dtype, monkeypatch):
     x = rng.normal(size=(3, 4)) * 0.5
     small, many = logistic(X, labels), logistic(X, labels)
     plain = small.gradients(x), small.potentials(x), small.hessian(x[0]), small.parts(x, None), small.mode()
-    assert small.rows._passes() is None
+    assert small.rows._compiled_passes() is None
     monkeypatch.setattr(rows, "_THREADED", 1)
     monkeypatch.setattr(rows, "_COMPILED", 1)
-    assert many.rows._passes() is passes
+    assert many.rows._compiled_passes() is passes
     found = many.gradients(x), many.potentials(x), many.hessian(x[0]), many.parts(x, None), many.mode()
     for a, b in zip(plain, found, strict=True):
         assert b == pytest.approx(a, rel=1e-9 if dtype == np.float64 else 2e-5, abs=1e-8)

@@ -1,4 +1,4 @@
-"""Which sampler: an exact one wherever it is affordable, by what all of it takes in seconds."""
+"""Which sampler runs: an exact one wherever it is affordable, by the seconds that draws and their verdict take."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _AROUND = 64  # states around each of several modes at which the step is chosen
 _CORRELATION = 0.7  # of subsampled Metropolis where π has heavier tails than its proposals
 _FEW_ROWS = 32  # below which no batch is worth it
 _HALF = 0.5  # of a budget that the draws of an exact sampler may be expected to take
-_SPLIT, _LONG = 2.5, 4.5  # passes of split HMC that an effective draw takes; the second where tails are long
-_SUBSAMPLED, _STEPS = 1.5, 2.5  # steps of subsampled Metropolis, and time of biased samplers, that it takes
-_WORTH, _CHEAPER = 0.2, 3.0  # seconds and a factor that subsampled steps must save where full gradients are affordable
+_SPLIT, _LONG = 2.5, 4.5  # passes of split HMC for an effective draw; the second if tails are long
+_SUBSAMPLED, _STEPS = 1.5, 2.5  # steps of subsampled Metropolis, and time of biased samplers, for an effective draw
+_WORTH, _CHEAPER = 0.2, 3.0  # seconds and a factor that subsampled steps must save if full gradients are affordable
 _BIASED: dict[str, tuple[Callable[..., Dynamics], float]] = {
     "anchored": (Anchored, 1.0),
     "baoab": (BAOAB, 1.0),
@@ -57,14 +57,14 @@ class Choice:
     why: str
 
     def with_half_step(self, outcome: str) -> Choice:
-        """Half the step, with the same batches, whose noise then counts half as much."""
+        """The same with half the step, and the same batches, whose noise then counts half as much."""
         step = self.sampler.dynamics.step_size
         dynamics = replace(self.sampler.dynamics, step_size=step / 2)
         why = f"{self.why.rstrip('.')}; the step is {step / 2:g}, because a run with {step:g} {outcome}."
         return Choice(self.method, Sampler(dynamics, self.sampler.gradient), why)
 
     def with_sampler(self, sampler: Runnable, outcome: str) -> Choice:
-        """Another sampler, or another step, after this one."""
+        """Another sampler, or another step, with the outcome of this one as the reason."""
         if sampler.method == self.method:
             step, why = self.sampler.step_size, self.why.rstrip(".")
             if sampler.cycle > self.sampler.cycle:
@@ -79,10 +79,10 @@ class Choice:
 
 @dataclass(frozen=True, eq=False)
 class Chooser:
-    """What a choice rests on: the target, the same in whitened variables, and what is asked for.
+    """Chooses a sampler for a target.
 
-    modes: where there are several, between which chains can jump. verdict: the seconds in which draws of a sampler that
-    has a bias are judged.
+    space: the target in whitened variables. regions: those around several modes between which chains can jump.
+    verdict_seconds: how long it takes to judge the draws of a sampler that has a bias.
     """
 
     target: FiniteSum
@@ -97,7 +97,7 @@ class Chooser:
     verdict_seconds: Callable[[Sampler], float] = lambda sampler: 0.0
 
     def choose(self, method: Any) -> Choice:
-        """By name, or (None) by cost; a sampler is taken as it is."""
+        """The sampler of this name, or (None) the best by its cost; a sampler is taken as it is."""
         if not (method is None or isinstance(method, str)):
             if method.invariant:
                 method.require(self.target)
@@ -124,7 +124,7 @@ class Chooser:
         return Choice(method, Sampler(kind(step, 1.0, 1.0), self._batches(self._batch_size(step))), "as asked for.")
 
     def exact_sampler(self) -> SplitHMC | None:
-        """The exact sampler of last resort; None where none is known for the target."""
+        """The exact sampler of last resort; None if none is known for the target."""
         form = rows_of(self.target.form())
         possible = self.of_functions if form is None else SplitHMC().refuses(form.loss) is None
         return self._split_hmc() if possible else None
@@ -135,20 +135,20 @@ class Chooser:
         return functions_of(self.target.form()) is not None
 
     def _split_hmc(self) -> SplitHMC:
-        """Split HMC, with shorter steps where a tail is long enough to stick in, or the whitening leaves much."""
+        """Split HMC, with shorter steps if chains could get stuck in a long tail, or the whitening is only rough."""
         if self.gaussianity.long_tails():
             return SplitHMC(*_SHORT)
         whitening = self.space.whitening
         return SplitHMC.for_leftover(whitening.leftover, whitening.least_curvature)
 
     def _subsampled_metropolis(self) -> SubsampledMH:
-        """Independent proposals where tails are no heavier than those they are drawn from, ν: else E[π/ν] may be
-        infinite, and the chain has no central limit theorem. Correlated ones come to a tail, and leave it, by steps.
+        """Independent proposals if the tails of π are no heavier than those of their law ν: else E[π/ν] may be infinite
+        and the chain has no central limit theorem. Correlated proposals enter and leave a tail step by step.
         """
         return SubsampledMH() if self.gaussianity.nearly_gaussian() else SubsampledMH(_CORRELATION)
 
     def _choose_automatically(self, loss: Loss) -> Choice:
-        """The cheapest exact sampler where that is affordable, else batches where those are cheaper."""
+        """The cheapest exact sampler if that is affordable, else batches if those are cheaper."""
         n, patience = self.target.n, min(_PATIENCE, _HALF * self.seconds)
         split = self._split_hmc_seconds(loss)
         subsampled, rows = self._subsampled_cost(loss)
@@ -185,7 +185,7 @@ class Chooser:
         return passes * self.draws * costs.pass_seconds(self.space)
 
     def _subsampled_cost(self, loss: Loss) -> tuple[float, float]:
-        """Seconds of subsampled Metropolis, and its rows a step; infinite where it could stick."""
+        """Seconds of subsampled Metropolis, infinite if chains could get stuck, and its rows per step."""
         if not self.fresh.by_rows or SubsampledMH().refuses(loss) is not None:
             return math.inf, math.inf
         rows = SubsampledMH().rows_of_step(self.space)
@@ -198,7 +198,7 @@ class Chooser:
     def _batch_size(self, step: float) -> int | None:
         """B with hV₂/(2γB) ≤ δ/2, V₂ the largest variance of a row's remainder, and B ≥ hV₁/(4γ) for stability, γ = 1.
 
-        None where that is nearly all rows.
+        None if that is nearly all rows.
         """
         space, n = self.space, self.target.n
         if not self.fresh.by_rows or n < _FEW_ROWS:
@@ -208,7 +208,7 @@ class Chooser:
         return None if size > n / 8 else math.ceil(size)
 
     def _choose_for_functions(self, method: str | None) -> Choice:
-        """Full gradients, which all chains find in one pass, where that is affordable or nothing is cheaper."""
+        """Full gradients, which all chains compute in one pass, if that is affordable or nothing is cheaper."""
         sampler = self._split_hmc_for_remainder()
         if method is not None:
             return Choice(SplitHMC.method, sampler, "as asked for.")
@@ -232,7 +232,7 @@ class Chooser:
         return replace(biased, why=f"{biased.why.rstrip('.')}; an exact sampler would {too_slow}.")
 
     def _choose_between_modes(self, regions: Regions, method: str | None) -> Choice:
-        """Split HMC with jumps, with the shortest step that any mode asks for by its remainder."""
+        """Split HMC with jumps, with the shortest step that the remainder at any mode requires."""
         u = self.fresh.laplace(np.arange(_AROUND))
         u[0] = 0.0
         self.budget.check(float(regions.count * len(u)))
@@ -249,7 +249,7 @@ class Chooser:
         return Choice(SplitHMC.method, sampler, why)
 
     def _split_hmc_for_remainder(self) -> SplitHMC:
-        """Split HMC as what is not Gaussian asks for it: R = f(z) − f(0) − ½|z|² at some draws of N(0, I)."""
+        """Split HMC with a step for the non-Gaussian remainder R = f(z) − f(0) − ½|z|² at some draws of N(0, I)."""
         z, whitening = self.fresh.laplace(self.fresh.pilot), self.space.whitening
         z[0] = 0.0
         self.budget.check(1.0 + len(z))
@@ -263,8 +263,8 @@ class Chooser:
         return SplitHMC.for_remainder(R[1:] - R[0], whitening.leftover, whitening.least_curvature)
 
     def _choose_for_components(self, method: str | None) -> Choice:
-        """Long steps where the whitening is that of the curvature at the mode, else short ones; with control variates
-        at the mode where batches of a reasonable size do, else SVRG, else full gradients.
+        """Long steps if the whitening is by the curvature at the mode, else short ones; with control variates at the
+        mode if batches of a reasonable size suffice, else SVRG, else full gradients.
         """
         target = self.target
         method = method or ("anchored" if self.space.whitening.identity_hessian else "ubu")

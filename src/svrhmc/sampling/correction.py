@@ -10,8 +10,9 @@ With C the covariance of the draws and h = C∇f, each draw gives for each coord
     ½((xⱼ − x̄ⱼ)hⱼ/σⱼ² − 1)      whose mean is, to first order, the relative bias of the standard deviation
 
 where π is near to Gaussian. ∇f may be an unbiased estimate whose noise is independent of the draw. As control variates
-they free the moments of nearly all Monte Carlo error, and of most of the bias of a sampler that has one. A sampler that
-leaves π invariant must give them the mean 0: where they have another, its chains have not settled."""
+they remove nearly all Monte Carlo error from the moments, and most of the bias of a sampler that has one. Under a
+sampler that leaves π invariant their mean must be 0: if it is not, its chains have not settled.
+"""
 
 from __future__ import annotations
 
@@ -29,23 +30,23 @@ from svrhmc.diagnostics import by_columns, ess, some_columns, standard_error
 from svrhmc.gradients import Full, Gradient
 from svrhmc.sampling.certificate import Bias, Chance, unknown_bias
 
-_TAIL = 3.0  # of the factor for skewed terms; found on three skewed posteriors, 60 to 200 seeds each
-_RAW = 0.08  # of the error of raw moments, for a skewness of 1; found on two skewed posteriors, 60 seeds each
-_FEW, _MANY = 16.0, 64.0  # draws on which an error rests: at a few it is that of the raw moments, at many its own
-_LEAST = 0.01  # of the raw variance that a corrected one has
+_TAIL = 3.0  # factor for skewed terms; found on three skewed posteriors, 60 to 200 seeds each
+_RAW = 0.08  # share of the error of raw moments, for a skewness of 1; found on two skewed posteriors, 60 seeds each
+_FEW, _MANY = 16.0, 64.0  # draws on which an error rests: with few it is that of the raw moments, with many its own
+_LEAST = 0.01  # of the raw variance that a corrected variance has at least
 _RIDGE = 1e-13  # against controls that are the same
-_ROWS = 1 << 18  # numbers of draws looked at in one piece
+_ROWS = 1 << 18  # numbers of draws that are summed at once
 _PARTS = 4  # of a run, each with coefficients from the others, for the errors
 _PRODUCTS = 1 << 36  # of numbers, up to which functions of the draws are corrected
 _NO_GRADIENTS = "the budget ended before the gradients at the draws were found"
-MANY = 20  # draws of each coordinate from which coefficients of all of them are found together
+MANY = 20  # draws for each coordinate from which on the coefficients of all coordinates are fitted jointly
 
 
 def stein_bias(x: Array, h: Array, variances: Array) -> Bias:
-    """From draws (chain, draw, dim) and h = Σ̂∇f at them, with `variances` the diagonal of Σ̂.
+    """The mean of these numbers over draws (chain, draw, dim) with h = Σ̂∇f; `variances` is the diagonal of Σ̂.
 
-    Σ̂ is the covariance of the draws where they are many; another matrix near it gives numbers of mean 0 under π too,
-    which measure a bias in proportion only.
+    With Σ̂ near the covariance of the draws they estimate a bias; with any other matrix they have mean 0 under π too,
+    and measure a bias up to a factor only.
     """
 
     def terms_of_block(block: slice) -> list[Array]:
@@ -81,17 +82,17 @@ class Correction:
     variance: Array
 
     def means(self, x: Array, h: Array) -> Array:
-        """x with its controls taken off, for draws (…, dim)."""
+        """x less its controls, for draws (…, dim)."""
         terms: Array = x - (h @ self.slopes if self.slopes.ndim == 2 else h * self.slopes)
         return _subtract_controls(_controls(x - self.centre, h, self.control)[1:], terms, self.alpha[None])
 
     def squares(self, x: Array, h: Array) -> Array:
-        """(x − x̄)² with its controls taken off."""
+        """(x − x̄)² less its controls."""
         a = x - self.mean
         return _subtract_controls(_controls(a, h, self.control), a * a, self.beta[None])
 
     def terms(self, x: Array, h: Array) -> tuple[Array, Array]:
-        """Those of the mean and of the variance."""
+        """The terms whose averages are the mean and the variance."""
         return self.means(x, h), self.squares(x, h)
 
 
@@ -121,7 +122,7 @@ class Corrected:
         require_equal_lengths(self)
 
     def missing(self, share: Array) -> Corrected:
-        """The same where such a share of a variance lies beyond all draws, by half of which an sd may be too small."""
+        """The same if this share of the variance lies beyond all draws: an sd may be too small by half of it."""
         return replace(self, sd_error=np.hypot(self.sd_error, self.sd * share / 2)) if share.any() else self
 
 
@@ -181,14 +182,15 @@ def correction(x: Array, h: Array, control: Array, one_mode: bool = True) -> tup
 
     B = Cov(x, h)Cov(h, h)⁻¹ where draws are many (else its diagonal, one by one), in units of each coordinate.
 
-    The errors are those of terms with coefficients from the other parts of the run: those from a visit of a tail
-    explain that visit too well. Coefficients B for dim coordinates from N effective draws make residuals smaller, and
-    the mean's error larger, by dim/2N each. And what is left by the correction of a skewed coordinate hangs on few
-    visits of its tail: a part of the error of the raw moments, in proportion to the skewness beyond chance, is added.
+    The errors are those of terms with coefficients fitted to the other parts of the run, as coefficients fitted to a
+    visit of a tail explain that visit too well. Coefficients B for dim coordinates from N effective draws make
+    residuals smaller, and the mean's error larger, by dim/2N each. And the remainder of a skewed coordinate depends on
+    few visits of its tail: a part of the error of the raw moments, in proportion to the skewness beyond chance, is
+    added.
 
-    one_mode: whether the posterior is known to have one. Where it is not, a shoulder of it may hold a hundredth of the
-    mass and be visited once in a thousand draws, for long. What is left by the correction is then large in these visits
-    alone, and how large its mean is hangs on their number. With r what is left, less its mean, its variance rests on
+    one_mode: whether the posterior is known to have one mode. If not, a shoulder of it may hold a hundredth of the mass
+    and be visited once in a thousand draws, for long. The remainder after the correction is then large in these visits
+    alone, and its mean depends on their number. With r the remainder less its mean, its variance rests on
     m = (Σr²)²/Σr⁴ draws (N/3 of N Gaussian ones): the share 16/m − 16/64 of the error of the raw moments, from none of
     it at m = 64 to all at 13, is added.
     """
@@ -220,12 +222,12 @@ def correction(x: Array, h: Array, control: Array, one_mode: bool = True) -> tup
 def corrected_functions(
     g: Array, x: Array, h: Array, pull: Callable[[Array], Array], one_mode: bool = True
 ) -> Corrected | None:
-    """The same for functions g (chain, draw, function) of the draws; pull(w) = Wᵀw, where Σ̂ = WWᵀ.
+    """Corrected moments of functions g (chain, draw, function) of the draws; pull(w) = Wᵀw, where Σ̂ = WWᵀ.
 
     E hⱼ = 0 holds whatever is averaged with it, and with u = c + wᵀx the linear function that is nearest to g, by least
     squares, E (u − c)wᵀh = wᵀΣ̂w = |Wᵀw|²: the controls of g are those of the coordinate u. A g that is a coordinate has
-    the moments of that coordinate. Where draws are few, u is the best multiple of one coordinate. None where all that
-    would be long; the moments of the draws are right too.
+    the moments of that coordinate. With few draws, u is the best multiple of one coordinate. None if all that would
+    take long; the moments of the draws are right too.
     """
     dim, rows, count = x.shape[2], x.shape[0] * x.shape[1], g.shape[2]
     if rows * dim * count > _PRODUCTS:
@@ -260,7 +262,7 @@ def _controls(a: Array, h: Array, v: Array) -> tuple[Array, Array, Array]:
 
 
 class _LinearFunction(NamedTuple):
-    """A coordinate with the controls of something that is near to it: u, wᵀh and |Wᵀw|²."""
+    """The linear function u = c + wᵀx nearest to a quantity, with its controls: u, wᵀh and |Wᵀw|²."""
 
     u: Array
     preconditioned: Array
@@ -268,7 +270,7 @@ class _LinearFunction(NamedTuple):
 
 
 class _Block(NamedTuple):
-    """What is found for some coordinates."""
+    """Corrected moments and coefficients of some coordinates."""
 
     centre: Array
     mean: Array
@@ -281,7 +283,7 @@ class _Block(NamedTuple):
 
     @staticmethod
     def compute(make: Callable[[slice], _Block], block: slice) -> _Block:
-        """Found once, whatever kills there are."""
+        """Computed once, even if the process is killed and continued."""
         count = block.stop - block.start
         return _Block(*compute_once(partial(make, block), *[(count,)] * 6, (2, count), (3, count)))
 
@@ -307,14 +309,14 @@ def _control_slopes(x: Array, h: Array, spread: Array) -> Array:
 
 
 def _least_squares(X: Array, Y: Array) -> Array:
-    """Coefficients (column of X, column of Y), for columns about their means."""
+    """Coefficients (column of X, column of Y) of least squares, for columns less their means."""
     units = np.sqrt(np.maximum(np.einsum("nj,nj->j", X, X), 1e-300))
     gram, right = X.T @ X / units / units[:, None], X.T @ Y / units[:, None]
     return np.asarray(np.linalg.lstsq(gram, right, rcond=None)[0] / units[:, None], np.float64)
 
 
 def _best_coordinate(X: Array, Y: Array) -> Array:
-    """The same with one column of X for each of Y, that with the largest correlation."""
+    """The same with only one column of X for each of Y, that with the largest correlation."""
     squares = np.maximum(np.einsum("nj,nj->j", X, X), 1e-300)
     right = X.T @ Y
     best, coefficients = np.argmax(np.abs(right) / np.sqrt(squares)[:, None], axis=0), np.zeros_like(right)
@@ -331,8 +333,8 @@ def _join_blocks(pieces: list[_Block]) -> Corrected:
 def _correct_block(
     values: Array, first: Array, nearest: _LinearFunction, chains: tuple[int, ...], jointly_fitted: int, one_mode: bool
 ) -> _Block:
-    """Moments of some quantities (draw, quantity), `first` being these less their multiples of h; `together`: how many
-    multiples were found together.
+    """Corrected moments of some quantities, `values` (draw, quantity); `first` are these less their multiples of h, of
+    which `jointly_fitted` were fitted jointly.
     """
     shape, centre = (*chains, values.shape[1]), first.mean(axis=0)
     second_controls = _controls(nearest.u - centre, nearest.preconditioned, nearest.control)[
@@ -369,8 +371,8 @@ def _correct_block(
 
 
 def _control_coefficients(controls: tuple[Array, ...], values: Array) -> tuple[Array, Array]:
-    """Coefficients (control, coordinate) of the least squares of what is wanted on the controls, each in units of its
-    spread; and the same for each part of the run from the others, (part, control, coordinate).
+    """Coefficients (control, coordinate) of the least squares of values on the controls; and for each part of the run
+    those fitted to the other parts, (part, control, coordinate).
     """
     F = [control - control.mean(axis=0) for control in controls]
     units = [np.sqrt(np.maximum(np.einsum("nj,nj->j", f, f) / len(f), 1e-300)) for f in F]
@@ -394,7 +396,7 @@ def _control_coefficients(controls: tuple[Array, ...], values: Array) -> tuple[A
 
 
 def _subtract_controls(controls: tuple[Array, ...], values: Array, coefficients: Array) -> Array:
-    """What is wanted less its controls, with coefficients (part, control, coordinate) for each part of the run."""
+    """The values less their controls, with coefficients (part, control, coordinate) for each part of the run."""
     terms = values.copy()
     blocks = _parts_of_run(len(values)) if len(coefficients) > 1 else [slice(None)]
     for part_rows, coefficients_of_part in zip(blocks, coefficients, strict=True):
@@ -404,20 +406,20 @@ def _subtract_controls(controls: tuple[Array, ...], values: Array, coefficients:
 
 
 def _parts_of_run(count: int) -> list[slice]:
-    """The parts of a run of so many draws, chain after chain."""
+    """The parts of a run with `count` draws, chain after chain."""
     ends = np.linspace(0, count, _PARTS + 1).astype(int)
     return [slice(low, high) for low, high in pairwise(ends)]
 
 
 def _skewness(deviation: Array) -> Array:
-    """|E a³|/(E a²)^{3/2} of each quantity, for a (draw, quantity) about its mean."""
+    """|E a³|/(E a²)^{3/2} of each quantity, for deviations a (draw, quantity) from the mean."""
     squares = deviation * deviation
     third, second = np.einsum("nj,nj->j", squares, deviation) / len(deviation), squares.mean(axis=0)
     return np.asarray(np.abs(third) / np.maximum(second * np.sqrt(second), 1e-300), np.float64)
 
 
 def _excess_on_few_draws(remainder: Array) -> Array:
-    """16/m − 16/64 of each quantity, from 0 to 1, for what a correction leaves (draw, quantity)."""
+    """16/m − 16/64 of each quantity, from 0 to 1, for the remainder after a correction (draw, quantity)."""
     squares = (remainder - remainder.mean(axis=0)) ** 2
     fourth, second = np.einsum("nj,nj->j", squares, squares), squares.sum(axis=0)
     return np.asarray(np.clip(_FEW * fourth / np.maximum(second**2, 1e-300) - _FEW / _MANY, 0.0, 1.0), np.float64)
@@ -425,7 +427,7 @@ def _excess_on_few_draws(remainder: Array) -> Array:
 
 @by_columns
 def error_of_mean(terms: Array) -> Array:
-    """The standard error of the mean of each quantity, larger where few visits of a tail make it.
+    """The standard error of the mean of each quantity, enlarged if it depends on few visits of a tail.
 
     Where the terms are skewed and correlated, a run that has seen little of the tail has too small a mean and too
     small an error: with g their skewness and τ draws to an effective one, the error is taken 1 + 3|g|(1 − 1/τ)/√ess
