@@ -1,14 +1,14 @@
-"""The bias of a sampler, measured by pairs of short chains: more of them as long as they do not decide.
+"""The bias of a sampler, measured by pairs of short chains; more of them are run until they decide.
 
 The chains of a pair have the steps η and η/2 on one Brownian path, and the same batches. Their moments differ by 3/4 of
 the bias where that is of second order in η, and by 1/2 where it is of first order, as that from noisy gradients is. The
 same holds for every other average, in particular for that of the corrected terms (`Correction`), which is what a
 posterior reports.
 
-Beside the long chain the terms of its balance are collected: what stationarity says of a chain's own moments, a measure
-of bias without the noise of the draws. In whitened variables write ∇f(z) = z + r(z), with r small where π is nearly
-N(0, I). In any one direction, with y = (z, v), a scheme makes y* = P y + Lp ξ and then, with r̂ the estimate of r at
-y*,
+From the long chain the terms of its balance are collected as well: what stationarity implies for a chain's own moments,
+a measure of bias without the noise of the draws. In whitened variables write ∇f(z) = z + r(z), with r small where π is
+nearly N(0, I). In any one direction, with y = (z, v), a scheme makes y* = P y + Lp ξ and then, with r̂ the estimate of
+r at y*,
 
     y′ = A y* − k r̂ + Lq ξ′,            A = Q − k e₁ᵀ,      M = A P,
 
@@ -59,10 +59,10 @@ _ORDER = 2.0  # bias over (moment at η − moment at η/2): 4/3 for second orde
 _FALL = Scheme(IDENTITY, SILENT, Kick(0.0, 1.0), IDENTITY, SILENT)  # v ← v − g
 _LEAST = 0.01  # of the variance, where noise says that less than nothing is left
 _SETTLED = 5.0  # relaxation times
-_MOST_REMEMBERED = 1 << 22  # numbers that all chains together may keep of the rows
+_MOST_REMEMBERED = 1 << 22  # numbers that all chains together may remember of the rows
 _FEWEST, _FIRST, _MOST = 64, 256, 4096  # pairs
 _FIRST_SECONDS, _MOST_SECONDS = 1.0, 30.0  # that the first of them, and all of them, may be expected to take
-# The terms that are averaged beside a pair: four of its long chain, the same of its short one, and those of the balance
+# The terms that are averaged for a pair: four of its long chain, the same of its short one, and those of the balance
 _MEAN, _SQUARE, _CORRECTED_MEAN, _CORRECTED_SQUARE = range(4)
 _SHORT, _BALANCE_MEAN, _BALANCE_SD, _TERMS = 4, 8, 9, 10
 
@@ -84,14 +84,14 @@ class Balance(NamedTuple):
     def sd_terms(
         self, z: Array, r: Array, z_kick: Array, v_kick: Array, r_kick: Array, estimate_square: Array
     ) -> Array:
-        """½(E z² as the balance has it + z r(z) − 1), term by term: their mean is the relative bias of the sd."""
+        """½(E z² by the balance + z r(z) − 1), term by term: their mean is the relative bias of the sd."""
         second = self.s0 + self.sz * z_kick * r_kick + self.sv * v_kick * r_kick + self.sq * estimate_square
         terms: Array = (second + z * r - 1) / 2
         return terms
 
 
 def balance(scheme: Scheme) -> Balance:
-    """From the sixteen numbers of a scheme, by one solve for the means and one for the second moments.
+    """The constants of a scheme, by one linear solve for the means and one for the second moments.
 
     >>> from svrhmc.dynamics import Anchored
     >>> from svrhmc.targets import synthetic
@@ -125,20 +125,20 @@ def settling_steps(scheme: Scheme, epoch: int) -> int:
 
 
 def whole_epochs(steps: float, epoch: int) -> int:
-    """So many steps, in whole epochs where these are shorter."""
+    """A number of steps, rounded up to whole epochs if these are shorter."""
     count = math.ceil(steps)
     return -(-count // epoch) * epoch if epoch <= count else count
 
 
 class OwnEstimates:
-    """A sampler's own estimates of ∇f at states that something else moves, with what its chains remember."""
+    """A sampler's own estimates of ∇f, with the memory of its chains, at states that are moved from outside."""
 
     def __init__(self, setup: Setup) -> None:
         empty = np.zeros((len(setup.chains), setup.target.dim))
         self.chains: Chains = chains("auto", _with_parts(setup, scheme=_FALL), State(empty, empty))
 
     def __call__(self, x: Array, step: int) -> Array:
-        """At the states x, as the chains make them in this step."""
+        """The estimates that the chains would make at the states x in this step."""
         own_chains = self.chains
         own_chains.state = State(x, np.zeros_like(x), own_chains.state.memory, step)
         own_chains.extend(1, NONE)
@@ -147,7 +147,7 @@ class OwnEstimates:
 
 @dataclass(frozen=True)
 class Plan:
-    """How many pairs, for how many steps, of which every `thin`-th of the last `used` counts."""
+    """How many pairs run, for how many steps; every `thin`-th of the last `used` steps counts."""
 
     chains: int
     steps: int
@@ -156,22 +156,22 @@ class Plan:
     effective: float  # draws of one pair
 
     def counts(self, step: int) -> bool:
-        """Whether the state after this step is looked at."""
+        """Whether the state after this step counts."""
         return step >= self.steps - self.used and (self.steps - 1 - step) % self.thin == 0
 
     @property
     def collected(self) -> int:
-        """Steps that are looked at."""
+        """The number of steps that count."""
         return -(-self.used // self.thin)
 
     def rows(self, own_rows: float, fresh_rows: float) -> float:
-        """Component gradients of all of it, given those of an estimate of the chain's own and of a fresh one."""
+        """Component gradients of all pairs, given those of the chain's own estimate and of a fresh one."""
         return float(self.chains) * (3 * self.steps * own_rows + 3 * self.collected * fresh_rows)
 
 
 def plan_of(sampler: Sampler, space: Space, pairs: int, observed_relaxation: float = 0.0) -> Plan:
-    """As many pairs as wanted, but for what they have to remember; whole epochs are used. `slow`: steps in which chains
-    were seen to forget where they began, which may be more than on N(0, I).
+    """A plan for this many pairs, or fewer if they have to remember much; whole epochs are used. observed_relaxation:
+    steps in which chains were observed to forget where they began, which may be more than on N(0, I).
     """
     recipe = sampler.gradient.recipe(space)
     scheme, epoch = sampler.dynamics.scheme(space), recipe.epoch
@@ -186,7 +186,7 @@ def plan_of(sampler: Sampler, space: Space, pairs: int, observed_relaxation: flo
 
 
 class Pairs:
-    """Pairs of chains on their way; the journal knows where they are."""
+    """Pairs of chains, whose states are kept in the journal."""
 
     def __init__(
         self,
@@ -209,7 +209,7 @@ class Pairs:
         self.own_estimates = (OwnEstimates(_with_parts(setup, recipe=recipe)), OwnEstimates(setup))
 
     def compile(self) -> None:
-        """What the chains' own estimates need."""
+        """Compile what the chains' own estimates need."""
         self.own_estimates[1].chains.compile()
 
     def averages(self, start: Array, plan: Plan, journal: Journal, name: str, budget: Budget) -> Array:
@@ -248,7 +248,7 @@ class Pairs:
         return sums / plan.collected
 
     def _expect(self, steps: list[int]) -> None:
-        """Say at which steps gradients will be asked for: rows that are fetched from elsewhere then come together."""
+        """Announce the steps at which gradients will be needed, so that rows not in memory are fetched together."""
         if not self.fresh.sampler.recipe.full:
             stream, batch = Stream(self.fresh.seed, self.fresh.chains), self.fresh.sampler.recipe.batch
             space: Space = self.space
@@ -256,7 +256,7 @@ class Pairs:
                 space.expect(space.places(*stream.words(step, Purpose.BATCH, batch)))
 
     def _joined_noise(self, noise: tuple[StepNoise, StepNoise], step: int) -> StepNoise:
-        """The noise of the long step: that of the two short ones, or its own where it is not known how to join them."""
+        """The noise of the long step: joined from the two short ones, or its own if they cannot be joined."""
         if self.dynamics.couples_halves:
             return self.dynamics.joined(*self.schemes, noise)
         long, (count, dim) = self.schemes[0], noise[0].before[0].shape
@@ -276,7 +276,7 @@ class Pairs:
     def _collect(
         self, sums: Array, pairs: list[tuple[Array, Array]], kicked: tuple[Array, Array], estimate: Array, step: int
     ) -> None:
-        """The terms of one step: raw and corrected ones of both chains, and the balance of the long one."""
+        """Add the terms of one step: raw and corrected ones of both chains, and the balance of the long one."""
         reported = self.reported
         spread = np.sqrt(reported.variances)
         fresh = []
@@ -323,7 +323,7 @@ class Pairs:
 
 
 def _with_parts(setup: Setup, **parts: object) -> Setup:
-    """The same with another scheme or recipe."""
+    """The setup with another scheme or recipe."""
     return replace(setup, sampler=replace(setup.sampler, **parts))
 
 
@@ -344,7 +344,7 @@ def bias_of(mean_terms: Array, half_variance_terms: Array) -> Bias:
 
 @dataclass(frozen=True, eq=False)
 class BiasJudge:
-    """Pairs of chains beside the draws of a sampler that has a bias, and the verdict by what they say."""
+    """Runs pairs of chains for a sampler that has a bias, and gives the verdict on its draws."""
 
     fresh: FreshGradients
     budget: Budget
@@ -360,9 +360,10 @@ class BiasJudge:
         doubt: str = "",
         observed_relaxation: float = 0.0,
     ) -> Certificate:
-        """From draws with the law of the sampler.
+        """The verdict on draws with the law of the sampler.
 
-        `place` is the seed and number of an attempt, `slow` the steps in which its chains were seen to forget.
+        attempt: its seed and number. observed_relaxation: steps in which its chains were observed to forget where they
+        began.
         """
         (seed, number), space, gradient = attempt, self.fresh.space, moments.gradient
         assert moments.control is not None
@@ -399,13 +400,13 @@ class BiasJudge:
         return certificate
 
     def first_count(self, sampler: Sampler, gradient: Gradient, observed_relaxation: float = 0.0) -> int:
-        """As many pairs as a second pays for, within bounds."""
+        """The number of pairs that fit into a second, within bounds."""
         return int(
             min(max(_FIRST_SECONDS / self.cost_of_pair(sampler, gradient, observed_relaxation)[0], _FEWEST), _FIRST)
         )
 
     def first_cost(self, sampler: Sampler, gradient: Gradient) -> tuple[float, float]:
-        """What the first pairs take, in seconds and in passes."""
+        """The cost of the first pairs, in seconds and in passes."""
         seconds, passes = self.cost_of_pair(sampler, gradient)
         count = self.first_count(sampler, gradient)
         return count * seconds, count * passes
@@ -413,7 +414,7 @@ class BiasJudge:
     def cost_of_pair(
         self, sampler: Sampler, gradient: Gradient, observed_relaxation: float = 0.0
     ) -> tuple[float, float]:
-        """Of a pair, in seconds and in passes."""
+        """The cost of a pair, in seconds and in passes."""
         space, plan = self.fresh.space, plan_of(sampler, self.fresh.space, 1, observed_relaxation)
         own_recipe, fresh_recipe = sampler.gradient.recipe(space), gradient.recipe(space)
         seconds = 3 * plan.steps * costs.recipe_seconds(space, own_recipe) + 3 * plan.collected * costs.recipe_seconds(

@@ -44,7 +44,7 @@ _DENSE_CUSTOM = 100  # columns up to which a custom target's Hessian is found by
 
 
 def draw_blocks(shape: tuple[int, ...]) -> Iterator[tuple[slice, slice]]:
-    """Chains and draws of an array (chain, draw, dim), some at a time: whole chains, or parts of one."""
+    """Slices (chains, draws) of an array (chain, draw, dim) block by block: whole chains, or parts of one."""
     chains, draws, dim = shape
     part = max(_LEAST, _NUMBERS // max(1, dim))
     size = max(1, part // max(1, draws))
@@ -55,15 +55,16 @@ def draw_blocks(shape: tuple[int, ...]) -> Iterator[tuple[slice, slice]]:
 
 @dataclass(frozen=True, eq=False)
 class Units:
-    """Centre mⱼ and scale sⱼ of each column, whether an intercept stands before them, how many blocks of coefficients
-    there are, how many shared parameters follow, the centre μ of the response, and a typical change of each column: its
-    standard deviation, or the difference of its two values where it has but two (None in old files). Where shared
-    parameters are `lifted`, they stand in the place of the intercept, with the other sign, and take the centres up:
-    c = c̃ + Σⱼ mⱼβⱼ, as thresholds of aᵀβ do.
+    """What it takes to map coefficients of standardised columns to the units of the table.
 
-    Where shared parameters have predictors of their own, columns and steps of these follow those of the first one, and
-    `further` has for each of them how many columns it has and whether there is an intercept; 0 and 0 where all rows
-    share it.
+    centre, scale: mⱼ and sⱼ of each column. intercept: whether an intercept comes before the columns. blocks: number of
+        blocks of coefficients. shared: number of shared parameters that follow. response: the centre μ.
+    step: a typical change of each column: its standard deviation, or the difference of its values if it has only two;
+        None in old files.
+    lifted: whether shared parameters take the place of the intercept, with the opposite sign, as thresholds of aᵀβ do:
+        c = c̃ + Σⱼ mⱼβⱼ.
+    further: for shared parameters with predictors of their own, how many columns each has and whether there is an
+        intercept; 0 and 0 if all rows share the parameter. Their columns and steps follow those of the first predictor.
     """
 
     centre: Array
@@ -77,7 +78,7 @@ class Units:
     further: Indices | None = None
 
     def require_sound(self) -> None:
-        """Refuse what no columns have."""
+        """Refuse numbers that no columns can have."""
         if self.step is not None and self.step.shape != self.scale.shape:
             raise requirement("units", "one step for each column", f"shape {self.step.shape}")
         if self.centre.shape != self.scale.shape or self.centre.ndim != 1:
@@ -97,12 +98,12 @@ class Units:
 
     @property
     def dim(self) -> int:
-        """The number of coordinates, those of shared parameters among them."""
+        """The number of coordinates, including shared parameters."""
         return self.blocks * self._width + self.shared
 
     @property
     def columns(self) -> int:
-        """Those of the first predictor, without the intercept."""
+        """The number of columns of the first predictor, without the intercept."""
         return len(self.centre) - (0 if self.further is None else int(self.further[:, 0].sum()))
 
     @property
@@ -131,7 +132,7 @@ class Units:
 
     @property
     def column_of_each(self) -> Indices:
-        """Of each coordinate, the number of its column; −1 for intercepts and what all rows share."""
+        """The column of each coordinate; −1 for intercepts and shared parameters."""
         column = np.full(self.dim, -1)
         for piece in self._pieces:
             column[piece.slopes] = np.arange(piece.columns.start, piece.columns.stop)
@@ -139,11 +140,11 @@ class Units:
 
     @property
     def intercepts(self) -> slice:
-        """The places of the intercepts, to which the centre of the response belongs; none where there are none."""
+        """The places of the intercepts, to which the centre of the response is added; none if there are none."""
         return self._intercepts if self.intercept else slice(0)
 
     def intercept_rows(self) -> Iterator[tuple[int, Array]]:
-        """The rows of A that are not its diagonal alone, those of intercepts or thresholds, with their places."""
+        """The rows of A that have entries off the diagonal, those of intercepts or thresholds, with their places."""
         for piece in self._pieces:
             if piece.intercept:
                 row = np.zeros(self.dim)
@@ -160,7 +161,7 @@ class Units:
         return self._map(x, 1 / self.scale, -self.centre / self.scale)
 
     def outward(self, x: Array) -> Array:
-        """A x̃ + c: coefficients of the columns as they came."""
+        """A x̃ + c: coefficients of the columns in the units of the table."""
         out = self.linear(x)
         if self.intercept:
             out[..., self._intercepts] += self.response
@@ -174,8 +175,8 @@ class Units:
         return self._map(x, self.scale, self.centre)
 
     def rows(self, X: Matrix) -> Matrix:
-        """Rows of the columns as they came, in the variables of the model: standardised, those of each predictor after
-        a column of ones.
+        """Rows in the units of the table, mapped to those of the model: standardised, with a column of ones before the
+        columns of each predictor that has an intercept.
         """
         pieces = self._pieces[self.blocks - 1 :]
         if hasattr(X, "format"):  # SciPy's, which no centre is taken from
@@ -200,7 +201,7 @@ class Units:
         return out
 
     def rows_by_column(self, X: Any) -> Reals:
-        """The same as `rows` for a dense block, whose entries lie column by column."""
+        """The same as `rows` for a dense block that is stored column by column."""
         first = int(self.intercept)
         out = np.empty((self._width, len(X)), X.dtype if X.dtype == np.float32 else np.float64)
         out[:first] = 1.0
@@ -213,7 +214,9 @@ class Units:
         return slice(0, self.blocks * self._width, self._width)
 
     def _map(self, x: Array, factor: Array, lean: Array) -> Array:
-        """Slopes times their factor, and Σⱼ leanⱼxⱼ added to the intercept of their block, or taken from thresholds."""
+        """Slopes times their factor, and Σⱼ leanⱼxⱼ added to the intercept of their block, or subtracted from
+        thresholds.
+        """
         out = np.array(x, np.float64)
         for piece in self._pieces:
             slopes, columns = piece.slopes, piece.columns
@@ -240,9 +243,9 @@ class _Piece(NamedTuple):
 
 
 class ReportedCoordinates:
-    """x = A(x̂ + W z) + c: what a whitening says of x̃, said of the coefficients x.
+    """The map x = A(x̂ + W z) + c from whitened variables to the reported coefficients.
 
-    Draws (chain, draw, dim) are mapped some at a time, `first` being the number of the first of them.
+    Draws (chain, draw, dim) are mapped block by block; `first` is the number of the first draw.
     """
 
     def __init__(self, whitening: Any, units: Units | None) -> None:
@@ -254,7 +257,7 @@ class ReportedCoordinates:
         return self._map_draws(z, first, self._whitening.out, None if units is None else units.outward)
 
     def displace(self, z: Array, first: int = 0, into: Array | None = None) -> Array:
-        """A W z, written into an array where one is given, which may be z."""
+        """A W z, written into an array if one is given, which may be z itself."""
         units = self._units
         return self._map_draws(z, first, self._whitening.displace, None if units is None else units.linear, into)
 
@@ -333,7 +336,9 @@ def _make_whitening(target: FiniteSum, seed: int, budget: Budget) -> Whitening:
 
 
 def _whitening_of_bulk(target: Model, at_mode: Whitening, budget: Budget) -> Whitening:
-    """Another map where most of a posterior with one mode lies elsewhere, and the budget allows to look."""
+    """The nearest Gaussian's map instead, if most of a posterior with one mode lies elsewhere and the budget allows to
+    find out.
+    """
     one_mode = len(target.modes()) == 1 and not target.doubt
     return find_nearest_gaussian(target, at_mode, budget, costs.pass_seconds(target)) if one_mode else at_mode
 

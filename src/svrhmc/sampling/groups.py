@@ -1,7 +1,7 @@
-"""`sample` for mixed models: variables are found, draws made in them, and scales judged first.
+"""`sample` for mixed models: finds variables, draws in them, and judges the scales before all else.
 
-There are two approaches (`svrhmc.sampling.approach`): the scales by their own density, where all else is Gaussian given
-them (`svrhmc.sampling.scales`), or effects and scales together by split HMC (`svrhmc.sampling.joint`).
+There are two approaches (`svrhmc.sampling.approach`): to sample the scales by their own density, if all else is
+Gaussian given them (`svrhmc.sampling.scales`), or effects and scales together by split HMC (`svrhmc.sampling.joint`).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _NO_DRAWS = "the budget ended before any draw; these numbers are those of Laplac
 
 
 class ReportedEffects:
-    """What is read of z: coefficients in the units of the data, shared parameters, standard deviations, correlations,
+    """The map from z to coefficients in the units of the data, shared parameters, standard deviations, correlations,
     and after them some of the effects.
     """
 
@@ -70,7 +70,7 @@ class ReportedEffects:
         self.dim = model.reported_dim + len(judged)
 
     def parameters(self, w: Array, theta: Array) -> Array:
-        """Coefficients, shared parameters, standard deviations and correlations of states (states, …)."""
+        """Coefficients, shared parameters, standard deviations and correlations of states (w, θ)."""
         model = self._space.model
         coefficients_in_model = np.concatenate([w[:, : model.columns], w[:, model.effects.stop :]], axis=1)
         coefficients = coefficients_in_model if self._units is None else self._units.outward(coefficients_in_model)
@@ -78,7 +78,7 @@ class ReportedEffects:
         return np.concatenate([coefficients, *stated], axis=1)
 
     def out(self, z: Array, first: int = 0) -> Array:
-        """Of draws (chain, draw, dim) or states."""
+        """The reported numbers of draws (chain, draw, dim) or states."""
         flat = z.reshape(-1, z.shape[-1])
         out = np.empty((len(flat), self.dim))
         size = max(1, _NUMBERS // flat.shape[1])
@@ -91,11 +91,11 @@ class ReportedEffects:
 
 
 class GroupSearch:
-    """From a request to an answer, for a `MixedModel`; what is finished stands in the journal."""
+    """From a request to an answer, for a `MixedModel`; what is finished is in the journal."""
 
     @staticmethod
     def width(target: MixedModel, draws: int) -> int:
-        """How many numbers are kept of each draw, on average where of some draws alone all effects are."""
+        """How many numbers are kept of each draw; an average, as all effects are kept of some draws only."""
         judged = min(target.effect_count, _JUDGED)
         return target.reported_dim + min(target.inner_dim, judged + MOST_KEPT // draws)
 
@@ -108,9 +108,7 @@ class GroupSearch:
         self.approach = self._suitable[0](self.model, request, journal, budget)
 
     def _suitable_approaches(self) -> list[type[Approach]]:
-        """That of the method that was asked for; else those that can sample this model, of which the first is tried
-        first.
-        """
+        """The approach that was asked for; else those that can sample this model, in the order in which to try them."""
         method = self.request.method
         suitable = [approach for approach in _APPROACHES if approach.refusal(self.model) is None]
         if method is None:
@@ -127,7 +125,7 @@ class GroupSearch:
         raise requirement("method", f"None, {methods}, a {samplers} for groups", repr(method))
 
     def run(self) -> tuple[Answer, Cost]:
-        """Until there are as many effective draws as were asked for, or a budget ends."""
+        """Draws until there are as many effective ones as were asked for, or a budget ends."""
         *replaceable, last = self._suitable
         for approach in replaceable:
             with suppress(UnsuitedError):
@@ -207,7 +205,7 @@ class GroupSearch:
 
     @property
     def _proposed(self) -> slice:
-        """Of what is reported, that which a refused proposal leaves where it is."""
+        """The reported numbers that stay unchanged when a proposal is refused."""
         return slice(self.approach.first_proposed, self.model.reported_dim)
 
     def _judged(self, doubt: str, one_mode: str | None, errors: Corrected) -> Certificate:
@@ -219,11 +217,10 @@ class GroupSearch:
         return certificate.knowing(one_mode, 1, "a pilot run of four chains")
 
     def _scan_scales(self, z: Array) -> _Scan:
-        """What Laplace's approximation, exact where all else is Gaussian, says of each scale along its axis, beside the
-        draws.
+        """Compare the draws with Laplace's approximation (exact if all else is Gaussian) along the axis of each scale.
 
-        A doubt where it puts mass below what the draws reach. One mode where every conditional model is log-concave
-        and no scale's density falls and rises again.
+        There is a doubt if it puts mass below what the draws reach. There is one mode if every conditional model is
+        log-concave and no scale's density falls and rises again.
         """
         model, space = self.model, self.variables.space
         flat = z.reshape(-1, model.dim)
@@ -296,7 +293,7 @@ class GroupSearch:
         return w, theta
 
     def _laplace_answer(self) -> Answer:
-        """Where a budget ended before there were draws."""
+        """The answer if a budget ended before there were draws."""
         request, dim = self.request, self.model.reported_dim
         chains = len(request.chains)
         count = max(LEAST, -(-request.draws // chains))
@@ -316,7 +313,7 @@ class GroupSearch:
 
 
 def forecast_of(model: FiniteSum, draws: int = 1000, chains: int = 4) -> Forecast:
-    """What `sample` takes for so many effective draws, by an estimate made before it begins."""
+    """What `sample` would take for this many effective draws."""
     request = Request(
         target=model, draws=draws, chains=np.arange(chains), tolerance=0.02, seed=0, method=None, seconds=math.inf,
         passes=math.inf, engine="auto", threads=cores(), certificate=True, progress=False,
@@ -332,7 +329,7 @@ class _Scan(NamedTuple):
 
 
 def _rises_and_falls_once(values: Array) -> bool:
-    """Whether a sequence rises to one place and falls after it, but for rounding."""
+    """Whether a sequence has one maximum, apart from rounding."""
     steps = np.diff(values)
     rising = steps > 1e-6 * max(1.0, float(np.ptp(values)))
     falls = np.flatnonzero(steps < 0)

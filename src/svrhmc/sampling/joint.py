@@ -1,8 +1,8 @@
 """Mixed models by split HMC on effects and scales together: pilot runs find the variables.
 
-Nothing in it decides what is right: split HMC leaves the posterior invariant whatever the variables are. A first centre
+The variables do not affect correctness: split HMC leaves the posterior invariant whatever they are. A first centre
 comes from Laplace's approximation of the scales' marginal density, which may be several posterior standard deviations
-off where levels have few rows; short pilot runs then say where the scales are, and how they vary together.
+off if levels have few rows; short pilot runs then show where the scales are, and how they vary together.
 """
 
 from __future__ import annotations
@@ -118,9 +118,9 @@ class JointDensity(Approach):
         return Variables(space, start, theta, w, sds, sampler, space.displace)
 
     def forecast(self) -> Forecast:
-        """From what the pieces take that draws and factors are made of: a pass over the rows and a Hessian are made
-        once, the entries of a factor and its multiplications counted. Without a factor, of effects of which too many
-        depend on each other, draws depend on each other more than this counts on.
+        """By the time of one pass over the rows and one Hessian, and by the number of entries and multiplications of a
+        factor. If there is no factor, because too many effects depend on each other, draws are more correlated than
+        this assumes, so that the forecast is a lower bound.
         """
         model, w = self.model, np.zeros((_PILOT_CHAINS, self.model.inner_dim))
         self.budget.compile(lambda: model.conditional_energies(w))
@@ -144,7 +144,7 @@ class JointDensity(Approach):
         return Forecast(seconds, self.memory_bytes + _CORE_BYTES * core**2, not model.factors.apply)
 
     def _start_states(self, space: GroupVariables, stream: Stream) -> Array:
-        """Draws of N(0, I), halved while they are far out."""
+        """Draws of N(0, I), halved while f is too large at them."""
         z = stream.normals(0, space.dim, Purpose.START, Purpose.START_FINE)
         least, allowed = space.energies(np.zeros_like(z))[0], space.dim / 2 + _FAR * np.sqrt(space.dim)
         for _ in range(_SHRINKS):
@@ -155,8 +155,8 @@ class JointDensity(Approach):
 
     @staticmethod
     def _suitable_sampler(space: GroupVariables, z: Array, sampler: SplitHMC, accepted: float) -> SplitHMC:
-        """The sampler of the next run: one leapfrog where R = f(z) − ½|z|² hardly varies at some states, else steps of
-        which 0.85 are accepted, as far as a share `accepted` of those of a pilot run tells.
+        """The sampler of the next run: one leapfrog if R = f(z) − ½|z|² hardly varies over some states, else steps of
+        which 0.85 are accepted, by extrapolation from the share `accepted` in a pilot run.
 
         A change of energy of variance s² is accepted with probability 2Φ(−s/2), and s grows as the square of a step.
         (Over grids of steps and leapfrogs on eight models, most effective draws a gradient, of numbers and of their
@@ -176,8 +176,8 @@ class JointDensity(Approach):
     def _pilot_run(
         self, space: GroupVariables, sampler: SplitHMC, z: Array, count: int, number: int
     ) -> tuple[SplitHMC, Array, float]:
-        """States (chain, draw, dim) of a short run, whose step is made shorter until proposals are accepted, and the
-        share of those that were.
+        """States (chain, draw, dim) of a short run, whose step is shortened until enough proposals are accepted, with
+        the sampler and the share that was accepted.
         """
         seed, tries = self.request.seed + PILOT_SEED + ((number + 1) << 44), 0
         while True:
@@ -198,7 +198,7 @@ class JointDensity(Approach):
 
 
 def _timed(work: Callable[[], T]) -> tuple[T, float]:
-    """What it gives, and the seconds that it takes."""
+    """The result of a function, and the seconds that it took."""
     began = time.perf_counter()
     result = work()
     return result, time.perf_counter() - began
@@ -211,7 +211,7 @@ def _theta_of(space: GroupVariables, z: Array) -> Array:
 
 
 def _correlation_root(t: Array) -> Array:
-    """A lower triangle A with AAᵀ the correlations of some draws, drawn a little towards none."""
+    """A lower triangle A with AAᵀ the correlations of some draws, shrunk a little towards 0."""
     if t.shape[1] == 1:
         return np.eye(1)
     correlation = 0.95 * np.corrcoef(t.T) + 0.05 * np.eye(t.shape[1])

@@ -64,8 +64,8 @@ def find_answer(
     progress: Progress,
     checkpoint: str | os.PathLike[str] | None,
 ) -> tuple[Answer, Cost]:
-    """What `svrhmc.sample` finds with these settings, for a target whose coefficients are reported in other units than
-    it has them.
+    """The answer of `svrhmc.sample` with these settings, and its cost. units: those in which coefficients of the target
+    are reported; None for its own.
     """
     if is_whitened(require_target(target)):
         raise requirement("target", "one in its own coordinates, which `sample` whitens itself", repr(target))
@@ -107,8 +107,8 @@ def find_answer(
 
 
 def require_draws(draws: int, chains: int, checkpoint: object = None, dim: int = 1) -> None:
-    """Refuse more draws, of `dim` coefficients or more, than memory or the disk of a checkpoint can hold: of each there
-    are three kinds, in the user's variables, in those of the sampler, and gradients.
+    """Refuse more draws, of `dim` coefficients or more, than memory or the disk of a checkpoint can hold. Of each draw
+    three arrays are kept: in the user's variables, in those of the sampler, and gradients.
     """
     chain_count = whole_number("chains", chains, 1, 1 << 31)
     by_chain = max(LEAST, -(-whole_number("draws", draws, 10, MOST_STEPS) // chain_count))
@@ -116,7 +116,7 @@ def require_draws(draws: int, chains: int, checkpoint: object = None, dim: int =
 
 
 def _identity(request: Request) -> dict[str, object]:
-    """What decides the numbers of a search."""
+    """All settings that the numbers of a search depend on."""
     return {
         "call": "sample",
         "version": VERSION,
@@ -135,7 +135,7 @@ def _identity(request: Request) -> dict[str, object]:
 
 
 def _known_law(request: Request, budget: Budget) -> Law | None:
-    """The law of the posterior, where it is known."""
+    """The law of the posterior, if it is known."""
     try:
         with budget.binding():
             return request.target.exact_law
@@ -158,7 +158,7 @@ def _independent_draws(law: Law, stream: Stream, requested: int, budget: Budget)
 
 
 def _closed_form_answer(request: Request, journal: Journal, law: Law, budget: Budget) -> tuple[Answer, Cost]:
-    """Independent draws from a law that is known."""
+    """The answer with independent draws from a known law."""
     chains, dim, units = len(request.chains), len(law.mean), request.units
     requested = max(LEAST, -(-request.draws // chains))
     x = _independent_draws(law, Stream(request.seed, request.chains), requested, budget)

@@ -1,12 +1,12 @@
 """Where the scales of a Gaussian mixed model are: the mode of their density, and variables in which they are nearly
 independent normals.
 
-Nothing here decides what is right: `svrhmc.exact.marginal.MarginalMH` is exact whatever its proposals are. From the
-mode and the curvature there come first proposals; draws of these, chosen in proportion to their weights, say the
-quantiles by which g is bent, and where the density is in t, φ = g(t): log p is known there without noise, so that a
-quadratic fitted to it by least squares says the mean and the covariance of t better than moments of the draws do. Of
-the two that is taken for which log ω, the logarithm of the weights, varies less. Where hardly any proposal counts, as
-where several scales may be 0 and say nothing of their correlations then, walkers go on from those that do.
+The proposals do not affect correctness: `svrhmc.exact.marginal.MarginalMH` is exact whatever they are. First proposals
+come from the mode and the curvature there. Draws of these, resampled in proportion to their weights, give the quantiles
+for the nonlinear map g, φ = g(t), and show where the density is in t. As log p is known there without noise, a
+quadratic fitted to it by least squares gives the mean and the covariance of t better than moments of the draws; of the
+two, the one is taken for which log ω, the logarithm of the weights, varies less. If hardly any proposal has weight, as
+when several scales may be 0 and their correlations are then undetermined, walkers continue from those that have.
 """
 
 from __future__ import annotations
@@ -63,11 +63,11 @@ class DensityOfScales(Approach):
 
     @property
     def first_proposed(self) -> int:
-        """That of the scales, as effects are drawn anew whether or not a proposal is accepted."""
+        """The first of the scales, as effects are drawn anew whether or not a proposal is accepted."""
         return self.model.reported_dim - self.model.theta_dim
 
     def threads(self) -> AbstractContextManager[Any]:
-        """One for linear algebra: the threads of chains would wait for more."""
+        """One thread for linear algebra, as chains have threads of their own."""
         return one_blas_thread()
 
     def theta(self, space: ScaleVariables, z: Array) -> Array:
@@ -77,7 +77,7 @@ class DensityOfScales(Approach):
         return np.asarray(space.along(centre, coordinate, steps), np.float64)
 
     def variables(self) -> Variables:
-        """Those of the scales, found or as the journal has them; states of chains are (w, θ)."""
+        """The variables of the scales, from the journal or anew; states of chains are (w, θ)."""
         model, request, density = self.model, self.request, self._density
         record, dim = self.journal.get("scales"), density.dim
         if record is None:
@@ -103,8 +103,8 @@ class DensityOfScales(Approach):
         return GaussianScales(self.model)
 
     def forecast(self) -> Forecast:
-        """An evaluation for each proposal, those of the pilot rounds and the search for the mode among them, and a draw
-        of all else for each; threads share the chains.
+        """By the time of one evaluation, for each proposal and those of the pilot rounds and the search for the mode,
+        and of a draw of all else for each; threads share the chains.
         """
         density, request = self._density, self.request
         phi = _with_noise_scale(self.model, density, self.first_theta())[None]
@@ -130,7 +130,7 @@ class Scales(NamedTuple):
 
 
 def find_scales(model: MixedModel, density: GaussianScales, start: Array, seed: int, chains: int) -> Scales:
-    """start: θ from which the mode is looked for."""
+    """Find the variables for proposals; `start` is the θ from which the mode is searched for."""
     mode = _find_mode(density, _with_noise_scale(model, density, start))
     root = _curvature_root(density, mode)
     sds = np.sqrt((root * root).sum(axis=1))
@@ -162,13 +162,13 @@ def find_scales(model: MixedModel, density: GaussianScales, start: Array, seed: 
 
 
 def _effective_count(log_weights: Array) -> float:
-    """(Σω)²/Σω² of proposals: how many independent draws they are worth."""
+    """(Σω)²/Σω²: how many independent draws weighted proposals are worth."""
     weights = np.exp(log_weights - log_weights.max())
     return float(weights.sum() ** 2 / (weights**2).sum())
 
 
 def _walk(density: GaussianScales, phi: Array, log_density: Array, stream: Stream) -> tuple[Array, Array]:
-    """Places where some walkers go from others by moves along the lines between them, and log p there.
+    """States of an ensemble of walkers that starts at some φ, and log p there.
 
     φ′ = φⱼ + z (φ − φⱼ), with φⱼ in the other half of the walkers and z ~ z^{−½} on [½, 2], is accepted with
     probability min(1, z^{d−1} p(φ′)/p(φ)) (Goodman & Weare, Communications in Applied Mathematics and Computational
@@ -196,7 +196,7 @@ def _walk(density: GaussianScales, phi: Array, log_density: Array, stream: Strea
 def _next_variables(
     model: MixedModel, density: GaussianScales, bend: Bend, draws: Array, log_density: Array
 ) -> ScaleVariables:
-    """Variables by the moments of some draws, or by a quadratic fitted to log p, for which log ω varies less."""
+    """Variables by the moments of some draws, or by a quadratic fitted to log p: those for which log ω varies less."""
     freedom, t = MarginalMH().freedom, bend.into(draws)
     candidates = [ScaleVariables(model, density, bend, _covariance_root(t))]
     law = _quadratic_law(t, log_density + np.log(bend(t)[1]).sum(axis=1))
@@ -214,7 +214,9 @@ class _Law(NamedTuple):
 
 
 def _quadratic_law(t: Array, log_density: Array) -> _Law | None:
-    """That whose logarithm is nearest to a log density at some places; None where they are too few, or it bends up."""
+    """The Gaussian law whose log density is nearest to a log density at some places; None if these are too few, or the
+    quadratic has no maximum.
+    """
     d = t.shape[1]
     lower = np.tril_indices(d)
     features = np.concatenate([np.ones((len(t), 1)), t, t[:, lower[0]] * t[:, lower[1]]], axis=1)
@@ -254,7 +256,7 @@ def _with_noise_scale(model: MixedModel, density: GaussianScales, theta: Array) 
 
 
 def _find_mode(density: GaussianScales, start: Array) -> Array:
-    """By quasi-Newton steps, with gradients from differences."""
+    """The mode, by quasi-Newton steps with gradients from differences."""
     from scipy.optimize import minimize
 
     steps = _STEP * np.eye(density.dim)
@@ -278,7 +280,7 @@ def _find_mode(density: GaussianScales, start: Array) -> Array:
 
 
 def _curvature_root(density: GaussianScales, mode: Array) -> Array:
-    """A lower triangle with LLᵀ about the covariance of φ, from differences; no direction is wider than 1."""
+    """A lower triangle L with LLᵀ near the covariance of φ, from differences; no direction has an sd above 1."""
     d = density.dim
     h = np.full(d, _WIDE)
     for _ in range(2):  # steps first, then as wide as the density
@@ -299,7 +301,9 @@ def _curvature_root(density: GaussianScales, mode: Array) -> Array:
 
 
 def _weighted_places(log_weights: Array, count: int) -> Array:
-    """Places in proportion to weights, evenly spaced in their sum; weights are flattened until enough count."""
+    """Indices in proportion to weights, evenly spaced in their cumulative sum; the weights are flattened until enough
+    of them matter.
+    """
     power, relative = 1.0, log_weights - log_weights.max()
     while True:
         weights = np.exp(power * relative)
@@ -311,6 +315,6 @@ def _weighted_places(log_weights: Array, count: int) -> Array:
 
 
 def _covariance_root(t: Array) -> Array:
-    """A lower triangle A with AAᵀ the covariance of some draws of t, drawn a little towards I."""
+    """A lower triangle A with AAᵀ the covariance of some draws of t, shrunk a little towards I."""
     covariance = 0.95 * np.atleast_2d(np.cov(t.T)) + 0.05 * np.eye(t.shape[1])
     return np.asarray(np.linalg.cholesky(covariance), np.float64)
