@@ -2,7 +2,7 @@
 
 For y ~ N(aᵀβ, σ²) with rows of weight wᵢ, and priors β ~ N(m, Λ⁻¹) and τ = log σ ~ N(m_τ, 1/λ_τ) (or any that is
 log-concave in τ, whose −log density then stands for ½λ_τ(τ − m_τ)² below), the rows enter
-by sums alone: G = Aᵀ diag(w) A, and for a fit β̂ with residuals e = y − Aβ̂ the sums W = Σw, S = Σwe², g = Aᵀ(we).
+only by the sums G = Aᵀ diag(w) A, and for a fit β̂ with residuals e = y − Aβ̂, W = Σw, S = Σwe², g = Aᵀ(we).
 With c = β − β̂ and r = e^{−2τ},
 
     −log π(c, τ) = Wτ + ½r(S − 2gᵀc + cᵀGc) + ½(c − m̂)ᵀΛ(c − m̂) + ½λ_τ(τ − m_τ)²,       m̂ = m − β̂.
@@ -18,13 +18,13 @@ difference of large numbers,
 
     ½rS − ½Σ h²/k = ½ρR + ½Σ (ρω((1 − ω)u² − 2uq) − q²)/k.
 
-It matters where coefficients are as many as rows, or more: then R is 0, and log σ is known from its prior alone. (R is
-taken as at least what rounding of y leaves, and directions that no row sees have ω = 0 = p, not their rounding.)
+This matters if there are at least as many coefficients as rows: then R is 0, and log σ is determined by its prior
+alone. (R is at least the rounding of y, and directions in which no row varies have exactly ω = 0 = p.)
 
-So π(τ) is a number for each τ. Its integrals are found by the trapezoidal rule, which converges faster than any power
-for a smooth density that vanishes at both ends; then E b = E h/k, cov b = E diag(1/k) + cov h/k. An independent draw is
-τ by inversion, and b given τ. Where rows are many, all of ω are close to 1, and the eigenvectors V that make b out of
-c are known only up to a rotation that rounding chooses. So the normal numbers ξ of a draw are rotated with them,
+So π(τ) can be computed for each τ. Its integrals are computed by the trapezoidal rule, which converges faster than any
+power for a smooth density that vanishes at both ends; then E b = E h/k, cov b = E diag(1/k) + cov h/k. An independent
+draw is τ by inversion, and b given τ. If there are many rows, all ω are close to 1, and the eigenvectors V that map c
+to b are determined only up to a rotation by rounding errors. So the normal numbers ξ of a draw are rotated with them,
 b = h/k + k^{−1/2}Vᵀξ: then c depends on V by V k^{−1/2}Vᵀ alone, which no rotation changes. With a conjugate prior,
 c | τ ~ N(m̂, σ²Λ⁻¹) and σ² ~ inverse gamma(α, β₀), the same holds with Λ among the rows (G + Λ, g + Λm̂, S + m̂ᵀΛm̂,
 W + dim), none in the prior, and 2ατ + β₀r for the prior of τ; then the marginal laws of coefficients are Student's with
@@ -59,7 +59,7 @@ _WIDEST = 200  # doublings in search of that
 
 
 class Law(ABC):
-    """A posterior whose moments are known, and from which draws are independent; `why` says so in words."""
+    """A posterior with known moments, from which independent draws can be made; `why` is the reason in words."""
 
     mean: Array
     covariance: Array
@@ -95,9 +95,9 @@ class GaussianLaw(Law):
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """What the rows enter by: G, g, S and W about the fit β̂, and the prior of c given nothing, Λ and m̂.
+    """The sums over the rows G, g, S and W about the fit β̂, and the prior of c, Λ and m̂.
 
-    size: Σwy², or where that is 0 what the prior of the coefficients would make of it.
+    size: Σwy²; if that is 0, a typical value by the prior of the coefficients.
     """
 
     fit: Array
@@ -190,7 +190,7 @@ class ScaleMixture(Law):
         return self._omega * column + (1.0 - self._omega), column * self._pull + self._prior_pull
 
     def _integrate(self) -> None:
-        """Points on which the density is all there is of it, and its moments."""
+        """Compute the moments, and the distribution function of τ, on points that cover its density."""
         tau = self._range()
         log = self._log_density(tau)
         weights = np.exp(log - log.max())
@@ -257,14 +257,14 @@ class ScaleMixture(Law):
 
 
 def _require_finite(*arrays: Array) -> None:
-    """Refuse what has become too large for float64 on the way."""
+    """Refuse numbers that have overflowed."""
     if not all(np.isfinite(array).all() for array in arrays):
         why = "scale them to about 1"
         raise requirement("X, y and the prior", "of ordinary size beside each other", "sums beyond float64", why)
 
 
 def _null_directions(gram: Array) -> int:
-    """Directions that no row sees: eigenvalues of the Gram matrix of columns of length 1 that are rounding."""
+    """The number of directions in which no row varies: eigenvalues of the scaled Gram matrix that are rounding."""
     length = np.sqrt(np.diag(gram))
     length[length == 0] = 1.0
     eigenvalues = np.linalg.eigvalsh(gram / length[:, None] / length)
@@ -273,7 +273,7 @@ def _null_directions(gram: Array) -> int:
 
 
 def scale_mixture(form: RowsForm) -> ScaleMixture:
-    """Of rows with one predictor and log σ, the last coordinate, under priors that `mixes` allows."""
+    """The law for rows with one predictor and log σ, the last coordinate, if `is_scale_mixture`."""
     dim, precision, mean = form.rows.columns, form.prior_precision, form.prior_mean
 
     def prior(tau: Array) -> Array:

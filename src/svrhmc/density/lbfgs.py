@@ -1,9 +1,9 @@
-"""L-BFGS from many points at once: each pass finds f and ∇f at the next point of every search. (SciPy's follows one
-search, and a pass over all rows would serve a single point.)
+"""L-BFGS from many points at once: each pass computes f and ∇f at the next point of every search. (With SciPy's L-BFGS
+a pass over all rows would serve a single search.)
 
-Every search has its own step t along its own direction p = −B∇f, B from its last pairs (s, y). Where f has fallen by
-1e-4·t·pᵀ∇f the point is taken and the next direction made, else t is halved; so no search waits for another. A step is
-no longer than 1, or 0.3 times the distance to the origin, so that it does not leap over a narrow mode.
+Every search has its own step t along its own direction p = −B∇f, B from its last pairs (s, y). If f has fallen by
+1e-4·t·pᵀ∇f the point is accepted and the next direction computed, else t is halved; so no search waits for another. A
+step is no longer than 1, or 0.3 times the distance to the origin, so that it does not jump over a narrow mode.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ Ended = Callable[[Array], Mask]
 
 
 def descend(energies: Energies, x: Array, is_known: Ended, passes: int, first: float = _LONGEST) -> tuple[Array, Array]:
-    """Where searches from some points (count, dim) are after so many passes, and f there; those of which `ended(x)` is
-    true are not followed any further. Before a search knows a curvature its steps are no longer than `first`.
+    """Where searches from some points (count, dim) are after at most this many passes, and f there.
+
+    is_known: whether searches at these points can stop. first: the longest step before a curvature is known.
 
     >>> def quadratic(x):
     ...     return 0.5 * (x * x).sum(axis=1), x
@@ -67,7 +68,7 @@ def _dot(a: Array, b: Array) -> Array:
 
 
 def _direction(x: Array, g: Array, s: Array, y: Array, rho: Array) -> Array:
-    """−B∇f by the two loops over pairs, the newest last; pairs that are not there yet have ρ = 0."""
+    """−B∇f by the two loops over pairs, the newest last; pairs that do not exist yet have ρ = 0."""
     q, factors = g.copy(), []
     for k in reversed(range(len(s))):
         a = rho[k] * _dot(s[k], q)

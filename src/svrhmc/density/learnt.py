@@ -51,7 +51,7 @@ class LearntScaleModel(FiniteSum):
 
     @property
     def heavy(self) -> Heavy | None:
-        """The ψⱼ of other coefficients and shared parameters."""
+        """Priors that are not normal, of other coefficients and shared parameters."""
         return self.conditional.heavy
 
     def identity(self) -> dict[str, object]:
@@ -60,7 +60,7 @@ class LearntScaleModel(FiniteSum):
         return {**self.conditional.identity(), **self._kind(), "shrinkage": shrinkage}
 
     def shown(self) -> GeneralisedLinear:
-        """The model given the scale, with a flat prior of the shrunk coefficients: for what looks at rows."""
+        """The model given the scale, with a flat prior of the shrunk coefficients, whose rows can be examined."""
         return self.conditional
 
     def metric_product(self, w: Array) -> Array:

@@ -40,7 +40,7 @@ _MOST_TRIALS = 1_000_000
 
 
 class SampledRows(NamedTuple):
-    """Rows as the sampler takes them: columns (coefficients, rows), and for Gaussian ones z and what is left of it."""
+    """Rows for the sampler: columns (coefficients, rows); for Gaussian rows z and its unexplained sum of squares."""
 
     columns: Array
     z: Array
@@ -74,7 +74,7 @@ class ShrunkModel(FiniteSum):
         return f"ShrunkModel({self.loss}, n={self.n}, coefficients={self.reported_dim}, {self.prior!r})"
 
     def require_sampled(self) -> None:
-        """Refuse what the sampler does not have."""
+        """Refuse models for which there is no sampler."""
         conditional_law, model, kind = self.loss.gaussian_given, self.conditional, f"a {type(self.prior).__name__}"
         if not conditional_law:
             able = ", ".join(repr(name) for name, make in FAMILIES.items() if make().gaussian_given)
@@ -107,7 +107,7 @@ class ShrunkModel(FiniteSum):
         return {**self.conditional.identity(), **self._kind(), "shrinkage": shrinkage}
 
     def shown(self) -> GeneralisedLinear:
-        """The model given the scales, with a flat prior of the shrunk coefficients: for what looks at rows."""
+        """The model given the scales, with a flat prior of the shrunk coefficients, whose rows can be examined."""
         return self.conditional
 
     # What the sampler asks for.
@@ -134,13 +134,13 @@ class ShrunkModel(FiniteSum):
 
     @cached_property
     def offset(self) -> Array:
-        """oᵢ of every row, 0 where none is given."""
+        """oᵢ of every row, 0 if none is given."""
         offset = self.conditional.offset
         return np.zeros(self.n) if offset is None else np.asarray(offset, np.float64)
 
     @cached_property
     def counts(self) -> Array:
-        """wᵢ of every row, 1 where none is given."""
+        """wᵢ of every row, 1 if none is given."""
         weights = self.conditional.weights
         return np.ones(self.n) if weights is None else np.asarray(weights, np.float64)
 
@@ -220,7 +220,7 @@ class ShrunkModel(FiniteSum):
         parts = (self.split(row)[1:] for row in x)
         return np.stack([self.scales.factors(scales, self.log_noise(shared)) for shared, scales in parts])
 
-    # The protocol of a target, of which this one has its rows alone.
+    # The protocol of a target, of which this one only has the rows.
 
     def _refuse(self) -> NoReturn:
         why = "its coefficients and scales are drawn by svrhmc.sample, which takes blocks of them in turn"
@@ -251,9 +251,9 @@ class ShrunkModel(FiniteSum):
 
 
 class GaussianBlock:
-    """The law of some coefficients given all else, by a factor of its smaller side.
+    """The law of some coefficients given all else, by a Cholesky factor of the smaller of two matrices.
 
-    columns: theirs, (coefficients, rows). omega, z: of the rows. mean, variance: m and D.
+    columns: those of the coefficients, (coefficients, rows). omega, z: of the rows. mean, variance: m and D.
     """
 
     def __init__(self, columns: Array, omega: Array, z: Array, mean: Array, variance: Array) -> None:
@@ -275,7 +275,7 @@ class GaussianBlock:
         self._factor = cholesky(A, lower=True, overwrite_a=True, check_finite=False)
 
     def draw(self, rng: np.random.Generator) -> Array:
-        """One of these coefficients, all at once."""
+        """A draw of these coefficients."""
         from scipy.linalg import cho_solve, solve_triangular
 
         root = np.sqrt(self._variance)

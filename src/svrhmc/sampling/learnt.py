@@ -29,14 +29,14 @@ _ONE_MODE = "it is log-concave given the scale of the prior, whose density has o
 
 
 class ReportedWithScale:
-    """What is read of z: coefficients in the units of the data and shared parameters; log τ and m_eff."""
+    """The map from z to coefficients in the units of the data, shared parameters, log τ and m_eff."""
 
     def __init__(self, space: LearntScaleVariables, units: Units | None) -> None:
         self._space, self._units = space, units
         self.dim = space.model.reported_dim + 2
 
     def out(self, z: Array, first: int = 0) -> Array:
-        """Of draws (chain, draw, dim) or states."""
+        """The reported numbers of draws (chain, draw, dim) or states."""
         x = self._space.out(z.reshape(-1, z.shape[-1]))
         coefficients, phi = x[:, :-1], x[:, -1]
         coefficients = coefficients if self._units is None else self._units.outward(coefficients)
@@ -80,7 +80,7 @@ class LearntScaleSearch(ShrinkageSearch):
         return self._answer(sampler, drawing, drawn)
 
     def _find_variables(self) -> tuple[LearntScaleVariables, Array]:
-        """By a pilot run from Laplace's approximation, and where its chains ended."""
+        """Variables by a pilot run from Laplace's approximation, and the states where its chains ended."""
         space, chains = LearntScaleVariables.of(self.model), len(self.request.chains)
         record = self.journal.get("pilot")
         if record is None:
@@ -98,7 +98,7 @@ class LearntScaleSearch(ShrinkageSearch):
         return space, space.into(arrays["end"])
 
     def _suitable_sampler(self, space: LearntScaleVariables) -> Runnable:
-        """A step by how R = f(z) − ½|z|² varies over draws of N(0, I)."""
+        """A sampler whose step suits the variation of R = f(z) − ½|z|² over draws of N(0, I)."""
         stream = Stream(self.request.seed + _PILOT_SEED, np.arange(_TRIED))
         z = stream.normals(0, space.dim, Purpose.START, Purpose.START_FINE)
         remainder = space.energies(z)[0] - 0.5 * (z * z).sum(axis=1)
@@ -118,7 +118,7 @@ class LearntScaleSearch(ShrinkageSearch):
 
     @property
     def one_mode(self) -> str | None:
-        """By L at some places about its minimum."""
+        """Why there is one mode, if the profile of Laplace's approximation has one minimum at some places around it."""
         loss, phi = self.model.loss, self.space.bend(_SCAN[:, None])[0][:, 0]
         steps = np.diff(self.space.known.energy(self.model, phi))
         falls_once = bool((np.diff(np.sign(steps)) >= 0).all())

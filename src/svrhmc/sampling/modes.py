@@ -18,7 +18,7 @@ from svrhmc.trace import grids
 if TYPE_CHECKING:
     import pandas
 
-_EFFECTIVE, _AGREE, _ARRIVALS = 50, 1.1, 10  # of a mode, without which its weight is not known
+_EFFECTIVE, _AGREE, _ARRIVALS = 50, 1.1, 10  # effective draws, R-hat and arrivals that make a mode's weight known
 _SAME, _EVEN = 0.01, 0.1  # of the distance of two modes, and of a log density, that count as none
 _RARE = 0.01  # a weight below which a mode may stay without visits
 _SHOWN = 6  # coordinates, and weights, that are printed
@@ -29,9 +29,9 @@ class Modes:
     """The modes that were found of a posterior with several; print it, or take `to_frame()`.
 
     location: where they are, (modes, dim), in the coordinates of `Posterior.mean`.
-    weight: the posterior probability of each: the mean of how far a draw belongs to it, which is 1 or 0 where modes are
-        well apart (`svrhmc.exact.jumps.Regions.memberships`). nan where it is not known, because chains moved between
-        modes too seldom.
+    weight: the posterior probability of each: the mean membership of a draw, which is 1 or 0 if modes are well
+        separated (`svrhmc.exact.jumps.Regions.memberships`); nan if it is unknown, because chains moved between modes
+        too seldom.
     error: its standard error.
     arrivals: how often a chain came to the mode from another.
     exchanged: names of arrays of parameters whose entries stand in another order at other modes, with the same density:
@@ -46,7 +46,7 @@ class Modes:
 
     @classmethod
     def unknown(cls, location: Array) -> Modes:
-        """Where it is not known which draws belong to which mode."""
+        """The modes if it is unknown which draws belong to which of them."""
         count = len(location)
         return cls(location, np.full(count, np.nan), np.full(count, np.nan), np.zeros(count, np.int64))
 
@@ -77,7 +77,7 @@ class Modes:
 
     @property
     def doubt(self) -> str:
-        """Why what was drawn may have the modes in other shares than the posterior; empty where weights are known."""
+        """Why the draws may have other shares of the modes than the posterior; empty if weights are known."""
         if self.known:
             return ""
         few = ", ".join(map(str, self.arrivals))
@@ -87,7 +87,7 @@ class Modes:
         )
 
     def brief(self) -> str:
-        """How many, with their weights, in a few words."""
+        """The number of modes with their weights, in a few words."""
         count = len(self.weight)
         if not self.known:
             return f"{count}, whose weights are not known"

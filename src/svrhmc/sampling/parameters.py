@@ -20,10 +20,12 @@ from svrhmc.trace import grids
 
 @dataclass(frozen=True, eq=False)
 class Parameters:
-    """names: of every number, such as sigma or w[0, 1]. draws: an array (chain, draw, number). corrected: moments that
-    are corrected by the gradients at the draws; None where those of the draws are the best there are. known: Pareto
-    shapes that the density shows of some of them, 0 where it shows that E a⁴ is finite, nan for others; None where it
-    shows nothing.
+    """Draws of parameters as the model states them.
+
+    names: of every number, such as sigma or w[0, 1]. draws: an array (chain, draw, number).
+    corrected: moments corrected by the gradients at the draws; None if there are only those of the draws.
+    known: Pareto shapes that the density shows of some numbers, 0 if it shows that E a⁴ is finite, nan for others; None
+        if it shows nothing.
     """
 
     names: tuple[str, ...]
@@ -58,8 +60,8 @@ class Parameters:
 
     @cached_property
     def moments(self) -> Corrected:
-        """Means and sds with their standard errors: the corrected ones, or those of the draws; nan where the tail of
-        the draws shows that there is none.
+        """Means and sds with their standard errors: the corrected ones, or those of the draws; nan if the tail of the
+        draws shows that there is none.
         """
         moments, x = self.corrected, self.draws
         if moments is None:
@@ -97,10 +99,10 @@ def stated_parameters(
     pull: Callable[[Array], Array] | None = None,
     tails: Tails | None = None,
 ) -> Parameters | None:
-    """The parameters of a target as it states them, at draws; None where they are its coordinates.
+    """The parameters of a target as its model states them, at draws; None if they are its coordinates.
 
-    corrected_at: some of the draws and WWᵀ∇f at them, by which moments are corrected; pull(w) = Wᵀw. tails: of its
-    coordinates, as its density shows them; a parameter of the same name is that coordinate.
+    corrected_at: some of the draws and WWᵀ∇f at them, by which moments are corrected; pull(w) = Wᵀw. tails: those of
+    the coordinates, by the density; a parameter with the name of a coordinate is that coordinate.
     """
     named = target.stated(draws)
     if named is None:

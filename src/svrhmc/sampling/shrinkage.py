@@ -1,8 +1,8 @@
 """`sample` for regressions under a joint shrinking prior: chains of a Gibbs sampler from starts that are far apart.
 
-The posterior is not log-concave, and may have several modes (one of two columns that are nearly the same may have the
-effect, or the other): no run is called exact. Where chains agree on the coefficients, on the scales that all share and
-on the effective number of coefficients, the verdict is "local".
+The posterior is not log-concave, and may have several modes (of two nearly equal columns either may have the effect):
+no run is called exact. If chains agree on the coefficients, on the scales that all share and on the effective number of
+coefficients, the verdict is "local".
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ _INVARIANT = (
 
 
 class ReportedCoefficients:
-    """What is read of a state: coefficients in the units of the data and shared parameters; what the prior shares, and
-    m_eff.
+    """The map from a state to coefficients in the units of the data, shared parameters, the scales that the prior
+    shares, and m_eff.
     """
 
     def __init__(self, model: ShrunkModel, units: Units | None) -> None:
@@ -54,7 +54,7 @@ class ReportedCoefficients:
         self.dim = model.reported_dim + len(model.scales.names) + 1
 
     def out(self, x: Array, first: int = 0) -> Array:
-        """Of draws (chain, draw, dim) or states."""
+        """The reported numbers of draws (chain, draw, dim) or states."""
         flat, model = x.reshape(-1, x.shape[-1]), self._model
         end, inner = model.reported_dim, model.reported_dim + len(model.shrunk)
         coefficients = flat[:, :end] if self._units is None else self._units.outward(flat[:, :end])
@@ -88,11 +88,11 @@ class ShrinkageSearch:
 
     @property
     def one_mode(self) -> str | None:
-        """Why there is one mode, where that is known."""
+        """Why there is one mode, if that is known."""
         return None
 
     def run(self) -> tuple[Answer, Cost]:
-        """Until there are as many effective draws as were asked for, or a budget ends."""
+        """Draws until there are as many effective ones as were asked for, or a budget ends."""
         try:
             with self.budget.binding():
                 answer = self._draw()
@@ -117,7 +117,7 @@ class ShrinkageSearch:
 
     @property
     def _every(self) -> int:
-        """Of how many draws one is kept with its local scales: 1 unless they would take more than 1 GB."""
+        """One draw in this many is kept with its local scales: 1 unless they would take more than 1 GB."""
         return max(1, round(self.request.draws / _EXPECTED * int(self.model.dim) / _MOST_STATES))
 
     def _answer(self, sampler: Runnable, drawing: Drawing, drawn: Drawn) -> Answer:
