@@ -230,7 +230,7 @@ DOORS = [
     ),
     advised(
         lambda: BayesianRegression(family="gamma").fit(X, COUNTS),
-        "one of 'gaussian', 'student-t'",
+        "must be 'gaussian', 'student-t' or svrhmc.targets.families.student_t",
         lambda: BayesianRegression(family="student-t", draws=10).fit(X, COUNTS),
     ),
     advised(

@@ -1,4 +1,4 @@
-"""What is known of rows that came as arrays, or as a data frame without a formula: for those who export the model."""
+"""What an export needs to know of rows that were given as arrays, or as a data frame without a formula."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from svrhmc.tables.groups import GroupDesign, groups_from_array
 @part
 @dataclass(frozen=True, eq=False)
 class ArrayDesign:
-    """response: its name, where it has one. classes: of y, in their order. group_terms: the columns of groups, as
-    `svrhmc.tables.groups` writes them. matrix: whether the columns have no names, and stand in one matrix.
+    """response: its name, or "". classes: the classes of y, in order. group_terms: the columns of groups, as written by
+    `svrhmc.tables.groups`. matrix: whether the columns have no names, and are given as one matrix.
     """
 
     response: str = ""
@@ -23,7 +23,7 @@ class ArrayDesign:
     matrix: bool = False
 
     def require_sound(self) -> None:
-        """Refuse terms that are none."""
+        """Raise an error if the stored terms cannot be read."""
         groups_from_array(self.group_terms)
 
     @cached_property

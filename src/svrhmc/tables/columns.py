@@ -1,11 +1,11 @@
 """The columns of any table: pandas, polars, pyarrow (through narwhals) or a dictionary of sequences.
 
-A column is a number, a truth value or a category (text). What is none of these, dates above all, is refused with a hint
-on what to make of it; values that are missing are counted, column by column.
+A column holds numbers, truth values or a category (texts). Anything else, such as dates, is refused with a hint on what
+to make of it. Missing values are counted column by column.
 
 The levels of a category are in the order that its type declares (ordered categories of pandas, an ordered dictionary of
-pyarrow, an Enum of polars), and else sorted. The order in which unordered types happen to keep them, such as that of
-appearance, means nothing. So the same values have the same first level, the baseline, in every kind of table.
+pyarrow, an Enum of polars); without one they are sorted, because the order in which an unordered type stores its levels
+means nothing. So the same values have the same first level, the baseline, in every kind of table.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ KINDS = NUMBER, TRUTH, CATEGORY = "number", "truth value", "category"
 
 
 class CodedTexts:
-    """A column of texts as a list of different ones and the number of each row's: a small file can hold one long text
-    in a million rows. A number of −1 stands for a missing one.
+    """A column of texts as a list of different texts and, for each row, the index of its text (−1: missing). A small
+    file can hold one long text in a million rows.
     """
 
     def __init__(self, different: list[Level], numbers: Values) -> None:
@@ -42,41 +42,45 @@ class CodedTexts:
         return len(self.numbers)
 
     def __getitem__(self, rows: Selection) -> Series:
-        some = self.numbers[rows]
-        return CodedTexts(self.different, some) if np.ndim(some) else self.different[some]
+        numbers = self.numbers[rows]
+        return CodedTexts(self.different, numbers) if np.ndim(numbers) else self.different[numbers]
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Values:
         values: Values = np.array([*self.different, None], object)
         return np.asarray(values[self.numbers])
 
     def tolist(self) -> list[Level]:
-        """The texts as a list, one for each row."""
+        """A list with the text of each row."""
         return list(np.asarray(self).tolist())
 
     def places(self, levels: tuple[Level, ...]) -> npt.NDArray[np.int64]:
-        """The place of each among some levels; −1 where it is none of them."""
+        """The index of each row's text among some levels; −1 if it is not among them."""
         place = {level: k for k, level in enumerate(levels)}
         places = np.array([*(place.get(text, -1) for text in self.different), -1], np.int64)
         return np.asarray(places[self.numbers])
 
     def present_texts(self) -> list[Level]:
-        """Those that some row has."""
+        """The different texts that occur in some row."""
         return [self.different[k] for k in np.unique(self.numbers) if k >= 0]
 
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """Values of one kind, and which of them are missing (None: none is)."""
+    """A column of values of one kind.
+
+    values: an array, or `CodedTexts`. gaps: which values are missing; None if none is. levels: of a category; ordered:
+    whether the table declares their order. unused: further levels that the table declares and no row has.
+    """
 
     kind: str
-    values: Series  # an array, or `CodedTexts`
+    values: Series
     gaps: npt.NDArray[np.bool_] | None
-    levels: tuple[Level, ...] = ()  # of a category, in the order that the table gives them, where it gives one
-    ordered: bool = False  # whether it does
-    unused: tuple[Level, ...] = ()  # further levels of a declared category, which no row has
+    levels: tuple[Level, ...] = ()
+    ordered: bool = False
+    unused: tuple[Level, ...] = ()
 
     def codes(self, levels: tuple[Level, ...]) -> npt.NDArray[np.int64]:
-        """The place of each value among some levels; −1 where it is none of them."""
+        """The index of each value among some levels; −1 if it is not among them."""
         if isinstance(self.values, CodedTexts):
             return self.values.places(levels)
         values, numbers = np.asarray(self.values), np.array(levels)
@@ -88,13 +92,13 @@ class Column:
         return np.array([place.get(value, -1) for value in values.tolist()], np.int64)
 
     def distinct(self) -> tuple[Level, ...]:
-        """Its levels, or the different values of numbers, sorted."""
+        """The levels of a category, or the different numbers, sorted."""
         if self.levels or self.kind == CATEGORY:
             return self.levels or tuple(sorted(set(self.values.tolist())))
         return tuple(np.unique(self.values).tolist())
 
     def as_category(self) -> Column:
-        """As a category, whatever its values are; whole numbers are shown as such."""
+        """The column as a category, whatever its values are. Whole numbers become integers."""
         if self.kind == CATEGORY:
             return self
         whole = self.kind == NUMBER and bool(np.all(self.values[self._present_rows] % 1 == 0))
@@ -106,7 +110,7 @@ class Column:
         return slice(None) if self.gaps is None else ~self.gaps
 
     def kept(self, rows: npt.NDArray[np.bool_]) -> Column:
-        """Some rows, none of which is missing; levels that are in no other row are gone with them."""
+        """The column of some rows, given as a mask, none of which is missing. Levels without a row become `unused`."""
         values = self.values[rows]
         levels = _present_levels(values, np.zeros(len(values), bool), self.levels) if len(self.levels) else ()
         unused = _excluding((*self.levels, *self.unused), levels)
@@ -115,7 +119,7 @@ class Column:
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """Some columns of one length, by name."""
+    """Columns of one length, by name."""
 
     by_name: dict[str, Column]
     n: int
@@ -124,12 +128,12 @@ class Columns:
         return self.by_name[name]
 
     def gaps(self) -> dict[str, int]:
-        """How many values each column misses, for those that miss some."""
+        """How many values are missing, by column, for columns that miss any."""
         counts = {name: int(c.gaps.sum()) for name, c in self.by_name.items() if c.gaps is not None}
         return {name: count for name, count in counts.items() if count}
 
     def whole(self) -> npt.NDArray[np.bool_]:
-        """Which rows miss nothing."""
+        """Which rows have no missing value."""
         rows = np.ones(self.n, bool)
         for column in self.by_name.values():
             if column.gaps is not None:
@@ -137,16 +141,16 @@ class Columns:
         return rows
 
     def kept(self, rows: npt.NDArray[np.bool_]) -> Columns:
-        """The columns of some rows, by whether each is kept."""
+        """The columns of some rows, given as a mask."""
         return Columns({name: column.kept(rows) for name, column in self.by_name.items()}, int(rows.sum()))
 
     def taken(self, rows: npt.NDArray[np.int64]) -> Columns:
-        """The columns of rows by their numbers, some of them perhaps several times; none may miss a value."""
+        """The columns of rows given by number, which may repeat. No row may miss a value."""
         by_name = {name: replace(column, values=column.values[rows]) for name, column in self.by_name.items()}
         return Columns(by_name, len(rows))
 
     def replaced(self, name: str, rows: npt.NDArray[np.int64], values: Sequence[Level]) -> Columns:
-        """With other values in some rows of one column."""
+        """The columns with new values in some rows of one column."""
         column = self.by_name[name]
         changed = np.array(np.asarray(column.values))
         changed[rows] = values
@@ -154,7 +158,7 @@ class Columns:
         return Columns({**self.by_name, name: replace(column, values=changed, levels=levels)}, self.n)
 
     def series(self) -> dict[str, Series]:
-        """As functions in formulas take them: pandas series; categories stay categories."""
+        """The columns as pandas series, for functions in formulas. Categories stay categories."""
         try:
             import pandas
         except ModuleNotFoundError:
@@ -171,14 +175,16 @@ class Columns:
 
 
 def column_names(table: object) -> list[str]:
-    """The names of its columns, as texts; a `DataError` for what is no table."""
+    """The names of the columns of a table, as texts. Anything but a table is a `DataError`."""
     if isinstance(table, Columns):
         return list(table.by_name)
     return list(_labels_by_name(table if isinstance(table, Mapping) else _narwhals_frame(table)))
 
 
 def _labels_by_name(frame: Series) -> dict[str, Series]:
-    """The labels of its columns by their names: a label may be a number, or what else a dictionary takes."""
+    """The labels of the columns of a frame, by their names as texts. A label may be a number, or any key of a
+    dictionary.
+    """
     labels: dict[str, Series] = {}
     for label in frame if isinstance(frame, Mapping) else frame.columns:
         if labels.setdefault(str(label), label) is not label:
@@ -188,7 +194,9 @@ def _labels_by_name(frame: Series) -> dict[str, Series]:
 
 
 def _column_values(frame: Series, label: object) -> Series:
-    """A column by its label; of pandas by pandas, as narwhals takes a number for a place, and takes its time."""
+    """The values of a column, by its label. Columns of pandas are taken from pandas: narwhals would take a number for a
+    position, and is slow.
+    """
     if isinstance(frame, Mapping):
         return frame[label]
     native = frame.to_native()
@@ -198,9 +206,9 @@ def _column_values(frame: Series, label: object) -> Series:
 def columns_of(
     table: object, names: Collection[str], what: str = "the table", open_columns: Collection[str] = ()
 ) -> Columns:
-    """The columns of these names; one that is not there is refused with the nearest name that is.
+    """The columns with these names. A name that the table lacks is refused, with the nearest name that it has.
 
-    open_columns: those that hold bounds, which may be infinite or missing.
+    open_columns: columns of bounds, which may be infinite or missing.
 
     >>> columns_of({"age": [31, 48], "plan": ["basic", "pro"]}, ["plan"])["plan"].kind
     'category'
@@ -232,7 +240,7 @@ def columns_of(
 
 
 def plain_columns(table: object, names: Sequence[str] | None = None) -> dict[str, Series]:
-    """Columns as they stand in a table, whatever they hold, as series of pandas; None for all of them."""
+    """The columns of a table as pandas series, whatever they hold. names: None for all columns."""
     import pandas
 
     frame = table if isinstance(table, Mapping) else _narwhals_frame(table)
@@ -249,9 +257,7 @@ def plain_columns(table: object, names: Sequence[str] | None = None) -> dict[str
 
 
 def require_usable(name: str, column: Column) -> None:
-    """Refuse many different texts that are all dates, as a CSV file has them where nobody parses them, and texts that
-    no file can hold.
-    """
+    """Refuse a category of many dates, as a CSV file may have them, and texts that no file can hold."""
     levels = column.levels
     if column.kind == CATEGORY and len(levels) > _MANY_DATES and all(_DATE.match(str(level)) for level in levels):
         raise DataError(
@@ -265,14 +271,14 @@ def require_usable(name: str, column: Column) -> None:
 
 
 def unknown_column_error(what: str, name: str, available: Sequence[str]) -> DataError:
-    """A name that is not there, and the nearest that is."""
+    """The error for a column that a table lacks, with the nearest name that it has."""
     hint = did_you_mean(name, available[:_MOST_COMPARED]) or "it has " + ", ".join(map(repr, available[:12])) + _more(
         available
     )
     return DataError(f"{what} has no column {name!r}: {hint}")
 
 
-_MOST_COMPARED = 10_000  # names among which one that was meant is looked for
+_MOST_COMPARED = 10_000  # names that are compared with one that is not there
 _READ_FIRST = ": read the file first, as pandas.read_csv does, or open what is beyond memory by svrhmc.data"
 _MANY_DATES, _DATE = 24, re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}\b|\d{1,2}[-/.]\d{1,2}[-/.]\d{4}\b")
 
@@ -313,7 +319,7 @@ def _narwhals_frame(table: object) -> Series:
 
 
 def _column_of(name: str, values: Series) -> Column:
-    """One column, of whatever kind it is."""
+    """The column of any values: an array, a list, or a series of a data frame."""
     if isinstance(getattr(values, "dtype", None), np.dtype) and hasattr(values, "to_numpy"):  # pandas
         values = values.to_numpy()
     if hasattr(values, "to_native"):
@@ -334,20 +340,20 @@ def _column_of(name: str, values: Series) -> Column:
 
 
 def _column_of_masked(name: str, array: Values, mask: npt.NDArray[np.bool_]) -> Column:
-    """A masked array: what is under the mask is missing, whatever stands there."""
-    there = _column_of_array(name, array[~mask])
-    values = np.full(len(array), _FILL_VALUES[there.kind], there.values.dtype)
-    values[~mask] = there.values
+    """The column of a masked array. Values under the mask are missing."""
+    unmasked = _column_of_array(name, array[~mask])
+    values = np.full(len(array), _FILL_VALUES[unmasked.kind], unmasked.values.dtype)
+    values[~mask] = unmasked.values
     gaps = mask.copy()
-    gaps[~mask] = False if there.gaps is None else there.gaps
-    return Column(there.kind, values, _mask_or_none(gaps), there.levels)
+    gaps[~mask] = False if unmasked.gaps is None else unmasked.gaps
+    return Column(unmasked.kind, values, _mask_or_none(gaps), unmasked.levels)
 
 
 _FILL_VALUES: dict[str, Series] = {NUMBER: np.nan, TRUTH: False, CATEGORY: None}  # where a value is missing
 
 
 def _as_series(values: Series) -> Series:
-    """A column of a data frame, and pandas' indices and arrays of its own kinds (`Categorical`, …) as one."""
+    """A series of pandas for its indices and its own arrays (`Categorical`, …); any other series as it is."""
     if hasattr(values, "_from_sequence") or hasattr(values, "to_series"):
         import pandas
 
@@ -401,7 +407,7 @@ def _column_of_series(name: str, series: Series) -> Column:
 
 
 def _sorted_levels(name: str, levels: list[Level]) -> tuple[Level, ...]:
-    """Levels that have no order of their own; refuses those of several kinds."""
+    """Levels of an unordered category, sorted. Refuses levels of several kinds."""
     try:
         return tuple(sorted(levels))  # type: ignore[type-var]
     except TypeError:
@@ -410,7 +416,7 @@ def _sorted_levels(name: str, levels: list[Level]) -> tuple[Level, ...]:
 
 
 def date_column_error(name: str) -> DataError:
-    """Why a column of them cannot be used."""
+    """The error for a column of dates or times."""
     return DataError(
         f"column {name!r} holds dates or times, which are neither numbers nor categories: make a number of them "
         "first, such as days since the first one ((column - column.min()).dt.days in pandas), or a category, such as "
@@ -419,25 +425,25 @@ def date_column_error(name: str) -> DataError:
 
 
 def _category_column(values: Values, gaps: npt.NDArray[np.bool_], levels: tuple[Level, ...], ordered: bool) -> Column:
-    """With the levels that occur, and those that do not."""
+    """A category, with its levels divided into those that occur and those that do not."""
     present = _present_levels(values, gaps, levels)
     return Column(CATEGORY, values, _mask_or_none(gaps), present, ordered, _excluding(levels, present))
 
 
 def _excluding(levels: Iterable[Level], present: Iterable[Level]) -> tuple[Level, ...]:
-    """The levels that are not among those present, in their order."""
-    some = frozenset(present)
-    return tuple(level for level in levels if level not in some)
+    """The levels that are not present, in order."""
+    excluded = frozenset(present)
+    return tuple(level for level in levels if level not in excluded)
 
 
 def _present_levels(values: Values, gaps: npt.NDArray[np.bool_], levels: tuple[Level, ...]) -> tuple[Level, ...]:
-    """The levels that occur, in the table's order or sorted."""
+    """The levels that occur, in the order of `levels`; if these are (), sorted."""
     present = set((values[~gaps] if gaps.any() else values).tolist())
     return tuple(level for level in levels if level in present) if levels else tuple(sorted(present))
 
 
 def _column_of_array(name: str, array: Values) -> Column:
-    """Plain values: numbers, truth values, or texts with None or nan where one is missing."""
+    """The column of an array of numbers, truth values, or texts with None or nan for missing ones."""
     if array.dtype.kind in "iuf":
         values = array.astype(np.float64)
         if array.dtype.kind in "iu" and len(array):
@@ -493,7 +499,7 @@ _EXACT_INTEGERS, _RELATIVE_LOSS = 1 << 53, 1e-6
 
 
 def _is_missing(value: Series) -> bool:
-    """Whether a value is missing: None, nan, or what is not even told apart from itself, as pandas.NA."""
+    """Whether a value is missing: None, nan, or pandas.NA, whose comparison with itself is pandas.NA."""
     differs = value != value
     return value is None or differs is value or (isinstance(differs, bool | np.bool_) and bool(differs))
 

@@ -1,9 +1,9 @@
-"""CSV: which sign parts the columns, what they are called, and in which line something is wrong.
+"""CSV files that are read whole: the delimiter, the names of the columns, and the line in which something is wrong.
 
-A file is looked at before it is read: its first lines, and once all of it for quotes and its size. It is read by
-pyarrow where that is installed, else by pandas; where one of them fails, or finds texts among numbers, the file is read
-once more, line by line, to say which line, column and value it was. (`svrhmc.data.csv` reads files in parts, by the
-same call of pyarrow.)
+A file is surveyed before it is read: its first lines, and then all of it once for quotes and size. It is read by
+pyarrow if that is installed, else by pandas. If that fails, or finds texts among numbers, the file is read again line
+by line, to say which line, column and value is wrong. (`svrhmc.data.csv` reads files in parts, by the same call of
+pyarrow.)
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ COPIES_OF_A_FIT = (
 )
 BYTES_PER_COLUMN = 1 << 14  # bytes that pyarrow takes for a column, whatever is in it
 _BLOCK = 1 << 20  # bytes that pyarrow takes apart at once; a line lies in one block or in two
-_SAMPLED_VALUES = 2000  # values by which a column of texts is told from one of numbers
+_SAMPLED_VALUES = 2000  # values that decide whether a column holds texts or numbers
 ROW_NUMBERS = "\0rows"  # the name of a first column without one, which may count rows
 DELIMITERS = {",": "','", ";": "';'", "\t": "tab", "|": "'|'"}
 _HEAD_BYTES, _HEAD_LINES = 1 << 18, 200  # bytes and lines that are looked at first
@@ -50,7 +50,7 @@ _PIECE_BYTES, _BYTES_TO_GUESS = (
     1 << 20,
     1 << 26,
 )  # bytes unpacked at once, and those from which on the whole size can be guessed
-_FAR_TOO_LARGE = 4  # times as many bytes as allowed: a guess that is not waited for
+_FAR_TOO_LARGE = 4  # if the guess is so many times what is allowed, the rest is not read
 _OTHER_FORMATS = {
     b"PAR1": "Parquet",
     b"PK\x03\x04": "a zip archive or an Excel file",
@@ -58,14 +58,16 @@ _OTHER_FORMATS = {
     b"\x89HDF": "HDF5",
 }
 _LINE_END, _QUOTE = b"\n", b'"'
-_MAJORITY = 0.5  # share of a column's values that are numbers, from where on the others are faults
+_MAJORITY = 0.5  # if this share of the values are numbers, the others are mistakes
 
 
 @dataclass(frozen=True)
 class Reading:
-    """How a text is read. delimiter: None finds it. na: words that stand for a missing value, beside the usual ones.
-    decimal: the sign before the decimals. thousands: the sign between groups of three digits, "" for none. as_text:
-    columns whose numbers are the names of categories. single: whether there may be one column only.
+    """How a text file is read.
+
+    delimiter: None finds it. na: words for a missing value, besides the usual ones (`missing`). decimal: the sign
+    before decimals. thousands: the sign between groups of three digits; "" for none. as_text: columns whose numbers are
+    names of categories. single: whether a file with a single column is allowed.
     """
 
     delimiter: str | None = None
@@ -92,20 +94,20 @@ class Reading:
 
 @dataclass(frozen=True)
 class Head:
-    """The first lines, and how long a line is about."""
+    """The first lines of a text file, and about how long a line is."""
 
     lines: tuple[str, ...]
     width: float
 
     @property
     def columns(self) -> int:
-        """At most so many, whichever sign parts them."""
+        """A bound of the number of columns, whatever the delimiter is."""
         return max(map(self.lines[0].count, DELIMITERS)) + 1
 
 
 @dataclass(frozen=True)
 class Layout:
-    """delimiter; names of the columns; whether the first line holds them; what is to be said about it."""
+    """The delimiter, the names of the columns, whether the first line holds them, and notes for the user."""
 
     delimiter: str
     names: tuple[str, ...]
@@ -117,9 +119,10 @@ UsedColumns = Callable[[tuple[str, ...]], Collection[str]]  # of the names of al
 
 
 def read_csv(path: Path, head: Head, reading: Reading, used: UsedColumns | None = None) -> tuple[Series, list[str]]:
-    """A table of pyarrow or pandas, and what is to be said about it.
+    """Read a CSV file into a table of pyarrow or pandas. Returns the table and notes for the user.
 
-    used: asked before the file is read; what stands in other columns is not looked at.
+    used: called with the names of all columns before the file is read; the values of columns that it does not return
+    are not checked.
     """
     require_memory(path, float(head.columns * BYTES_PER_COLUMN))  # before a list is made of that many names
     header = find_layout(path, head, reading.delimiter, reading.single)
@@ -154,9 +157,9 @@ def arrow_table(
     odd_row: Callable[[Series], str] | None = None,
     **reading: object,
 ) -> Series:
-    """By pyarrow. types: of some columns. convert, reading: further options of `ConvertOptions` and `ReadOptions`.
-    newlines: whether there are line ends within quotes; where that is not said, pyarrow drops rows silently. odd_row:
-    asked about a row with other than as many values as there are names.
+    """Read CSV by pyarrow. types: of some columns. convert, reading: further options of `ConvertOptions` and
+    `ReadOptions`. newlines: whether there are line ends within quotes; if there are and this is not said,
+    pyarrow silently drops rows. odd_row: called for a row whose number of values is not that of the names.
     """
     from pyarrow import csv
 
@@ -169,7 +172,9 @@ def arrow_table(
 
 
 def drop_empty_columns(path: Path, table: Series) -> tuple[Series, list[str]]:
-    """A table without columns that have no values, which is said, and without one that counts rows."""
+    """The table without columns that have no values, and without a column that counts rows. Returns notes on the
+    former.
+    """
     names = getattr(table, "column_names", None)
     if names is None:
         empty = [name for name in table.columns if table[name].isna().all()] if len(table) else []
@@ -185,7 +190,7 @@ def drop_empty_columns(path: Path, table: Series) -> tuple[Series, list[str]]:
 def _read_by_pyarrow(
     path: Path, header: Layout, reading: Reading, checked: Collection[str], width: float, newlines: bool
 ) -> Series:
-    """checked: the columns that have to be of one kind."""
+    """Read a file by pyarrow. checked: columns in which texts among numbers are refused."""
     import pyarrow
 
     types = dict.fromkeys(reading.as_text, pyarrow.string())
@@ -225,7 +230,7 @@ def _read_by_pyarrow(
 
 
 def _without_guards(column: Series) -> Series:
-    """Texts of a column without the apostrophes that keep them from being run (`svrhmc.core.cells`)."""
+    """A column of texts without the apostrophes that keep spreadsheets from running them (`svrhmc.core.cells`)."""
     import pyarrow
     from pyarrow import compute
 
@@ -236,7 +241,7 @@ def _without_guards(column: Series) -> Series:
 
 
 def _read_by_pandas(path: Path, header: Layout, reading: Reading, checked: Collection[str]) -> Series:
-    """checked: the columns that have to be of one kind."""
+    """Read a file by pandas. checked: columns in which texts among numbers are refused."""
     try:
         import pandas
     except ModuleNotFoundError:
@@ -277,13 +282,13 @@ def _read_by_pandas(path: Path, header: Layout, reading: Reading, checked: Colle
 
 
 def _require_counting(path: Path, values: Series) -> None:
-    """A first column without a name may count rows, as spreadsheets and pandas write it; nothing else."""
+    """Refuse a first column without a name unless it counts rows, as spreadsheets and pandas write it."""
     if values.dtype.kind not in "iu" or not (np.diff(values) == 1).all():
         raise DataError(f"{path}: the first column has no name. Give it one in the first line.")
 
 
 def require_memory(path: Path, needed: float, available: float | None = None) -> None:
-    """Refuse a fit that takes more bytes than there are."""
+    """Refuse a fit that takes more bytes of memory than are free."""
     available = free_memory() if available is None else available
     if needed > available:
         raise DataError(
@@ -293,7 +298,7 @@ def require_memory(path: Path, needed: float, available: float | None = None) ->
 
 
 def pyarrow_or_none() -> ModuleType | None:
-    """The library, or None."""
+    """The package pyarrow, or None if it is not installed."""
     try:
         return import_module("pyarrow")
     except ModuleNotFoundError:
@@ -301,7 +306,7 @@ def pyarrow_or_none() -> ModuleType | None:
 
 
 def read_head(path: Path, encoding: str) -> Head:
-    """The beginning of a text; bytes that are none are refused."""
+    """The first lines of a text file. Refuses files that are no text."""
     with _open_bytes(path) as file:
         begin = file.read(_HEAD_BYTES)
         whole = len(begin) < _HEAD_BYTES
@@ -329,7 +334,9 @@ def read_head(path: Path, encoding: str) -> Head:
 
 @dataclass(frozen=True)
 class Survey:
-    """Of a whole text: its bytes, whether line ends stand within quotes, and whether quotes are odd in number."""
+    """What is known of a whole text: its size in bytes, whether there are line ends within quotes, and whether the
+    number of quotation marks is odd.
+    """
 
     size: float
     newlines: bool = False
@@ -337,8 +344,9 @@ class Survey:
 
 
 def survey_text(path: Path, encoding: str, most: float) -> Survey:
-    """Of a text, read once, a piece at a time; of one that is packed only until it is known to have more than `most`
-    bytes: because there are, or because those that its first 64 MiB shrank to show that it has four times as many.
+    """Survey a text, reading it once, piece by piece. A compressed one is read only until it is known to have more than
+    `most` bytes: because so many were read, or because the compression of its first 64 MiB says that there are four
+    times as many.
     """
     packed, stored = path.suffix.lower() == ".gz", path.stat().st_size
     if not packed and stored > most:
@@ -361,8 +369,8 @@ def survey_text(path: Path, encoding: str, most: float) -> Survey:
 
 
 def find_layout(path: Path, head: Head, delimiter: str | None, single: bool = False) -> Layout:
-    """Delimiter and names; refuses one column, unless a single one is allowed and no other delimiter gives more, and
-    names that stand twice.
+    """The delimiter of a file and the names of its columns. Refuses a name that occurs twice, and a single column
+    unless that is allowed and no other delimiter gives more.
     """
     best = _likely_delimiter(head.lines)
     single = single and best is None
@@ -389,7 +397,7 @@ def find_layout(path: Path, head: Head, delimiter: str | None, single: bool = Fa
 
 
 def require_names(path: Path, names: list[str]) -> None:
-    """Every column has a name of its own."""
+    """Refuse columns without a name, and two columns of one name."""
     places: dict[str, int] = {}
     for k, name in enumerate(names):
         if not name:
@@ -400,7 +408,7 @@ def require_names(path: Path, names: list[str]) -> None:
 
 
 def require_even(path: Path, header: Layout, encoding: str) -> None:
-    """Find the first line that is no text, or has more or fewer columns than there are names."""
+    """Refuse a file in which some line is no text, or has other than as many values as there are names."""
     for number, words in _numbered_rows(path, header, encoding):
         if words and len(words) != len(header.names):
             raise DataError(
@@ -410,7 +418,7 @@ def require_even(path: Path, header: Layout, encoding: str) -> None:
 
 
 def require_closed(path: Path, header: Layout, encoding: str) -> None:
-    """Refuse a text that ends within quotes: the rest of it would be one value."""
+    """Refuse a text that ends within quotes: all that follows the mark would be one value."""
     last = 1
     reader = csv.reader(decoded_lines(path, encoding), delimiter=header.delimiter, strict=True)
     try:
@@ -424,17 +432,19 @@ def require_closed(path: Path, header: Layout, encoding: str) -> None:
 
 
 def require_rows(path: Path, header: Layout, encoding: str) -> None:
-    """Refuse a text that ends with the names of its columns."""
+    """Refuse a text that has names of columns and no rows."""
     if not any(words for number, words in _numbered_rows(path, header, encoding) if number > 1 or not header.header):
         raise DataError(f"{path} has a line of names and no rows.")
 
 
-def require_one_kind(path: Path, header: Layout, name: str, some: list[str], reading: Reading) -> None:
-    """Refuse a column of numbers in which a text stands, naming its line and what to do."""
-    if not some:
+def require_one_kind(path: Path, header: Layout, name: str, sample: list[str], reading: Reading) -> None:
+    """Refuse a column of numbers with a text in it, with the line of the text and what to do. sample: values of the
+    column.
+    """
+    if not sample:
         return
     usual = "," if reading.decimal == "." else "."
-    odd = [word for word in some if not is_number(word.replace(reading.decimal, "."))]
+    odd = [word for word in sample if not is_number(word.replace(reading.decimal, "."))]
     if odd and all(has_thousands_separators(word, usual, reading.decimal) for word in odd):
         both = f", or --decimal '{usual}' if it stands before decimals" if reading.decimal == "." else ""
         raise DataError(
@@ -446,12 +456,12 @@ def require_one_kind(path: Path, header: Layout, name: str, some: list[str], rea
         raise DataError(
             f"{path}: column {name!r} has numbers such as {points[0]!r}: say --thousands '.' --decimal ','."
         )
-    if reading.decimal == "." and sum(_has_decimal_comma(word) for word in some) >= _MAJORITY * len(some):
-        example = next(word for word in some if _has_decimal_comma(word))
+    if reading.decimal == "." and sum(_has_decimal_comma(word) for word in sample) >= _MAJORITY * len(sample):
+        example = next(word for word in sample if _has_decimal_comma(word))
         raise DataError(
             f"{path}: column {name!r} has numbers with a decimal comma, such as {example!r}: say --decimal ','."
         )
-    if sum(map(is_number, some)) < _MAJORITY * len(some):
+    if sum(map(is_number, sample)) < _MAJORITY * len(sample):
         return
     place, gaps = header.names.index(name), set(reading.gaps)
     for number, words in _numbered_rows(path, header, reading.encoding):
@@ -467,7 +477,7 @@ def require_one_kind(path: Path, header: Layout, name: str, some: list[str], rea
 
 
 def decoded_lines(path: Path, encoding: str) -> Iterator[str]:
-    """Line by line; one that is no text in this encoding is refused with its number."""
+    """The lines of a text file. A line that is no text in this encoding is refused with its number."""
     codec = _codec_name(encoding, path)
     if _is_wide(codec):
         with _open_bytes(path) as file:
@@ -486,7 +496,7 @@ def decoded_lines(path: Path, encoding: str) -> Iterator[str]:
 
 
 def _numbered_rows(path: Path, header: Layout, encoding: str) -> Iterator[tuple[int, list[str]]]:
-    """Fields with the number of their first line."""
+    """The values of each row, with the number of its first line."""
     reader = csv.reader(decoded_lines(path, encoding), delimiter=header.delimiter)
     begin = 1
     try:
@@ -498,7 +508,7 @@ def _numbered_rows(path: Path, header: Layout, encoding: str) -> Iterator[tuple[
 
 
 def _likely_delimiter(head: tuple[str, ...]) -> str | None:
-    """The sign that parts the first line and most others into as many columns; None where none does."""
+    """The delimiter that divides the first line and most others into the same number of columns, if there is one."""
     scores = {}
     for sign in DELIMITERS:
         counts = Counter(len(_split_line(line, sign)) for line in head[1:] if line.strip())
@@ -524,7 +534,9 @@ def _split_line(line: str, sign: str) -> list[str]:
 
 
 def _numbers_by_word(words: Sequence[str | None], reading: Reading) -> dict[str, float] | None:
-    """The numbers that the words of a column stand for, where they have a sign between thousands; else None."""
+    """The number that each word of a column stands for, if a sign between thousands was given and all are numbers; else
+    None.
+    """
     if not reading.thousands:
         return None
     numbers = {}
@@ -546,7 +558,7 @@ def _has_decimal_comma(word: str) -> bool:
 
 
 def _codec_name(encoding: str, path: Path) -> str:
-    """UTF-8 with or without the mark at its beginning; a name that is none is refused."""
+    """The name of the codec of an encoding; UTF-8 may begin with a byte order mark. Unknown encodings are refused."""
     import codecs
 
     try:
@@ -557,12 +569,12 @@ def _codec_name(encoding: str, path: Path) -> str:
 
 
 def _is_wide(encoding: str) -> bool:
-    """Whether letters take several bytes each."""
+    """Whether every letter takes several bytes."""
     return encoding.lower().startswith(("utf-16", "utf16", "utf-32", "utf32", "utf_16", "utf_32"))
 
 
 def _bounded_lines(path: Path, read: Callable[[], Series]) -> Iterator[Series]:
-    """Lines, each read whole; one that is longer than any line of a table is refused."""
+    """The lines that `read` returns. A line longer than any line of a table is refused."""
     for number in count(1):
         line = read()
         if len(line) == MOST_LINE:
@@ -574,7 +586,7 @@ def _bounded_lines(path: Path, read: Callable[[], Series]) -> Iterator[Series]:
 
 @contextmanager
 def _open_bytes(path: Path) -> Iterator[Series]:
-    """The bytes of a text, unpacked where it is packed; what is wrong with that is put into words."""
+    """The file of a text, decompressed if it is compressed. Errors of that are put into words."""
     with open_file(path, kind=DataError) as plain:
         if path.suffix.lower() != ".gz":
             yield plain

@@ -1,7 +1,7 @@
-"""Several imputed tables as one: their rows one table after the other, so that all have one design.
+"""Several imputed tables as one, with their rows one table after the other, so that all have the same design.
 
-Levels, knots, centres, scales and priors are learnt from the rows of all of them, and the coefficients of each table
-then mean the same.
+Levels, knots, centres, scales and priors are learnt from the rows of all tables, so that the coefficients of each table
+mean the same.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ _MOST_NAMED = 4  # columns that an error names
 
 
 def stack_tables(tables: Sequence[object], names: Collection[str], open_columns: Collection[str] = ()) -> Columns:
-    """These columns of all tables, which have as many rows each and miss nothing; open_columns: as of `columns_of`.
+    """The columns of all tables, one table after the other. Refuses tables with different numbers of rows or with
+    missing values. open_columns: as for `columns_of`.
 
     >>> stack_tables([{"age": [31.0, 48.0]}, {"age": [31.0, 52.0]}], ["age"])["age"].values
     array([31., 48., 31., 52.])
@@ -43,7 +44,7 @@ def stack_tables(tables: Sequence[object], names: Collection[str], open_columns:
 
 
 def _stack_column(name: str, parts: Sequence[Column]) -> Column:
-    """One column of all tables."""
+    """One column, from its parts in all tables."""
     kinds = dict.fromkeys(part.kind for part in parts)
     if len(kinds) > 1:
         raise requirement(f"column {name!r}", "of one kind in all tables", " in one and ".join(kinds) + " in another")

@@ -1,13 +1,13 @@
-"""Rows of a new table, of which a fitted design is to make numbers: those that miss values, and those of categories
-whose level was not fitted.
+"""Rows of a new table for a fitted design, some of which miss values or have levels of categories that were not fitted.
 
-Where an unknown level stands for the average of the K fitted ones, its row of the design is the mean of the K rows that
-it would have with each of them,
+If an unknown level stands for the average of the K fitted ones, its row of the design matrix is the mean of the K rows
+that it would have with each of them,
 
     a = (1/K) Σₖ a(level k),
 
-and over all combinations where several columns have unknown levels. As predictors are linear in a, that is the mean of
-the predictors of the K levels, each of which counts the same; interactions and smooths by level are averaged with it.
+and the mean over all combinations if several columns have unknown levels. Linear predictors are linear in a, so this
+gives the mean of the predictors of the K levels, with equal weights. Interactions and smooths by level are averaged in
+the same way.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NEW_LEVELS = ("refuse", "nan", "average")
 
 @dataclass(frozen=True)
 class Handling:
-    """What becomes of rows that miss values, and of those with levels of categories that were not fitted."""
+    """What to do with rows that miss values, and with rows that have levels of categories that were not fitted."""
 
     missing: str = "refuse"
     new_levels: str = "refuse"
@@ -46,7 +46,9 @@ class Handling:
 
 
 def require_applicable(design: Design, new_levels: str, new_groups: str) -> None:
-    """Refuse what is said of new levels where the model has none but of the other kind."""
+    """Refuse an option for new levels of categories if the model has only groups, and one for groups if it has only
+    categories.
+    """
     categories, factors = design.all_choices, dict.fromkeys(group.name for group in design.groups)
     if new_levels != "refuse" and factors and not categories:
         why = f"new levels of {_listed(factors)} follow new_groups"
@@ -64,8 +66,11 @@ def _listed(names: Iterable[str]) -> str:
 
 @dataclass(frozen=True, eq=False)
 class NewRows:
-    """Those rows of a new table that can be predicted: their columns, and of all rows which these are (`kept`), and
-    which are reported: all of them, or those that miss no value.
+    """The rows of a new table that can be predicted.
+
+    columns: of these rows. kept: which rows of the table they are. reported: which rows of the table the prediction has
+    a line for: all, or those without missing values. average: whether unknown levels stand for the average of the
+    fitted ones.
     """
 
     design: Design
@@ -76,7 +81,7 @@ class NewRows:
 
     @staticmethod
     def of(design: Design, table: object, handling: Handling, groups: bool = True) -> NewRows:
-        """groups: whether effects of groups are wanted, and so the columns that they need."""
+        """The rows of a table. groups: whether effects of groups are predicted, and so their columns needed."""
         names = list(design.variables if groups else design.coefficient_variables)
         there = table_names(table)
         names += [name for name in (design.offset, design.exposure, design.trials) if name and name in there]
@@ -94,8 +99,8 @@ class NewRows:
 
     @cached_property
     def _expanded(self) -> tuple[Columns, Any]:
-        """Columns in which a row with unknown levels stands once for each of the fitted ones, and the matrix (rows,
-        rows of these) that averages them; None where no level is unknown.
+        """Columns in which a row with an unknown level is repeated for each of the fitted levels, and the matrix (rows,
+        repeated rows) that averages the repetitions; None if no level is unknown.
         """
         columns, place, weight = self.columns, np.arange(self.columns.n), np.ones(self.columns.n)
         choices = self.design.all_choices if self.average else {}
@@ -118,7 +123,7 @@ class NewRows:
 
     @contextmanager
     def _errors_by_table_row(self) -> Iterator[None]:
-        """Errors name a row by its number in the table, with the rows that were left out before it."""
+        """Let errors name a row by its number in the table, which counts the rows that were left out."""
         try:
             yield
         except UnknownLevelError as error:
@@ -129,19 +134,19 @@ class NewRows:
         return numbers if matrix is None else matrix @ numbers
 
     def rows(self) -> Matrix:
-        """The rows of the design."""
+        """The design matrix."""
         with self._errors_by_table_row():
             averaged: Matrix = self._average(self.design.matrix(self._expanded[0]))
             return averaged
 
     def bases(self) -> list[Array]:
-        """For each smooth, its functions at the rows."""
+        """For each smooth, its basis at the rows."""
         with self._errors_by_table_row():
             return [self._average(basis) for basis in self.design.bases_of(self._expanded[0])]
 
     def levels(self) -> tuple[list[Indices], list[Array], list[list[str]]]:
-        """For each term of groups: levels by number, −1 for those that were not fitted, the columns that vary by level,
-        and the names of the levels that were not fitted, one for each row that has such a level.
+        """For each group term: the index of each row's level (−1: not fitted), the columns that vary by level, and for
+        each row whose level was not fitted, the name of that level.
         """
         indices, columns, names = [], [], []
         for group in self.design.groups:

@@ -1,7 +1,7 @@
 """From a table in partitions to the rows of a model: passes that learn a design, and the reader that applies it.
 
-A design needs the levels of categories and what transformations remember (means, knots, …). Both are sums over blocks
-of rows, found by a few passes (`svrhmc.tables.transforms`); the design is then that of a table in memory, and
+A design needs the levels of categories and what transformations learn (means, knots, …). Both are sums over blocks of
+rows, computed in a few passes (`svrhmc.tables.transforms`). The design is then the same as for a table in memory, and
 `TableReader` applies it to each block as it is read.
 """
 
@@ -64,9 +64,9 @@ _SMALL = {"bool", "int8", "uint8", "int16", "uint16", "float16", "float32"}  # t
 class Layout:
     """A design, and the columns of labels, offsets, exposures and weights.
 
-    response: a column, or an expression. state: what it remembers, as JSON. levels: the classes of the labels, in the
-    order in which they are numbered; () where labels are numbers, None where they are as they come. drop: whether rows
-    with missing values are left out. ones: whether a column of ones comes first.
+    response: a column, or an expression. state: what the expression learned, as JSON; None for a column. levels: the
+    classes of the labels, in the order of their codes; () if labels are numbers; None if they are not yet coded. drop:
+    whether rows with missing values are left out. ones: whether a column of ones comes first.
     """
 
     design: Design
@@ -83,12 +83,12 @@ class Layout:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the columns of X."""
+        """The names of the columns of X."""
         return (("Intercept",) if self.ones else ()) + self.design.names
 
     @property
     def columns(self) -> list[str]:
-        """Of the table, that are read."""
+        """The columns of the table that are read."""
         special = [name for name in (self.offset, self.exposure, self.weights) if name is not None]
         return list(dict.fromkeys([*self.factor.variables, *self.design.variables, *special]))
 
@@ -98,7 +98,9 @@ class Layout:
         return Factor(self.response) if self.state is None else Factor(self.response, parse_expression(self.response))
 
     def block(self, first: int, columns: Columns, where: str) -> Block:
-        """Some rows of a partition."""
+        """The rows of a model from a block of a partition. first: the number of the first row. where: the name of the
+        partition, for errors.
+        """
         X = np.empty((len(self.names), columns.n), self.dtype).T  # column by column, as it comes
         X[:, : int(self.ones)] = 1.0
         try:
@@ -121,7 +123,7 @@ class Layout:
         return Block(first, X, y, offset, weights)
 
     def labels(self, first: int, columns: Columns, where: str) -> Values:
-        """Numbers, or texts of one type; where classes are known, their numbers."""
+        """The labels of a block: numbers or texts, or if the classes are known, their codes."""
         state = None if self.state is None else json.loads(self.state)
         column = response_column(self.factor, columns, self.transforms, state)
         if np.ndim(column.values) == 2:
@@ -145,10 +147,10 @@ class Layout:
 
 
 class TableReader(Reader):
-    """The partitions of a table, by a layout."""
+    """Reads the partitions of a table by a layout."""
 
     def __init__(self, source: Source, layout: Layout, sizes: npt.NDArray[np.int64] | None = None) -> None:
-        """sizes: the rows that are used of each partition; None: all."""
+        """sizes: how many rows are used of each partition; None: all."""
         self.source, self.layout = source, layout
         self.sizes = source.sizes if sizes is None else sizes
         self.names, self.dtype = layout.names, np.dtype(layout.dtype)
@@ -163,7 +165,7 @@ class TableReader(Reader):
         return self.source.partition_name(number)
 
     def identity(self) -> list[str]:
-        """That of the table, and which columns are used how."""
+        """The identity of the table, and how its columns are used."""
         return [*self.source.identity(), repr(self.layout)]
 
     def read(self, number: int) -> Iterator[Block]:
@@ -171,20 +173,20 @@ class TableReader(Reader):
             yield self.layout.block(first, columns, self.partition_name(number))
 
     def labels(self, number: int) -> Iterator[Values]:
-        """The one column, where no others say which rows are used."""
+        """The labels alone. Other columns are read only if missing values in them leave rows out."""
         names = self.layout.columns if self.layout.drop else list(self.layout.factor.variables)
         for first, columns in self.columns(number, names, 2):
             yield self.layout.labels(first, columns, self.partition_name(number))
 
     def columns(self, number: int, names: Sequence[str], width: int) -> Iterator[tuple[int, Columns]]:
-        """The columns of the rows that are used, as many at a time as fit a block of so many columns."""
+        """The columns of the rows that are used, in blocks whose design matrix has `width` columns."""
         first, rows = 0, max(1024, BLOCK_ENTRIES // max(1, width))
         for place, columns in self.source.columns(number, names, rows, self.layout.drop):
             if not self.layout.drop:
                 yield place, columns
-            elif (some := complete_rows(columns)).n:
-                yield first, some
-                first += some.n
+            elif (complete := complete_rows(columns)).n:
+                yield first, complete
+                first += complete.n
 
 
 def _numeric_values(column: Column, name: str, first: int, where: str) -> npt.NDArray[np.float64]:
@@ -194,10 +196,10 @@ def _numeric_values(column: Column, name: str, first: int, where: str) -> npt.ND
 
 
 class TableInPartitions(InPartitions):
-    """A table in partitions, for formulas; where it was said which columns are labels and features, rows as well."""
+    """A table in partitions, for formulas. If the columns of labels and features were named, it also has rows."""
 
     def __init__(self, source: Source, workers: Workers, reader: TableReader | None, **special: str | None) -> None:
-        """special: columns of offsets and weights, by those words."""
+        """special: the columns of `offset` and `weights`."""
         self.source, self.workers, self.special, self._reader = source, workers, special, reader
 
     @property
@@ -229,7 +231,9 @@ def open_partitions(
     intercept: bool,
     what: str,
 ) -> TableInPartitions:
-    """A table whose columns may be chosen already; what: its name, for errors."""
+    """A table in partitions. target, features: the columns of labels and of X, if they are chosen already. what: the
+    name of the table, for errors.
+    """
     special = {"offset": offset, "weights": weights}
     if target is None:
         if features is not None or intercept:
@@ -257,7 +261,7 @@ def chosen_columns(
     weights: str | None,
     intercept: bool,
 ) -> list[str]:
-    """The features; where none are named, every other column is one."""
+    """The columns of X: those named, or else all columns without another role."""
     special = [name for name in (target, offset, weights) if name is not None]
     if isinstance(features, str):
         raise requirement("features", "a list of names, or None", repr(features))
@@ -281,7 +285,7 @@ def _require_columns(source: Source, names: Sequence[str]) -> None:
 
 
 def levels_of(source: Source, workers: Workers, names: Sequence[str]) -> dict[str, tuple[Level, ...]]:
-    """The levels of columns of texts, sorted."""
+    """The sorted levels of columns of texts."""
     levels = {name: source.levels[name] for name in names if name in source.levels}
     if missing := [name for name in names if name not in levels]:
         survey = reduce(
@@ -297,7 +301,7 @@ def levels_of(source: Source, workers: Workers, names: Sequence[str]) -> dict[st
 
 
 def plain_design(source: Source, target: str, names: Sequence[str], levels: Mapping[str, tuple[Level, ...]]) -> Design:
-    """Numbers, and categories with their levels."""
+    """The design whose terms are columns: numbers, and categories with their levels."""
     terms: tuple[Term, ...] = tuple(
         Category(name, levels[name]) if source.kinds[name] == "text" else Number(name) for name in names
     )
@@ -305,17 +309,18 @@ def plain_design(source: Source, target: str, names: Sequence[str], levels: Mapp
 
 
 def plain_dtype(source: Source, names: Sequence[str]) -> str:
-    """float32 where all numbers are of types that it holds exactly, and some are float32."""
+    """float32 if some columns are float32 and it holds all others exactly; else float64."""
     numeric = [source.kinds[name] for name in names if source.kinds[name] != "text"]
     return "float32" if "float32" in numeric and all(kind in _SMALL for kind in numeric) else "float64"
 
 
 @dataclass(frozen=True, eq=False)
 class OpenedTable:
-    """What a formula asks of a table in partitions, and what one pass found.
+    """A table in partitions with a formula, and what the first passes learned.
 
-    columns: of each column its kind and levels, and no rows. y, ends: what is known of the response; state: what it
-    remembers, where it is computed. sizes: how many rows are used of each partition.
+    columns: the kind and the levels of each column, without rows. y: the response, without rows. ends: the smallest and
+    the largest number of the response, and whether all are whole. sizes: how many rows are used of each partition.
+    state: what a computed response learned.
     """
 
     formula: str
@@ -334,7 +339,9 @@ class OpenedTable:
         return int(self.table.source.sizes.sum() - self.sizes.sum())
 
     def rows(self, levels: tuple[Level, ...] | None, special: Mapping[str, str | None]) -> tuple[InPartitions, Design]:
-        """Rows for a target. levels: the classes of labels, in the order in which they are numbered; None: numbers."""
+        """The rows of a target, and their design. levels: the classes of labels in the order of their codes; None if
+        labels are numbers.
+        """
         design = design_of(self.formula, self.parsed_formula, self.columns, self.transforms, self._encode)
         source, response = self.table.source, self.parsed_formula.response
         plain = all(term.kind != "made" for term in design.made_of)
@@ -367,7 +374,7 @@ class OpenedTable:
 def open_by_formula(
     formula: str, data: TableInPartitions, extra: Sequence[str], drop: bool, transforms: Transforms | None
 ) -> OpenedTable:
-    """Read a formula, and find the levels that it needs."""
+    """Parse a formula for a table in partitions, and find the levels that it needs."""
     given, source = require_transforms(transforms), data.source
     data.workers.require_importable(given)
     parsed_formula = parse_formula(formula, list(source.kinds))
@@ -420,7 +427,7 @@ def open_by_formula(
 
 
 def _column_without_rows(name: str, source: Source, survey: Survey) -> Column:
-    """Kind and levels of a column, without its rows."""
+    """A column with its kind and levels, and without rows."""
     kind = {"text": CATEGORY, "bool": TRUTH}.get(source.kinds[name], NUMBER)
     values = survey.values.get(name) or ()
     order = survey.orders.get(name)

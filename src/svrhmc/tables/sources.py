@@ -1,4 +1,4 @@
-"""Tables in partitions: where columns come from, batch by batch, and what a column of a batch holds."""
+"""Tables in partitions: sources that yield columns batch by batch, and the columns of a batch."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Batch = tuple[int, Mapping[str, Series]]  # the number of its first row, and col
 
 
 class Source(ABC):
-    """A table in partitions; it is sent to workers, so it holds names of files and not their contents.
+    """A table in partitions. It is sent to workers, so it holds names of files and not their contents.
 
-    sizes: the number of rows of each partition. kinds: of the columns: the name of a type of numbers ("float32",
-    "bool", …), "text", or "other". levels: of columns of texts, as far as they are known; None where they are too many.
-    ordered: columns of texts that have their levels in an order of their own.
+    sizes: the number of rows of each partition. kinds: of each column the name of a type of numbers ("float32", "bool",
+    …), "text" or "other". levels: of columns of texts, if they are known; None if there are too many. ordered: columns
+    of texts whose levels have an order.
     """
 
     sizes: Indices
@@ -34,7 +34,7 @@ class Source(ABC):
 
     @abstractmethod
     def batches(self, number: int, names: Sequence[str], rows: int) -> Iterator[Batch]:
-        """Some columns of a partition, about so many rows at a time."""
+        """Some columns of a partition, in batches of about so many rows."""
 
     @abstractmethod
     def single_partition(self, number: int) -> Source:
@@ -46,13 +46,13 @@ class Source(ABC):
 
     @abstractmethod
     def identity(self) -> list[str]:
-        """What a run that goes on must find unchanged."""
+        """What has to be the same for an interrupted run to continue."""
 
     def columns(
         self, number: int, names: Sequence[str], rows: int, gaps: bool = False
     ) -> Iterator[tuple[int, Columns]]:
-        """The same as columns of a table. gaps: whether missing values are marked; else they are refused, but for
-        nan, which a pass will find.
+        """The same as `batches`, as columns of a table. gaps: whether missing values are marked; if not, they are
+        refused, but for nan, which a later pass finds.
         """
         where = self.partition_name(number)
         for first, batch in self.batches(number, names, rows):
@@ -68,7 +68,7 @@ class Source(ABC):
 
 
 def column_of(values: Series, name: str, where: str, ordered: bool = False) -> Column:
-    """A column of a batch; numbers keep their type, and texts are numbered."""
+    """A column of a batch, from a column of pyarrow or pandas. Numbers keep their type, and texts are coded."""
     if hasattr(values, "null_count"):
         return _column_of_arrow(values, name, where, ordered)
     kind = kind_of(values.dtype)
@@ -114,7 +114,7 @@ def _column_of_arrow(values: Series, name: str, where: str, ordered: bool) -> Co
 
 
 def _factorise(values: Series) -> tuple[Indices, list[Level]]:
-    """The number of each text of a pandas series, and the different texts."""
+    """The different texts of a pandas series, and for each row the index of its text."""
     import pandas
 
     if hasattr(values, "cat"):
@@ -132,7 +132,7 @@ def _column_of_texts(numbers: Integers, different: list[Level], name: str, where
 
 
 def require_short(longest: int, name: str, where: str) -> None:
-    """Refuse a text that is no name, of which an array would take as much for every row."""
+    """Refuse texts too long for a category or a label: an array of texts takes the longest length for every row."""
     if longest > LONGEST:
         raise DataError(
             f"{where}: the column {name!r} has a text of {longest:,} bytes, and a category or a label has at most "
@@ -147,7 +147,7 @@ def _kind_error(name: str, kind: str, where: str) -> DataError:
 
 
 def kind_of(dtype: Series) -> str:
-    """Of a column of pandas: the name of a type of numbers, "text" or "other"."""
+    """The kind of a column of pandas: the name of a type of numbers, "text" or "other"."""
     name = str(dtype).lower()
     if name == "category":
         return kind_of(dtype.categories.dtype) if kind_of(dtype.categories.dtype) == "text" else "other"
@@ -159,7 +159,7 @@ def kind_of(dtype: Series) -> str:
 
 
 def missing_value_error(where: str, row: int, name: str) -> DataError:
-    """Which one it is."""
+    """The error for a missing value."""
     return DataError(
         f"{where}, row {row}, column {name!r}: a missing value. Fill such values in, or leave these rows out."
     )
@@ -192,5 +192,5 @@ def list_files(path: str | os.PathLike[str] | list[str | os.PathLike[str]], suff
 
 
 def file_stamps(files: Sequence[str]) -> list[str]:
-    """Path, size and time of each file, by which a run that goes on knows that they are the same."""
+    """Path, size and time of each file, by which a run that continues knows that the files are unchanged."""
     return [f"{path}:{(stat := os.stat(path)).st_size}:{stat.st_mtime_ns}" for path in files]

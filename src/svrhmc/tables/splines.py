@@ -6,8 +6,8 @@ span them, and so do 1, u and the m functions whose second derivatives are the h
     s″ = Σⱼ cⱼ hⱼ,        ∫ s″(u)² du = cᵀMc,        Mᵢⱼ = ∫ hᵢhⱼ        (three diagonals, and well conditioned
                                                                           however close knots lie),
 
-so that the penalty is exact, and what has none, the constant and the line, is kept apart from the beginning. Of each
-function its projection on 1 and u over the fitted rows is taken off, and then they are turned so that
+so that the penalty is exact, and the constant and the line, which have none, are separate from the start. From each
+function its projection on 1 and u over the fitted rows is subtracted, and then the functions are rotated so that
 
     B₁, …, B_q, q = k − 2:    Σᵢ Bⱼ(xᵢ) = Σᵢ xᵢBⱼ(xᵢ) = 0,   Σᵢ Bⱼ(xᵢ)B_l(xᵢ) = 0 (j ≠ l),   ∫ (Σⱼ vⱼBⱼ″)² du = ρ|v|²,
 
@@ -32,10 +32,10 @@ FEWEST = 4  # functions of a smooth, with constant and line: one cubic
 
 @dataclass(frozen=True, eq=False)
 class Spline:
-    """The functions B₁, …, B_q by what they are at the knots.
+    """The functions B₁, …, B_q, given by their values at the knots.
 
-    low, width: u = (x − low)/width. knots: (m,), of u. values, slopes, curvatures: (m, q), those of the functions of u
-    at the knots. roughness: ρ.
+    low, width: u = (x − low)/width. knots: (m,), in u. values, slopes, curvatures: (m, q), of the functions at the
+    knots. roughness: ρ.
     """
 
     low: float
@@ -48,7 +48,7 @@ class Spline:
 
     @staticmethod
     def fit(x: Array, k: int) -> Spline:
-        """That of rows with at least k ≥ 4 different x."""
+        """The spline with k functions, constant and line included, for rows with at least k ≥ 4 different x."""
         low, width = float(x.min()), float(np.ptp(x))
         u = (x - low) / width
         knots = np.quantile(np.unique(u), np.linspace(0, 1, k - 2))
@@ -89,7 +89,7 @@ class Spline:
         return out
 
     def _without_line(self, u: Array) -> Spline:
-        """Less the projection on 1 and u over these rows."""
+        """The functions without their projection on 1 and u over these rows."""
         middle, B = u.mean(), self.evaluate(u)
         away = u - middle
         level, slope = B.mean(axis=0), away @ B / (away @ away)
@@ -99,18 +99,18 @@ class Spline:
         )  # fmt: skip
 
     def _combined(self, turn: Array, roughness: float) -> Spline:
-        """Combinations of the functions, by the columns of a matrix."""
+        """Linear combinations of the functions, by the columns of a matrix."""
         values, slopes, curvatures = (part @ turn for part in (self.values, self.slopes, self.curvatures))
         return Spline(self.low, self.width, self.knots, values, slopes, curvatures, roughness)
 
     def to_numbers(self) -> list[Any]:
-        """As plain numbers, for a file."""
+        """The spline as plain numbers, for a file."""
         arrays = (self.knots, self.values, self.slopes, self.curvatures)
         return [self.low, self.width, self.roughness, *(array.tolist() for array in arrays)]
 
     @staticmethod
     def from_numbers(stored: list[Any]) -> Spline:
-        """What `to_numbers` gave; anything else is a ValueError or a TypeError."""
+        """The inverse of `to_numbers`. Anything else is a ValueError or a TypeError."""
         low, width, roughness = map(float, stored[:3])
         knots, values, slopes, curvatures = (np.array(numbers, np.float64) for numbers in stored[3:])
         m = len(knots)

@@ -1,4 +1,4 @@
-"""Responses of which bounds are known: `Surv(…)`, `cens(…)` and `trunc(…)`, the whole of what stands before "~".
+"""Responses that are known up to bounds: `Surv(…)`, `cens(…)` and `trunc(…)`, alone before the "~" of a formula.
 
     Surv(time, event)                        right-censored where event is 0 or false
     Surv(time)                               every time ended in the event
@@ -10,8 +10,8 @@
     cens(y, lower=0, upper=100)              y at or beyond these limits is known only to be there
     trunc(y, lb=0, ub=100)                   rows are there only where y lies between; y may be cens(…) or Surv(…)
 
-An event that is coded otherwise is compared with what stands for it: Surv(time, status == 2). Labels are those of
-`svrhmc.families`: one number for each row where times are right-censored alone (`censored`), else four (`bounded`).
+An event that is coded otherwise is compared with its code: Surv(time, status == 2). Labels are those of
+`svrhmc.families`: one number for each row if times are only right-censored (`censored`), else four (`bounded`).
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _R_SPELLING = {"counting": {"time": "start", "time2": "stop"}, "interval2": {"ti
 
 
 def response_labels(name: str, rows: int, alone: bool, *arguments: object, **keywords: object) -> Array:
-    """The labels of some rows, for one of `RESPONSES`; alone: whether it stands in none of the others."""
+    """The labels of some rows. name: one of `RESPONSES`. alone: whether the call stands in no other of these."""
     if name == SURV:
         return _surv_labels(rows, alone, *arguments, **keywords)
     return _limit_labels(name, rows, *arguments, **keywords)
 
 
 def _surv_labels(rows: int, alone: bool, *arguments: object, **keywords: object) -> Array:
-    """Those of `Surv(…)`."""
+    """The labels of `Surv(…)`."""
     kind = keywords.pop("type", "counting" if len(arguments) > 2 or "stop" in keywords else "right")
     if kind not in _TYPES:
         listed = ", ".join(map(repr, _TYPES))
@@ -71,7 +71,7 @@ def _surv_labels(rows: int, alone: bool, *arguments: object, **keywords: object)
 
 
 def _bounds(kind: str, numbers: list[Array], event: Array) -> list[Array]:
-    """(lower, upper), and for stretches of time when they begin."""
+    """The bounds [lower, upper] of the times; for stretches of time also when they begin."""
     first = numbers[0]
     if kind == "left":
         return [np.where(event == 1, first, 0.0), first]
@@ -91,7 +91,7 @@ def _bounds(kind: str, numbers: list[Array], event: Array) -> list[Array]:
 
 
 def _limit_labels(name: str, rows: int, *arguments: Any, **keywords: Any) -> Array:
-    """Those of `cens(y, lower, upper)` and `trunc(y, lb, ub)`; a limit is a number, or a column of them."""
+    """The labels of `cens(y, lower, upper)` and `trunc(y, lb, ub)`. A limit is a number, or a column of numbers."""
     words = ("y", "lower", "upper") if name == CENS else ("y", "lb", "ub")
     spelled = {"lower": "lb", "upper": "ub"} if name == TRUNC else {}
     named = {**dict(zip(words, arguments, strict=False)), **{spelled.get(k, k): v for k, v in keywords.items()}}
@@ -121,7 +121,7 @@ def _limit_labels(name: str, rows: int, *arguments: Any, **keywords: Any) -> Arr
 
 
 def _number_column(word: str, value: object, gaps: bool, name: str = SURV) -> Array:
-    """A column of numbers, of which some may be missing."""
+    """A column of numbers. gaps: whether some may be missing."""
     array = np.asarray(value)
     if array.ndim != 1 or array.dtype.kind not in "iuf":
         raise DataError(f"the {word} of {name} must be a column of numbers.")
@@ -133,7 +133,7 @@ def _number_column(word: str, value: object, gaps: bool, name: str = SURV) -> Ar
 
 
 def _is_event(value: object) -> bool:
-    """Whether it holds 0 and 1, false and true, or two texts, as events do and times do not."""
+    """Whether a column looks like events and not like times: 0 and 1, false and true, or texts."""
     array = np.asarray(value)
     if array.ndim != 1 or array.dtype.kind not in "biufOU":
         return False
@@ -141,7 +141,7 @@ def _is_event(value: object) -> bool:
 
 
 def _event_codes(event: object, codes: tuple[int, ...]) -> Array:
-    """A column of codes."""
+    """The column of events as numbers. Refuses numbers that are no codes."""
     array = np.asarray(event)
     if array.ndim != 1 or array.dtype.kind not in "biuf":
         raise DataError(
