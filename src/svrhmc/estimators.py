@@ -111,8 +111,8 @@ RandomState = int | np.random.RandomState | None
 Method = Any  # the name of a sampler, a sampler, or None
 EstimatorPrior = Prior | Mapping[str, Prior | LKJ] | str | None
 GroupColumns = Any  # names of columns, in a list or as a formula of groups
-_DRAWS = 4000  # of the posterior, that a prediction is averaged over at most
-_ROWS = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}  # what rows may be
+_DRAWS = 4000  # of the posterior: most that a prediction is averaged over
+_ROWS = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}  # what scikit-learn checks rows for
 _ADVICE = replace(
     ARRAYS,
     link="another link (svrhmc.fit takes family=svrhmc.targets.families.bernoulli('probit'))",
@@ -175,8 +175,8 @@ _DATES = "make a number of it first, such as days since the first one"
 
 @dataclass(frozen=True, eq=False)
 class GroupedRows:
-    """Rows without the columns of groups, and for each group the level of each row, by number; those of levels that
-    were not fitted come after those that were.
+    """Rows without the columns of groups, and the index of each row's level, for each group. Levels that were not
+    fitted have indices above those that were.
     """
 
     X: Input
@@ -184,7 +184,7 @@ class GroupedRows:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """That of the rows, without the columns of groups."""
+        """The shape of X, without the columns of groups."""
         return tuple(self.X.shape)
 
     def __getitem__(self, rows: Selection) -> Input:
@@ -192,7 +192,7 @@ class GroupedRows:
 
 
 class _WithExposure(NamedTuple):
-    """Rows and exposures as they were given."""
+    """Rows and exposures, before they are checked."""
 
     rows: Input
     exposure: Input
@@ -206,7 +206,7 @@ class RowsWithOffset(NamedTuple):
 
 
 def _require_known_parameters(kind: type[BaseEstimator], names: Iterable[str], error: type[Exception]) -> None:
-    """Answer a parameter that an estimator does not have by what does the same here."""
+    """Refuse parameters that an estimator does not have, and say what does the same here."""
     own = kind._get_param_names()
     for name in names:
         if name not in own:
@@ -217,7 +217,7 @@ def _require_known_parameters(kind: type[BaseEstimator], names: Iterable[str], e
 def _with_parameter_advice(
     constructor: Callable[Concatenate[Own, Given], None],
 ) -> Callable[Concatenate[Own, Given], None]:
-    """A constructor that answers parameters it does not have."""
+    """Wrap a constructor, so that it says what to use instead of a parameter that it does not have."""
 
     @wraps(constructor)
     def checked(self: Own, /, *args: Given.args, **parameters: Given.kwargs) -> None:
@@ -228,7 +228,7 @@ def _with_parameter_advice(
 
 
 def _with_keyword_advice(own: Callable[Concatenate[Own, Given], Result]) -> Callable[Concatenate[Own, Given], Result]:
-    """A method that answers keywords it does not have, by the name of the estimator."""
+    """Wrap a method, so that it says what to use instead of a keyword that it does not have."""
     known = [name for name in signature(own).parameters if name != "self"]
 
     @wraps(own)
@@ -244,7 +244,9 @@ def _with_keyword_advice(own: Callable[Concatenate[Own, Given], Result]) -> Call
 
 
 def _unpickled(kind: type, version: str) -> object:
-    """The estimator that a pickle fills; refused where a version wrote it that differs by more than its last number."""
+    """An empty estimator for a pickle to fill. Refuses a pickle of a version that differs in more than its last
+    number.
+    """
     if version.rpartition(".")[0] != VERSION.rpartition(".")[0]:
         raise DataError(
             f"svrhmc {version} wrote this pickle of {kind.__name__}, and {VERSION} does not read it: fit again, or "
@@ -254,7 +256,7 @@ def _unpickled(kind: type, version: str) -> object:
 
 
 class _Estimator(BaseEstimator):  # type: ignore[misc]
-    """What all of them have in common: parameters, the fit, and averages over the draws."""
+    """What all estimators share: parameters, the fit, and averages over the draws."""
 
     @_with_parameter_advice
     def __init__(
@@ -293,7 +295,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         self.verbose = verbose
 
     def set_params(self, **parameters: object) -> Self:
-        """Set parameters, by name; one that it does not have is answered as by the constructor."""
+        """Set parameters by name. A parameter that it does not have is refused as by the constructor."""
         _require_known_parameters(type(self), (name for name in parameters if "__" not in name), ValueError)
         changed: Self = super().set_params(**parameters)
         return changed
@@ -304,18 +306,18 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         return tags
 
     def __reduce__(self) -> tuple[Callable[..., object], tuple[type, str], dict[str, object]]:
-        """For a pickle, with the version that wrote it, which is looked at before all else."""
+        """For a pickle: the version that wrote it comes first, so that it is checked before anything else is read."""
         return _unpickled, (type(self), VERSION), self.__getstate__()
 
     def __getstate__(self) -> dict[str, object]:
-        """Without the rows that were fitted, which `posterior_` knows and a file should not keep."""
+        """The state without the rows that were fitted: `posterior_` knows them, and a file should not hold them."""
         state: dict[str, Any] = dict(super().__getstate__())
         if "posterior_" in state:
             state["posterior_"] = state["posterior_"].about(None)
         return state
 
     def __setstate__(self, state: dict[str, object]) -> None:
-        """From a pickle; a verdict that is open is told again, as whoever predicts may not have seen the fit."""
+        """Restore from a pickle. Warns again of an open verdict, as whoever predicts may not have seen the fit."""
         super().__setstate__(state)
         posterior = state.get("posterior_")
         if isinstance(posterior, Posterior) and posterior.certificate.verdict != "unjudged":
@@ -337,7 +339,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         return self._as_labels(np.concatenate(blocks))
 
     def _as_labels(self, y: Array) -> Values:
-        """y as it was given, of y as the family has it."""
+        """Coded labels as the user gave them."""
         return y
 
     def _sample(
@@ -350,7 +352,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         offset: Array | None = None,
         count: int | None = None,
     ) -> None:
-        """Sample the posterior of these rows, which stand for so many that were given, and set `posterior_`."""
+        """Sample the posterior of these rows and set `posterior_`. count: how many rows the user gave, if not these."""
         require_draws(self.draws, self.chains)
         one_of("on_undecided", self.on_undecided, tuple(_ON_UNDECIDED))
         if self.n_jobs is not None:
@@ -385,7 +387,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         self.posterior_: Posterior = replace(posterior, arrays=arrays, fitted_rows=count or X.shape[0])
 
     def _chosen_prior(self) -> Priors:
-        """That of the coefficients, by `prior` or by `prior_scale`."""
+        """The prior of the coefficients, from `prior` or `prior_scale`."""
         if self.prior_scale is not None:
             if self.prior is not None:
                 raise requirement("prior", "None where prior_scale is given", repr(self.prior))
@@ -408,7 +410,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         return by_block[:, 0] if first else np.zeros(units.blocks), by_block[:, first:].copy()
 
     def _check_rows(self, X: Input) -> Any:
-        """New rows, with their groups where there are some."""
+        """Check new rows, and separate the columns of groups if there are any."""
         check_is_fitted(self)
         one_of("new_groups", self.new_groups, NEW_GROUPS)
         if self.groups is None:
@@ -421,7 +423,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         return GroupedRows(rows, np.column_stack([self._group_levels(group, columns) for group in self.group_designs_]))
 
     def _check_data(self, X: Input, y: Input, numeric: bool = True) -> tuple[Input, Input]:
-        """Rows and labels, which are numbers or classes."""
+        """Check rows and labels, and learn the levels of groups. numeric: whether labels are numbers, not classes."""
         self._response = str(getattr(y, "name", None) or "")
         one_of("new_groups", self.new_groups, NEW_GROUPS)
         labels = {"y": y} if numeric else {}
@@ -438,7 +440,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         return GroupedRows(rows, np.column_stack([group.level_indices(columns) for group in self.group_designs_])), y
 
     def _group_levels(self, group: GroupDesign, columns: Columns) -> Indices:
-        """The levels of new rows."""
+        """The index of the level of each new row. Levels that were not fitted come last, or are refused."""
         index = group.level_indices(columns)
         unseen = np.flatnonzero(index < 0)
         if len(unseen) and self.new_groups == "refuse":
@@ -449,12 +451,12 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         return index
 
     def _column_name(self, j: int) -> str:
-        """Of a column of X."""
+        """The name of a column of X."""
         names = getattr(self, "feature_names_in_", None)
         return f"x{j}" if names is None or len(set(names)) < len(names) else str(names[j])
 
     def _group_columns(self) -> list[int]:
-        """The columns of groups."""
+        """The indices of the columns of groups."""
         if self.groups is None:
             return []
         names = [str(name) for name in getattr(self, "feature_names_in_", ())]
@@ -474,12 +476,12 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         return places
 
     def _other_columns(self) -> list[int]:
-        """The columns of X that are none of groups."""
-        places = set(self._group_columns())
-        return [j for j in range(self.n_features_in_) if j not in places]
+        """The indices of the columns of X that are not columns of groups."""
+        groups = set(self._group_columns())
+        return [j for j in range(self.n_features_in_) if j not in groups]
 
     def _split_groups(self, X: Input) -> tuple[Input, Columns]:
-        """Rows without the columns of groups, and these by name, which must miss no value."""
+        """The rows without the columns of groups, and these columns by name. Missing values in them are refused."""
         places, others = self._group_columns(), self._other_columns()
         if hasattr(X, "iloc"):
             by_name, rows = {self._column_name(j): X.iloc[:, j] for j in places}, X.iloc[:, others]
@@ -500,7 +502,9 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         return rows if others else np.empty((columns.n, 0)), columns
 
     def _predictions(self, X: Input, most: int, seed: int = 0, chosen: Indices | None = None) -> Predictions:
-        """At checked rows, under at most so many draws, or some of these."""
+        """Predictions at checked rows. most: how many draws of the posterior are used; chosen: the indices of some of
+        these.
+        """
         posterior, offset = self.posterior_, None
         assert posterior.units is not None
         if isinstance(X, RowsWithOffset):
@@ -514,27 +518,29 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         return predictions if chosen is None else predictions.under_draws(chosen)
 
     def _mean_blocks(self, X: Input) -> Iterator[Array]:
-        """The mean of y at one block of rows after another, averaged over the draws."""
+        """The mean of y, averaged over the draws, for one block of rows after another."""
         predictions = self._predictions(X, _DRAWS)
         for _, t, _ in predictions.predictors():
             yield predictions.form.loss.mean(t).mean(axis=0)
 
 
 def _for_both_classes(second: Array, total: float = 1.0) -> Array:
-    """Of two classes from that of the second: total − p and p, or (total = 0) the same spread for both."""
+    """A value for both of two classes, from the value p of the second: total − p and p. With total = 0 both have the
+    same standard deviation.
+    """
     if second.ndim > 1:
         return second
     return np.column_stack([np.abs(total - second), second])
 
 
 def _log_mean(logarithms: Array) -> Array:
-    """log of the mean over draws, the first axis, of numbers that are known by their logarithms."""
+    """log of the mean over the first axis, of draws, of numbers given by their logarithms."""
     mean: Array = np.logaddexp.reduce(logarithms, axis=0) - np.log(len(logarithms))
     return mean
 
 
 def _varying_intercept(name: str, columns: Columns, groups: GroupColumns) -> GroupDesign:
-    """The levels of one column, by which the intercept varies."""
+    """The design of an intercept that varies by the levels of one column."""
 
     def unusable(why: str) -> DataError:
         return DataError(f"groups={list(groups)!r} cannot be used: {why}.")
@@ -545,7 +551,7 @@ def _varying_intercept(name: str, columns: Columns, groups: GroupColumns) -> Gro
 
 
 def _progress_of(verbose: object) -> bool | None:
-    """Whether to show progress: always, never, or (None) on a terminal."""
+    """Whether to show progress: always, never, or (None) only on a terminal."""
     if verbose is None or isinstance(verbose, bool | np.bool_):
         return None if verbose is None else bool(verbose)
     return whole_number("verbose", verbose, 0) > 0
@@ -644,7 +650,7 @@ class BayesianLogisticRegression(ClassifierMixin, _Estimator):  # type: ignore[m
 
 
 class _Regressor(RegressorMixin, _Estimator):  # type: ignore[misc]
-    """Regressions: numbers, with what is typical of a new one."""
+    """Regressions of numbers: the mean of a new y, its standard deviation and intervals."""
 
     @_with_keyword_advice
     def predict(self, X: Input, return_std: bool = False) -> Any:
@@ -828,7 +834,7 @@ class _Counts(_Regressor):
 
 
 def _log_exposure_by_row(exposure: Input, n: int) -> Array:
-    """Of one number for all of n rows, or of one for each."""
+    """The logarithm of an exposure for each of n rows. exposure: one number, or one for each row."""
     values = np.asarray(exposure)
     return np.asarray(
         log_exposure(real_array("exposure", np.broadcast_to(values, n) if not values.ndim else values, (n,)))
@@ -879,26 +885,26 @@ def _seed(random_state: RandomState) -> int:
 
 
 @contextmanager
-def _clear_errors(**given: object) -> Iterator[None]:
-    """Where an error comes from a text or a date among what was given (by name), say where that stands.
+def _clear_errors(**arguments: object) -> Iterator[None]:
+    """Replace scikit-learn's error for a text or a date among the arguments by one that says where it is.
 
-    Other errors stay as they are. Rows with inf and -inf in them are refused without a warning of their sum besides,
-    and masks, which scikit-learn ignores, at once.
+    Other errors stay as they are. Rows with both inf and -inf are refused without a warning about their sum. Masked
+    arrays, whose masks scikit-learn ignores, are refused at once.
     """
-    for name, values in given.items():
+    for name, values in arguments.items():
         require_unmasked(name, values)
     try:
         with np.errstate(over="ignore", invalid="ignore"):
             yield
     except (TypeError, ValueError):
-        for name, values in given.items():
-            if (found := _first_unreadable(name, values)) is not None:
-                raise found from None
+        for name, values in arguments.items():
+            if (error := _first_unreadable(name, values)) is not None:
+                raise error from None
         raise
 
 
 def _with_positive_weights(X: Input, y: Input, sample_weight: Input) -> tuple[Input, Input, Array | None]:
-    """Rows, labels and weights without rows of weight 0; no weights where all are 1."""
+    """Rows, labels and weights without rows of weight 0. The weights are None if all are 1."""
     from sklearn.utils import check_array, check_consistent_length
 
     if sample_weight is None:
@@ -914,14 +920,14 @@ def _with_positive_weights(X: Input, y: Input, sample_weight: Input) -> tuple[In
         raise requirement("sample_weight", "numbers not below 0", f"{weights.min():g}")
     if not weights.any():
         raise requirement("sample_weight", "positive for some row", "zero for all of them")
-    kept = weights > 0
-    if not kept.all():
-        X, y, weights = X[kept], y[kept], weights[kept]
+    positive_rows = weights > 0
+    if not positive_rows.all():
+        X, y, weights = X[positive_rows], y[positive_rows], weights[positive_rows]
     return X, y, None if (weights == 1).all() else weights
 
 
 def _first_unreadable(name: str, values: Input) -> ValueError | None:
-    """The first text or date among rows, a column or a list; None where there is none, and of sparse rows."""
+    """The error for the first text or date among rows, a column or a list; None without any, and for sparse rows."""
     if values is None or hasattr(values, "format"):
         return None
     try:
@@ -929,17 +935,16 @@ def _first_unreadable(name: str, values: Input) -> ValueError | None:
     except ValueError:  # lists of unequal lengths
         return None
     columns = getattr(values, "columns", None)
-    for place, each in np.ndenumerate(array):
-        if (kind := _unreadable_kind(each)) is not None:
-            row, *others = place
-            of = "".join(f" of column {j if columns is None else columns[j]!r}" for j in others)
+    for (row, *rest), value in np.ndenumerate(array):
+        if (kind := _unreadable_kind(value)) is not None:
+            of_column = "".join(f" of column {j if columns is None else columns[j]!r}" for j in rest)
             remedy = _DATES if kind == "date" else _REMEDIES.get(name, "")
-            return requirement(name, "numbers", f"the {kind} {str(each)!r:.40} in row {row}{of}", remedy)
+            return requirement(name, "numbers", f"the {kind} {str(value)!r:.40} in row {row}{of_column}", remedy)
     return None
 
 
 def _label_error(y: Input, error: Exception) -> ValueError | None:
-    """The error for labels of which some are missing, or that cannot be sorted; None for other errors."""
+    """A clearer error for labels that are missing or cannot be sorted; None for other errors."""
     labels = np.asarray(y, object)
     values = labels.tolist() if labels.ndim == 1 else []
     kinds = sorted({type(value).__name__ for value in values if not _is_missing(value)})
@@ -953,14 +958,14 @@ def _label_error(y: Input, error: Exception) -> ValueError | None:
 
 
 def _is_missing(value: object) -> bool:
-    """None, nan, or what pandas has for them."""
+    """Whether a label is missing: None, nan, or a missing value of pandas."""
     return (
         value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value)
     )
 
 
 def _unreadable_kind(value: object) -> str | None:
-    """What it is, where it is no number and stands for none."""
+    """What a value is that is no number: "date" or "text"; None for numbers and texts of numbers."""
     if isinstance(value, date | np.datetime64):
         return "date"
     if not isinstance(value, str):

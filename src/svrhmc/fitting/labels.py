@@ -1,4 +1,4 @@
-"""Labels of any kind as a family takes them, and a family for a response of which nothing else is said."""
+"""How labels of any kind are coded for a family, and the family of a response if none was named."""
 
 from __future__ import annotations
 
@@ -26,8 +26,11 @@ Ends = tuple[float, float, bool]  # of numbers: the least, the largest, and whet
 
 
 class Response(NamedTuple):
-    """The family; the labels that are numbered 0, 1, … in their order (None: labels are numbers); how they are shown;
-    why this family, where none was named; and what a user should know of how the labels were taken.
+    """How a response is modelled.
+
+    loss: the family. levels: the labels in the order of their codes 0, 1, …; None if labels are numbers. classes: the
+    levels as they are shown. guessed: why this family was chosen, if none was named. notes: what a user should know
+    about how labels were read.
     """
 
     loss: Loss
@@ -37,7 +40,7 @@ class Response(NamedTuple):
     notes: tuple[str, ...] = ()
 
     def codes(self, column: Column) -> Array:
-        """The labels of a column as the numbers that the family takes."""
+        """The labels of a column, coded as numbers for the family."""
         return np.asarray(column.values if self.levels is None else column.codes(self.levels), np.float64)
 
 
@@ -49,10 +52,10 @@ def read_response(
     ends: Ends | None = None,
     survival: bool = False,
 ) -> Response:
-    """How the labels of a column are coded; a family is chosen where it is None, and the reason said.
+    """How the labels of a column are coded. If the family is None, one is chosen, and the reason given.
 
-    rows, ends: where the column has levels only, and its rows lie elsewhere. survival: whether the column is
-    `Surv(time, event)`.
+    rows, ends: the number of rows and the range of numbers, for a column whose rows are in partitions. survival:
+    whether the column is `Surv(time, event)`.
     """
     if survival:
         return _censored_response(name, column, family, ends)
@@ -80,7 +83,7 @@ def read_response(
 
 
 def _censored_response(name: str, column: Column, family: str | Loss | None, ends: Ends | None) -> Response:
-    """Times that may be right-censored, +time or −time."""
+    """The response of times that may be censored: +time or −time, or bounds."""
     bounds = column.values if np.ndim(column.values) == 2 else None
     usual = "gaussian" if bounds is not None and not name.startswith(SURV) else "weibull"
     loss = family_of(usual if family is None else family)
@@ -112,7 +115,7 @@ def _reason_for_family(name: str, family: str | Loss | None, loss: Loss) -> list
 
 
 def _bounds_in_words(bounds: Array) -> str:
-    """How many rows have which bounds."""
+    """How many rows have which kind of bounds, in words."""
     low, high, lb, ub = bounds.T
     number, above = low == high, high == math.inf
     below = (low == -math.inf) | ((low == 0) & ~number & ~above)
@@ -126,7 +129,7 @@ def _bounds_in_words(bounds: Array) -> str:
 
 
 def _range(column: Column, ends: Ends | None) -> tuple[float, float]:
-    """The least and the largest number of a column."""
+    """The smallest and the largest number of a column."""
     if ends is not None:
         return ends[0], ends[1]
     values = np.asarray(column.values, np.float64)
@@ -134,7 +137,7 @@ def _range(column: Column, ends: Ends | None) -> tuple[float, float]:
 
 
 def _class_response(name: str, column: Column, loss: Loss, guessed: str, rows: int) -> Response:
-    """Classes are sorted, or in the table's order: of two, the last is the event that is modelled."""
+    """The response of classes, sorted or in the order of the table. Of two, the last is the event that is modelled."""
     texts, classes = column.kind == CATEGORY, column.distinct()
     if len(classes) == 1:
         raise DataError(f"the response {name!r} has one class only, {classes[0]!r}: there is nothing to tell apart.")
@@ -154,7 +157,7 @@ def _class_response(name: str, column: Column, loss: Loss, guessed: str, rows: i
 
 
 def _note_on_unused_levels(name: str, column: Column) -> tuple[str, ...]:
-    """Levels that the table declares and no row has."""
+    """A note on levels that the table declares and no row has."""
     if not column.unused:
         return ()
     listed = ", ".join(map(repr, column.unused[:4])) + (", …" if len(column.unused) > 4 else "")
@@ -162,7 +165,7 @@ def _note_on_unused_levels(name: str, column: Column) -> tuple[str, ...]:
 
 
 def _spelling_advice(name: str, levels: Sequence[object]) -> str:
-    """What to do about yes and no in several spellings; "" where a response is something else.
+    """What to do about several spellings of yes and no; "" for a response of anything else.
 
     >>> _spelling_advice("churn", ["Y", "no", "yes"])
     "write {churn in ['Y', 'yes']} before the '~' of the formula"
@@ -175,7 +178,7 @@ def _spelling_advice(name: str, levels: Sequence[object]) -> str:
 
 
 def _guess_family(name: str, column: Column, ends: Ends | None) -> tuple[str, str]:
-    """A family by what the response holds."""
+    """The name of a family that suits the response, and the reason."""
     if column.kind == TRUTH:
         return "bernoulli", "the response is true or false"
     if column.kind == CATEGORY:
@@ -211,5 +214,5 @@ def _guess_family(name: str, column: Column, ends: Ends | None) -> tuple[str, st
 
 
 def plain_label(value: Any, kind: str) -> Any:
-    """A label as it is shown: whole numbers without a point."""
+    """A label as it is shown: whole numbers without a decimal point."""
     return int(value) if kind == NUMBER and float(value).is_integer() else value

@@ -1,4 +1,4 @@
-"""Priors of a regression that follow the scale of its data, and those that were given in its place.
+"""Priors of a regression: weak ones that follow the scale of the data, and those that the user gives instead.
 
 With sⱼ the standard deviation of column j (where it has two values only, as the columns of a category have, their
 difference), and (m, s) what is typical of the response on the scale of the predictor
@@ -47,7 +47,9 @@ _EFFECT_SD, _INTERCEPT_SD = 2.5, 5.0
 
 
 class FurtherParameter(NamedTuple):
-    """A shared parameter: its own columns, if it has a predictor of its own, and whether that has an intercept."""
+    """A shared parameter of a family. If it has a predictor of its own: the names of its columns, and whether it has an
+    intercept.
+    """
 
     parameter: Parameter
     names: tuple[str, ...] = ()
@@ -55,7 +57,7 @@ class FurtherParameter(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Its coefficients; 0 where all rows share it."""
+        """The number of its coefficients; 0 if all rows share its value."""
         return len(self.names) + int(self.intercept)
 
     @property
@@ -112,7 +114,7 @@ def _weak_shared_priors(
     typical: float,
     far: float,
 ) -> list[Prior]:
-    """Of shared parameters, and of the coefficients of those that have predictors of their own."""
+    """The weak priors of shared parameters, and of the coefficients of those that have predictors of their own."""
     count = len(loss.widths)
     precision, mean = (np.broadcast_to(part, count).tolist() for part in loss.weak_shared_prior(size, typical))
     weak: list[Prior] = []
@@ -131,7 +133,7 @@ def _weak_shared_priors(
 
 
 def _slope_scales(scales: Scales, columns: int, further: Sequence[FurtherParameter]) -> list[float | None]:
-    """The scale of the column of each coefficient of further predictors; None for intercepts, and what rows share."""
+    """The scale of the column of each coefficient of further predictors; None for intercepts and shared parameters."""
     at: list[float | None] = []
     for one in further:
         at += [None] * (one.intercept or not one.width)
@@ -141,7 +143,7 @@ def _slope_scales(scales: Scales, columns: int, further: Sequence[FurtherParamet
 
 
 def with_given_priors(groups: Sequence[EffectTerm], prior: Priors) -> tuple[tuple[EffectTerm, ...], Priors]:
-    """Groups with the priors that a dictionary has for them, and what is left of the dictionary for coefficients.
+    """Groups with the priors that a dictionary gives them, and the rest of the dictionary, for coefficients.
 
     The standard deviation of an effect goes by the name that a formula has for it, "x | school", or by that of the
     parameter, "sd(x | school)"; "plan | school" stands for all levels of plan that have none of their own, and
@@ -153,7 +155,7 @@ def with_given_priors(groups: Sequence[EffectTerm], prior: Priors) -> tuple[tupl
     used: set[str] = set()
 
     def own(*names: str) -> Prior | LKJ | None:
-        """The prior by the first of these names that has one; all of the names are known."""
+        """The prior under the first of these names that has one. Marks all of the names as used."""
         keys = [keys_by_name[name] for name in map(_without_spaces, names) if name in keys_by_name]
         used.update(keys)
         return prior[keys[0]] if keys else None
@@ -177,7 +179,7 @@ def with_given_priors(groups: Sequence[EffectTerm], prior: Priors) -> tuple[tupl
 
 
 def scale_names(groups: Sequence[EffectTerm]) -> tuple[str, ...]:
-    """By which priors of groups are given."""
+    """The names under which priors of groups may be given."""
     scales = [group.prior_names(j)[0] for group in groups for j in range(group.width)]
     return tuple(dict.fromkeys([*scales, *(_correlations_name(group) for group in groups if group.width > 1)]))
 
@@ -198,7 +200,7 @@ def _slope_priors(
     others: tuple[str, ...],
     scale_names: tuple[str, ...],
 ) -> list[Prior]:
-    """Priors of the standardised slopes; others, scale_names: what else of the model may be given one."""
+    """Priors of the standardised slopes. others, scale_names: the other names under which a prior may be given."""
     usual: list[Prior] = [Normal(float((_EFFECT_SD * size * s) ** -2)) for s in scales.scale / scales.step]
     if prior is None:
         return usual
@@ -225,7 +227,7 @@ def _slope_priors(
 
 
 def _prior_on_columns(prior: Prior, scales: Scales, size: float) -> list[Prior]:
-    """Of standardised columns; one that follows the data is, as usual ones are, about a typical change of each."""
+    """The prior of each standardised column. A prior that follows the data is about a typical change of the column."""
     priors = prior.on_columns(scales.scale, size)
     if not prior.by_data:
         return priors
@@ -233,7 +235,7 @@ def _prior_on_columns(prior: Prior, scales: Scales, size: float) -> list[Prior]:
 
 
 def _intercept_prior(prior: Priors, location: float, size: float, taken_off: float) -> Prior:
-    """Of the intercept at the centre of the columns, less what was taken off the response."""
+    """The prior of the intercept at the centre of the columns. taken_off: what was subtracted from the response."""
     if isinstance(prior, Mapping) and INTERCEPT in prior:
         given: Prior = prior[INTERCEPT].shifted(-taken_off)
         return given
@@ -241,16 +243,16 @@ def _intercept_prior(prior: Priors, location: float, size: float, taken_off: flo
 
 
 def _without_log(name: str) -> str:
-    """The parameter whose logarithm is the coordinate of this name: sigma of log sigma."""
+    """The name of the parameter whose logarithm has this name: sigma for log sigma."""
     return name.removeprefix("log ")
 
 
 def _shared_priors(
     prior: Priors, weak: list[Prior], parameters: tuple[str, ...], names: tuple[str, ...], at: Sequence[float | None]
 ) -> list[Prior] | None:
-    """Of the parameters that all rows share: as given for the parameter or for its logarithm, or else weak ones; None
-    where there are none. A column of the parameter's own name comes first, and leaves it that of its logarithm. at: the
-    scales of the columns of those that are coefficients.
+    """Priors of the shared parameters; None if there are none. Each is given under the name of the parameter or of its
+    logarithm, or is a weak one. If a column has the name of the parameter, only the name of its logarithm is left. at:
+    for coefficients of further predictors, the scales of their columns.
     """
     priors: list[Prior] = []
     for name, usual in zip(parameters, weak, strict=True):
@@ -277,7 +279,7 @@ def _shared_priors(
 
 
 def locations_and_precisions(priors: list[Prior], loss: Loss, shared: list[Prior] | None) -> tuple[Array, Array]:
-    """Location and precision of every standardised coordinate."""
+    """The prior location and precision of every standardised coordinate."""
     first = [one.spread for one in priors] * loss.blocks
     last = [one.spread for one in shared or ()]
     location, sd = (np.array(column) for column in zip(*(first + last), strict=True))
@@ -292,8 +294,8 @@ def prior_in_words(
     parameters: tuple[str, ...],
     shared: list[Prior] | None,
 ) -> str:
-    """The prior of everything in words: of coefficients, of the intercept (`middle`, after what was taken off the
-    response) and of what rows share. Where some are given, the others are said in numbers.
+    """All priors in words: of coefficients, of the intercept (`middle`, after `response` was subtracted from the
+    response) and of shared parameters. If the user gave some, the others are stated in numbers.
     """
     if prior is None:
         return "; ".join(
@@ -331,7 +333,7 @@ def prior_in_words(
 
 
 def _by_sd(name: str, loss: Loss) -> str:
-    """What the prior of a coefficient of a further predictor is for."""
+    """The unit of the prior of a coefficient of a further predictor, in words."""
     return " for one sd of the column" if any(loss.widths) and not name.endswith(INTERCEPT) and ": " in name else ""
 
 

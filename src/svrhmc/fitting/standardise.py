@@ -1,5 +1,5 @@
-"""Centre and scale of columns, with weights that count rows: of rows in memory, and of rows in partitions, where what
-is typical of columns and labels is found by a pass, and rows are standardised as they are read.
+"""Centre and scale of columns, with weights that count rows. For rows in memory they are computed at once; for rows in
+partitions by a pass, and these rows are standardised as they are read.
 """
 
 from __future__ import annotations
@@ -27,20 +27,23 @@ _ROUNDING = 1e-10  # of a column's size, below which its spread is nothing but r
 
 
 class Scales(NamedTuple):
-    """Of each column: its mean (0 for sparse ones, which no centre is taken from), its standard deviation (1 where it
-    is constant), and whether it is.
+    """Centre and scale of each column.
+
+    centre: the mean; 0 for sparse columns, which are not centred. scale: the standard deviation; 1 if it is constant.
+    constant: which columns are constant. left: what is left of the mean after centring, in scales. step: a typical
+    change of the column: its scale, or the difference of its two values if it has only two.
     """
 
     centre: Array
     scale: Array
     constant: npt.NDArray[np.bool_]
-    left: Array  # the mean, in scales, that no centre takes off
-    step: Array  # a typical change of the column: its scale, or the difference of its two values where it has but two
+    left: Array
+    step: Array
 
     def of(self, columns: slice) -> Scales:
-        """Those of some columns."""
-        some: Any = [part[columns] for part in self]
-        return Scales(*some)
+        """The scales of some columns."""
+        values: Any = [array[columns] for array in self]
+        return Scales(*values)
 
 
 def require_size(X: MatrixLike, names: Sequence[str], what: str = "column") -> None:
@@ -64,7 +67,7 @@ def require_size(X: MatrixLike, names: Sequence[str], what: str = "column") -> N
 
 
 def scales_by_piece(X: MatrixLike, weights: Array | None, pieces: Sequence[tuple[slice, bool]]) -> Scales:
-    """Of columns in pieces, each with whether its columns are centred."""
+    """The scales of columns in pieces. pieces: the columns of each, and whether they are centred."""
     if len(pieces) == 1:
         return scales_of(X, weights, pieces[0][1])
     parts = [scales_of(X[:, columns], weights, centred) for columns, centred in pieces]
@@ -72,16 +75,17 @@ def scales_by_piece(X: MatrixLike, weights: Array | None, pieces: Sequence[tuple
 
 
 def scales_of(X: MatrixLike, weights: Array | None, centred: bool) -> Scales:
-    """Of dense or CSR rows; without `centred` (no intercept takes the centres up) they are only scaled, by √mean square
-    about the mean as well."""
+    """The scales of the columns of dense or CSR rows. centred: whether there is an intercept; without one columns are
+    only scaled, by their standard deviation as well.
+    """
     sparse = hasattr(X, "format")
     first, mean, second = _moments(X, weights, sparse)
     return _scales(first, mean, np.sqrt(second), _differences(X, sparse), centred, not sparse)
 
 
 def _scales(first: Array, mean: Array, sd: Array, difference: Array, centred: bool, shifted: bool = True) -> Scales:
-    """From a value of each column, the mean beyond it, the standard deviation, and the difference of its two values,
-    where it has but two (else nan). shifted: whether centres are taken off.
+    """Scales from moments of each column. first: a value of it. mean: the mean minus that value. difference: of its two
+    values if it has only two, else nan. shifted: whether columns may be centred, as sparse ones may not.
     """
     size = np.abs(first + mean)
     constant = sd <= _ROUNDING * np.maximum(size, np.abs(first))  # its spread is nothing but rounding
@@ -93,8 +97,8 @@ def _scales(first: Array, mean: Array, sd: Array, difference: Array, centred: bo
 
 
 def constant_column_error(name: str, low: float, high: float) -> DataError:
-    """Why a column from low to high says nothing beside an intercept: it is constant, or its spread is lost in the
-    rounding of its size, as that of time stamps in nanoseconds may be.
+    """The error for a column that an intercept makes redundant: it is constant, or its range is lost in the rounding of
+    its size, as that of time stamps in nanoseconds may be.
     """
     if high > low:
         return DataError(
@@ -105,7 +109,7 @@ def constant_column_error(name: str, low: float, high: float) -> DataError:
 
 
 def _differences(X: MatrixLike, sparse: bool) -> Array:
-    """The difference of the two values of each column that has two; nan of the others.
+    """The difference of the two values of each column that has only two; nan for other columns.
 
     A sparse column of one value v beside zeros has Σx² = vΣx.
     """
@@ -125,8 +129,8 @@ def _differences(X: MatrixLike, sparse: bool) -> Array:
 
 
 def _moments(X: MatrixLike, weights: Array | None, sparse: bool) -> tuple[Array, Array, Array]:
-    """A first value, the mean of what lies beyond it, and the variance: sums about a value of the column's own, so that
-    a large offset takes no digits away.
+    """For each column a first value, the mean minus that value, and the variance. Sums are taken about the first value,
+    so that a large offset costs no digits.
     """
     n, dim = X.shape
     total = float(n if weights is None else weights.sum())
@@ -196,7 +200,9 @@ def described(reader: Reader, number: int, coding: Coding, x0: Array, y0: float)
 
 
 class Typical(NamedTuple):
-    """Scales of the columns, and what is typical of the labels: a predictor, and the size of a large effect."""
+    """Scales of the columns; for the labels a typical predictor and the size of a large effect; and the smallest and
+    largest values of the columns.
+    """
 
     scales: Scales
     typical: float
@@ -206,7 +212,7 @@ class Typical(NamedTuple):
 
 
 def typical_of(data: Partitions, coding: Coding, intercept: bool) -> Typical:
-    """By one pass, about the first row that there is."""
+    """Scales and typical labels by one pass. Sums are taken about the first row."""
     reader = data.reader
     first = next(block for number in np.flatnonzero(reader.sizes) for block in reader.read(int(number)))
     x0 = np.asarray(first.choose(slice(1)).X if isinstance(first.X, np.ndarray) else first.X[:1].toarray(), np.float64)
@@ -264,7 +270,7 @@ def _signed(coding: Coding) -> bool:
 
 
 class StandardReader(Reader):
-    """Another reader's rows in the variables of a model: standardised, after a column of ones."""
+    """Another reader's rows, standardised as the variables of a model, with a column of ones first."""
 
     def __init__(self, reader: Reader, units: Units) -> None:
         self.reader, self.units = reader, units
@@ -290,11 +296,11 @@ class StandardReader(Reader):
         return self.reader.partition_name(number)
 
     def identity(self) -> list[str]:
-        """As it is, and the units."""
+        """The identity of the rows, and the units."""
         return [*self.reader.identity(), repr((self.units.centre.tolist(), self.units.scale.tolist()))]
 
 
 def require_dense(reader: Reader) -> None:
-    """Refuse sparse rows, which no centre is taken from."""
+    """Refuse sparse rows, which cannot be centred."""
     if reader.storage == "sparse":
         raise DataError("sparse rows in partitions are sampled as they are: use svrhmc.targets.glm and svrhmc.sample.")

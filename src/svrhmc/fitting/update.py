@@ -35,7 +35,7 @@ ALL_ROWS = "fit the old and the new rows together"
 
 
 class EarlierPosterior:
-    """What a posterior carries over to a fit of new rows: family, units, and the joint prior of its coordinates."""
+    """A posterior as the prior of a fit of new rows: its family, its units, and the joint law of its coordinates."""
 
     def __init__(self, posterior: Posterior) -> None:
         _require_usable_posterior(posterior)
@@ -56,7 +56,7 @@ class EarlierPosterior:
         )
 
     def priors(self) -> tuple[list[Normal], JointNormal]:
-        """Of single standardised coordinates, and the term that couples them."""
+        """The priors of single standardised coordinates, and the term that couples them."""
         return joint_normal(self.mean, self.covariance)
 
     def require_columns(self, names: tuple[str, ...], intercept: bool) -> None:
@@ -98,7 +98,7 @@ class EarlierPosterior:
     def response(
         self, name: str, column: Column, family: str | Loss | None, noise: float | None
     ) -> tuple[Response, Array]:
-        """How labels are coded, as they were, and the labels of the new rows; a new class is refused."""
+        """How labels were coded in the earlier fit, and the coded labels of the new rows. A new class is refused."""
         loss, classes = self.require_family(family, noise), self.posterior.design.classes  # type: ignore[union-attr]
         if not classes:
             response = Response(loss, None, (), "")
@@ -117,7 +117,7 @@ class EarlierPosterior:
 
 
 def _require_usable_posterior(posterior: Posterior) -> None:
-    """Refuse posteriors that no normal law of their coordinates stands for."""
+    """Refuse posteriors that cannot be replaced by a normal law of their coordinates."""
     loss = None if posterior.model is None else posterior.model.loss
     reasons = {
         "one of a regression": posterior.units is None or loss is None,
@@ -133,7 +133,7 @@ def _require_usable_posterior(posterior: Posterior) -> None:
 
 
 def _covariance(posterior: Posterior) -> Array:
-    """Of all coordinates, in the units of the data."""
+    """The covariance of all coordinates, in the units of the data."""
     if posterior.covariance is not None:
         return posterior.covariance
     dim, fewest = len(posterior.mean), float(posterior.ess.min())
