@@ -935,8 +935,9 @@ def _first_unreadable(name: str, values: Input) -> ValueError | None:
     except ValueError:  # lists of unequal lengths
         return None
     columns = getattr(values, "columns", None)
-    for (row, *rest), value in np.ndenumerate(array):
+    for place, value in np.ndenumerate(array):
         if (kind := _unreadable_kind(value)) is not None:
+            row, *rest = place
             of_column = "".join(f" of column {j if columns is None else columns[j]!r}" for j in rest)
             remedy = _DATES if kind == "date" else _REMEDIES.get(name, "")
             return requirement(name, "numbers", f"the {kind} {str(value)!r:.40} in row {row}{of_column}", remedy)
