@@ -11,7 +11,7 @@ import svrhmc
 from svrhmc import sample, targets
 from svrhmc.core.summaries import Summary, rows_to_print
 from svrhmc.results.probability import moved, probability
-from svrhmc.results.report import verdict
+from svrhmc.results.report import verdict_in_words
 from svrhmc.results.summary import short
 
 
@@ -230,7 +230,7 @@ def test_the_largest_errors_by_chance_are_said_with_the_coefficients_that_they_a
         f"of at most {mean.max():.2g} posterior sd in a mean ({fitted.labels[mean.argmax()]})",
         f"and of {sd.max():.2g} in an sd ({fitted.labels[sd.argmax()]}).",
     ]
-    for text in (str(fitted.summary()), verdict(fitted)):
+    for text in (str(fitted.summary()), verdict_in_words(fitted)):
         assert all(each in " ".join(text.split()) for each in said)
 
 

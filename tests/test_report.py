@@ -204,7 +204,7 @@ def test_verdicts_are_sentences(posterior):
 
     def said(verdict, reason=""):
         told = Certificate(verdict, 0.02, posterior.certificate.stein, None, verdict, reason, corrects=not reason)
-        return written.verdict(replace(posterior, certificate=told))
+        return written.verdict_in_words(replace(posterior, certificate=told))
 
     assert said("certified").startswith("The numbers are computed correctly: bias and chance")
     assert said("refuted").startswith("Do not use the numbers")
@@ -214,7 +214,7 @@ def test_verdicts_are_sentences(posterior):
     )
     assert "no verdict was asked for" in said("unjudged")
     local = replace(posterior.certificate, verdict="local", modes="2 modes found from 64 starts")
-    told = written.verdict(replace(posterior, certificate=local))
+    told = written.verdict_in_words(replace(posterior, certificate=local))
     assert told.endswith("around 2 modes found from 64 starts, but nothing shows that there is no other.")
 
 
@@ -262,8 +262,10 @@ def test_what_is_unusual_is_said(posterior):
     assert "The prior</h2>" not in written.page(replace(posterior, prior=None))
     rows = coefficients(posterior)
     nothing = [row._replace(lower=-1.0, upper=1.0) for row in rows]
-    assert findings.clear(nothing, posterior).startswith("None of the 2 coefficients is clearly away from 0")
-    assert findings.clear(rows[:1], posterior) == "There are no coefficients but the intercept."
+    assert findings.clear_count_sentence(nothing, posterior).startswith(
+        "None of the 2 coefficients is clearly away from 0"
+    )
+    assert findings.clear_count_sentence(rows[:1], posterior) == "There are no coefficients but the intercept."
 
 
 def test_what_repeats_a_fit_has_its_exposure_and_its_missing_rows():
@@ -279,7 +281,7 @@ def test_findings_are_those_of_the_posterior_in_sentences(posterior):
     sentences = findings.findings(rows, posterior, None, "", "y")
     dose = next(row for row in rows if row.name == "dose")
     assert (
-        f"a one-unit increase in dose goes with an increase of {findings.in_words(dose.mean, dose.lower, dose.upper)} in y."
+        f"a one-unit increase in dose goes with an increase of {findings.interval_in_words(dose.mean, dose.lower, dose.upper)} in y."
         in sentences
     )
     level = next(row for row in rows if row.name.startswith(f"{NASTY}["))

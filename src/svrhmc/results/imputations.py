@@ -1,6 +1,6 @@
-"""Posteriors of several imputed tables as one: a mixture, with what the missing values cost.
+"""The posteriors of several imputed tables pooled as a mixture, and the information that missing values cost.
 
-A table that misses values, imputed m times, is m tables. What the observed values say of x is
+A table with missing values, imputed m times, is m tables. The posterior given the observed values is
 
     p(x | observed) = ∫ p(x | observed, missing) p(missing | observed) d missing ≈ (1/m) Σₖ pₖ(x),
 
@@ -33,13 +33,13 @@ from svrhmc.sampling.effects import GroupEffects
 from svrhmc.sampling.inclusion import Shrinkage
 from svrhmc.trace import Trace
 
-_FEW = 0.1  # posterior sds by which the choice of imputations may move a mean, unsaid
+_FEW = 0.1  # posterior sds by which the choice of imputations may move a mean without a note
 _WEAKEST_FIRST = ("refuted", "undecided", "unjudged", "local", "certified", "exact")
 
 
 @dataclass(frozen=True, eq=False)
 class Imputations:
-    """How many tables were pooled, and of each coordinate √W and √B."""
+    """How many tables were pooled, and √W and √B of each coordinate."""
 
     count: int
     within: Array
@@ -59,13 +59,13 @@ class Imputations:
 
     @property
     def error(self) -> Array:
-        """√(B/m): what the choice of the imputations alone puts each mean off by."""
+        """√(B/m): the standard error of each mean from the choice of the imputations alone."""
         error: Array = self.between / np.sqrt(self.count)
         return error
 
 
 def imputations_of(posterior: PosteriorData) -> Summary:
-    """The table: of each coordinate mean and sd, √W, √B, λ, and the error that more imputations would take away."""
+    """A table with mean and sd of each coordinate, √W, √B, λ, and the error that more imputations would remove."""
     pooled = posterior.imputed
     if pooled is None:
         raise requirement("the posterior", "one that `fit` gave for a list of imputed tables", repr(posterior.family))
@@ -78,8 +78,12 @@ def imputations_of(posterior: PosteriorData) -> Summary:
 
 
 def imputation_notes(posterior: PosteriorData) -> tuple[str, ...]:
-    """How many tables were pooled, where most is missing, and whether they are enough."""
-    pooled = posterior.imputed
+    """How many imputed tables were pooled, where most information is missing, and whether they are enough; () where the
+    posterior is of a single table.
+    """
+    pooled: Imputations | None = posterior.imputed
+    if pooled is None:
+        return ()
     share = pooled.missing_information
     most = int(np.argmax(share))
     sentence = (
@@ -99,7 +103,7 @@ def imputation_notes(posterior: PosteriorData) -> tuple[str, ...]:
 
 
 def pooled(posteriors: Sequence[Any]) -> Any:
-    """The mixture of posteriors that have the same coordinates, units and prior; one from each imputed table.
+    """The mixture of posteriors with the same coordinates, units and prior, one from each imputed table.
 
     Its verdict is that of the table with the weakest one: each mean and sd of the mixture is right where those of all
     its parts are.
@@ -140,8 +144,8 @@ def pooled(posteriors: Sequence[Any]) -> Any:
         gaussian=False,
         covariance=None,
         prior=_influence(posteriors, draws),
-        clashes=_different(one.clashes for one in posteriors),
-        misfits=_different(one.misfits for one in posteriors),
+        clashes=_distinct_sentences(one.clashes for one in posteriors),
+        misfits=_distinct_sentences(one.misfits for one in posteriors),
         group_effects=_group_effects([one.group_effects for one in posteriors], places),
         shrinkage=_shrinkage([one.shrinkage for one in posteriors], places),
         imputed=Imputations(count, np.sqrt((sds**2).mean(axis=0)), means.std(axis=0, ddof=1)),
@@ -150,14 +154,14 @@ def pooled(posteriors: Sequence[Any]) -> Any:
 
 
 def _root_sum(errors: Array) -> Array:
-    """Of independent errors that add up."""
+    """The standard error of a sum of independent terms with these errors."""
     total: Array = np.sqrt((errors**2).sum(axis=0))
     return total
 
 
 def _trace(posteriors: Sequence[PosteriorData], draws: Array) -> Trace:
-    """All chains side by side, each of which is as long as the shortest."""
-    traces = [one.trace for one in posteriors]
+    """A trace of the chains of all posteriors, whose draws are already of equal length."""
+    traces = [posterior.trace for posterior in posteriors]
     shortest = min(traces, key=lambda trace: len(trace.passes))
     known = [trace.acceptance for trace in traces if trace.acceptance is not None]
     return replace(
@@ -178,11 +182,11 @@ def _influence(posteriors: Sequence[PosteriorData], draws: Array) -> Influence:
     own = draws[..., : len(prior.location)]
     own = own if units is None else units.inward(own)
     influence = Influence.of(prior.location, prior.precision, own, prior.said)
-    return replace(influence, wider=_different(one.prior.wider for one in posteriors))
+    return replace(influence, wider=_distinct_sentences(one.prior.wider for one in posteriors))
 
 
-def _different(sentences: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
-    """All sentences, those that several tables share only once."""
+def _distinct_sentences(sentences: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    """All sentences, each of them once."""
     return tuple(dict.fromkeys(chain.from_iterable(sentences)))
 
 

@@ -127,7 +127,7 @@ class Posterior(PosteriorData):
     imputed: Imputations | None = None
 
     def __str__(self) -> str:
-        return summary.printed(self)
+        return summary.print_text(self)
 
     def probability(self, statement: str) -> float:
         """The probability of a statement about the coefficients, such as "age > 0 and plan[pro] < 2*age": the share of
@@ -212,13 +212,13 @@ class Posterior(PosteriorData):
         """A pandas data frame by the names of the coefficients: mean, sd, ends of the interval, ratios where the family
         has them, ess and r_hat.
         """
-        return summary.table_of(self, level).to_frame()
+        return summary.coefficient_table(self, level).to_frame()
 
     def ratios(self, level: float = 0.9) -> Summary:
         """e to the power of each coefficient, its median and interval: odds ratios for yes or no and for classes,
         ratios of means for counts and amounts. A year of age with the ratio 0.97 multiplies the odds by 0.97.
         """
-        return summary.ratios_of(self, level)
+        return summary.ratio_table(self, level)
 
     def inclusion(self, level: float = 0.9) -> Summary:
         """Under a `Horseshoe`, `R2D2` or `LearntScale`: of each coefficient that has it, from the least shrunk on,
@@ -286,7 +286,7 @@ class Posterior(PosteriorData):
 
     def draws_frame(self) -> pandas.DataFrame:
         """The draws as a pandas data frame, with the columns chain and draw and one for each coefficient."""
-        return summary.draws_of(self)
+        return summary.draws_frame(self)
 
     def summary(self, level: float = 0.9, *, mcse: bool = False) -> Summary:
         """A table of the coefficients, with odds ratios and the like where the family has them, and in sentences what
@@ -294,13 +294,13 @@ class Posterior(PosteriorData):
 
         level: of the intervals. mcse: whether with the standard errors of means and sds, which sampling leaves open.
         """
-        return summary.summary_of(self, level, boolean("mcse", mcse))
+        return summary.build_summary(self, level, boolean("mcse", mcse))
 
     def __repr__(self) -> str:
-        return summary.one_line(self)
+        return summary.repr_text(self)
 
     def _repr_html_(self) -> str:
-        return summary.html(self)
+        return summary.html_text(self)
 
     def plot(self, path: str | Path | None = None, level: float = 0.9) -> Figure:
         """A forest plot: mean and interval of each coefficient; the figure, saved where a path is given."""

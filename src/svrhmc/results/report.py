@@ -23,7 +23,14 @@ from svrhmc.results.base import PosteriorData
 from svrhmc.results.checks import compare_with_rows
 from svrhmc.results.effects import SLOPE, Effects, effects_of, fitted_rows
 from svrhmc.results.figures import chains_figure, curve_figure, fit_figure, forest_figure, marginal_figure
-from svrhmc.results.findings import Finding, bends_of, clear, findings, slopes_of, with_sign
+from svrhmc.results.findings import (
+    Finding,
+    clear_count_sentence,
+    find_bends,
+    findings,
+    signed_names,
+    slope_coefficients,
+)
 from svrhmc.results.groups import GroupLevels, levels_of, variances_of
 from svrhmc.results.plots import steps_of
 from svrhmc.results.smooths import curves_of
@@ -31,10 +38,10 @@ from svrhmc.results.summary import (
     Coefficient,
     chance_in_words,
     coefficients,
-    entangled,
+    entangled_sentence,
     factor_notes,
     loss_of,
-    nothing_found,
+    no_misfit_sentence,
     number,
     ratio_name,
     scale_notes,
@@ -43,11 +50,16 @@ from svrhmc.results.summary import (
 from svrhmc.sampling.certificate import SOUND
 
 _LEVEL = 0.9
-_FOREST, _TABLE, _MARGINALS, _TRACES = 30, 500, 12, 4  # how many coefficients a report shows, in each of its parts
-_LONG = 12  # rows from which on a table is folded
-_KINDS = {"Groups": "groups", "Smooths": "smooths"}
-_POINTS = 200  # of the curve of a smooth
-_LEVELS = 30  # of a category up to which its effects are found
+_MOST_IN_FOREST, _MOST_IN_TABLE, _MOST_MARGINALS, _MOST_TRACES = (
+    30,
+    500,
+    12,
+    4,
+)  # how many coefficients a report shows, in each of its parts
+_FOLDED_ROWS = 12  # rows from which on a table is folded
+_TITLES_OF_TERMS = {"Groups": "groups", "Smooths": "smooths"}
+_CURVE_POINTS = 200  # of the curve of a smooth
+_MOST_LEVELS = 30  # of a category up to which its effects are found
 
 
 def report(
@@ -78,12 +90,12 @@ def report(
         raise requirement("posterior", "one that `svrhmc.fit` returns", repr(posterior)[:60])
     if not posterior.names:
         raise requirement("the posterior", "one of `fit`, whose coefficients have names", "one without names")
-    file = _place(path)
+    file = _require_html_path(path)
     write_text(file, page(posterior, source, command, python, notes, title))
     return file
 
 
-def _place(path: str | Path) -> Path:
+def _require_html_path(path: str | Path) -> Path:
     """Refuse a name of another kind of file, and a folder that is not there, before the page is made."""
     file = Path(path)
     if file.suffix and file.suffix.lower() not in (".html", ".htm"):
@@ -99,26 +111,26 @@ def _place(path: str | Path) -> Path:
 # In words
 
 
-def response_of(posterior: PosteriorData) -> str:
+def response_name(posterior: PosteriorData) -> str:
     """The name of the response."""
     design = posterior.design
     return design.response_in_words if design is not None and design.response else "the response"
 
 
-def scale(posterior: PosteriorData) -> str:
+def predictor_in_words(posterior: PosteriorData) -> str:
     """What a one-unit increase in a column adds its coefficient to."""
     loss = loss_of(posterior)
-    return "the linear predictor" if loss is None else _worded(posterior, loss.modelled)
+    return "the linear predictor" if loss is None else _fill_in_words(posterior, loss.modelled)
 
 
-def _worded(posterior: PosteriorData, words: str) -> str:
+def _fill_in_words(posterior: PosteriorData, words: str) -> str:
     classes: tuple[str, ...] = () if posterior.design is None else posterior.design.classes
-    response = response_of(posterior)
+    response = response_name(posterior)
     event = f"{response} = {classes[-1]}" if len(classes) == 2 else response
     return words.format(event=event, response=response, first=classes[0] if classes else "the first")
 
 
-def verdict(posterior: PosteriorData) -> str:
+def verdict_in_words(posterior: PosteriorData) -> str:
     """Whether the numbers are those of the model's posterior, in one sentence; `misfit` is about the model."""
     certificate = posterior.certificate
     chance = max(float(ratio(error, posterior.sd).max()) for error in posterior.errors)
@@ -149,13 +161,13 @@ def verdict(posterior: PosteriorData) -> str:
     return f"It is open whether the numbers are computed correctly: {certificate.because()}."
 
 
-def misfit(posterior: PosteriorData) -> str:
+def misfit_in_words(posterior: PosteriorData) -> str:
     """Whether the model fits the rows, in one sentence; "" where that was not checked."""
     if not posterior.checked_rows:
         return ""
     if posterior.misfits:
         return f"The model does not fit the data. {' '.join(posterior.misfits)}"
-    sentence = nothing_found(posterior.checked_rows)
+    sentence = no_misfit_sentence(posterior.checked_rows)
     return sentence[:1].upper() + sentence[1:]
 
 
@@ -172,20 +184,20 @@ def page(
 ) -> str:
     """The text of the page."""
     rows = coefficients(posterior, _LEVEL)
-    question = title or f"What is associated with {response_of(posterior)}?"
+    question = title or f"What is associated with {response_name(posterior)}?"
     style = files("svrhmc.results").joinpath("style.css").read_text("utf-8")
     own = rows[: len(rows) - posterior.group_scales]
-    effects = _effects_of(posterior)
-    bends = {} if effects is None else bends_of(effects, posterior)
+    effects = _average_effects(posterior)
+    bends = {} if effects is None else find_bends(effects, posterior)
     parts: tuple[Callable[[], str], ...] = (
-        lambda: "" if effects is None else _effects(posterior, effects, bends),
-        lambda: _coefficients(posterior, own),
-        lambda: _groups(posterior, rows[len(rows) - posterior.group_scales :]),
-        lambda: _fits(posterior),
-        lambda: _trust(posterior, rows),
-        lambda: _prior(posterior, rows),
-        lambda: _data(posterior, source, notes),
-        lambda: _again(posterior, command, python),
+        lambda: "" if effects is None else _effect_section(posterior, effects, bends),
+        lambda: _coefficient_section(posterior, own),
+        lambda: _group_section(posterior, rows[len(rows) - posterior.group_scales :]),
+        lambda: _fit_section(posterior),
+        lambda: _computation_section(posterior, rows),
+        lambda: _prior_section(posterior, rows),
+        lambda: _data_section(posterior, source, notes),
+        lambda: _repeat_section(posterior, command, python),
     )
     sentences = "".join(f"<li>{escape(sentence)}</li>" for sentence in _sentences(posterior, own, effects, bends))
     return (
@@ -193,9 +205,9 @@ def page(
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{escape(question)}</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n"
         f"<h1>{escape(question)}</h1>\n"
-        f'<p class="lead">{escape(clear(own, posterior))}</p>\n'
+        f'<p class="lead">{escape(clear_count_sentence(own, posterior))}</p>\n'
         + (f'<ul class="lead">{sentences}</ul>\n<p class="note">{_READING}</p>\n' if sentences else "")
-        + _verdicts(posterior)
+        + _verdict_cards(posterior)
         + "\n".join(filter(None, (part() for part in parts)))
         + f'\n<p class="note">Written by svrhmc {escape(VERSION)}.</p>\n</main>\n</body>\n</html>\n'
     )
@@ -205,8 +217,8 @@ def _sentences(
     posterior: PosteriorData, rows: Sequence[Coefficient], effects: Effects | None, bends: Mapping[str, Finding]
 ) -> list[str]:
     loss = loss_of(posterior)
-    multiplied = "" if loss is None else _worded(posterior, loss.multiplied)
-    found = findings(rows, posterior, effects, multiplied, scale(posterior), bends)
+    multiplied = "" if loss is None else _fill_in_words(posterior, loss.multiplied)
+    found = findings(rows, posterior, effects, multiplied, predictor_in_words(posterior), bends)
     return [sentence[:1].upper() + sentence[1:] for sentence in found]
 
 
@@ -216,10 +228,10 @@ _READING = (
 )
 
 
-def _verdicts(posterior: PosteriorData) -> str:
+def _verdict_cards(posterior: PosteriorData) -> str:
     """On the computation, and beside it on the model."""
-    cards = [("The computation", verdict(posterior), posterior.certificate.verdict in SOUND)]
-    if sentence := misfit(posterior):
+    cards = [("The computation", verdict_in_words(posterior), posterior.certificate.verdict in SOUND)]
+    if sentence := misfit_in_words(posterior):
         cards.append(("The model", sentence, not posterior.misfits))
     inside = "".join(
         f'<div class="verdict{"" if sound else " open"}"><h2>{title}</h2><p>{escape(sentence)}</p></div>'
@@ -228,7 +240,7 @@ def _verdicts(posterior: PosteriorData) -> str:
     return f'<div class="verdicts">{inside}</div>\n'
 
 
-def _data(posterior: PosteriorData, source: str, notes: Sequence[str]) -> str:
+def _data_section(posterior: PosteriorData, source: str, notes: Sequence[str]) -> str:
     design, items = posterior.design, list[tuple[str, str]]()
     if source:
         items.append(("File", source))
@@ -256,41 +268,45 @@ def _data(posterior: PosteriorData, source: str, notes: Sequence[str]) -> str:
     if posterior.fitted_at:
         items.append(("Fitted", posterior.fitted_at.replace("T", " ").replace("+00:00", " UTC")))
     items += [("Note", note) for note in (*(() if design is None else design.notes), *notes)]
-    return _section("The data and the model", _list(items))
+    return _section("The data and the model", _definition_list(items))
 
 
-def _coefficients(posterior: PosteriorData, rows: Sequence[Coefficient]) -> str:
-    slopes = slopes_of(rows, posterior)
-    predictor, inside = scale(posterior), list[str]()
+def _coefficient_section(posterior: PosteriorData, rows: Sequence[Coefficient]) -> str:
+    slopes = slope_coefficients(rows, posterior)
+    predictor, inside = predictor_in_words(posterior), list[str]()
     if slopes:
-        shown = sorted(slopes, key=lambda row: -row.distance)[:_FOREST]
+        shown = sorted(slopes, key=lambda row: -row.distance)[:_MOST_IN_FOREST]
         shown = [row for row in slopes if row in shown]
         places = [posterior.names.index(row.name) for row in shown]
         steps, change = steps_of(posterior, places, np.array([row.upper - row.lower for row in shown]))
-        drawn = [_times(row, float(step)) for row, step in zip(shown, steps, strict=True)]
+        drawn = [_scaled(row, float(step)) for row, step in zip(shown, steps, strict=True)]
         unit = change or "for a one-unit increase in the column"
-        figure = forest_figure(_by_term(posterior, drawn), "change, with its 90% interval", "Coefficients")
-        few = f" The {_FOREST} that are furthest from 0 of {len(slopes)}." if len(slopes) > _FOREST else ""
+        figure = forest_figure(_group_by_term(posterior, drawn), "change, with its 90% interval", "Coefficients")
+        few = (
+            f" The {_MOST_IN_FOREST} that are furthest from 0 of {len(slopes)}."
+            if len(slopes) > _MOST_IN_FOREST
+            else ""
+        )
         inside.append(
             f"<p>A coefficient is what a one-unit increase in its column adds to {escape(predictor)}, all else being "
             "equal.</p>"
             f"<figure>{figure}<figcaption>Mean and 90% interval of the change of {escape(predictor)}, {unit}.{few}"
             "</figcaption></figure>"
         )
-    ratio, signed = ratio_name(posterior), with_sign(posterior)
+    ratio, signed = ratio_name(posterior), signed_names(posterior)
     head = ("", "mean", "sd", "5%", "95%", *([f"{ratio} (90%)"] if ratio else []), "P(> 0)", "mode", "ess", "R-hat")
     body = [
         (row.name, *(number(v) for v in (row.mean, row.sd, row.lower, row.upper)),
-         *([row.ratio_in_words()] if ratio else []), _chance(row.positive) if row.name in signed else "",
+         *([row.ratio_in_words()] if ratio else []), _probability_in_words(row.positive) if row.name in signed else "",
          number(row.mode), f"{row.ess:,.0f}", f"{row.r_hat:.3f}")
-        for row in rows[:_TABLE]
+        for row in rows[:_MOST_IN_TABLE]
     ]  # fmt: skip
     inside.append(_table("Coefficients in the units of the data", head, body, len(rows)))
     draws = np.asarray(posterior.trace.draws)
     names = posterior.names
-    chosen = [names.index(row.name) for row in sorted(rows, key=lambda row: -row.distance)[:_MARGINALS]]
+    chosen = [names.index(row.name) for row in sorted(rows, key=lambda row: -row.distance)[:_MOST_MARGINALS]]
     small = "".join(
-        _small(
+        _small_figure(
             names[j],
             marginal_figure(names[j], draws[..., j], float(posterior.laplace.mean[j]), float(posterior.laplace.sd[j])),
         )
@@ -303,17 +319,17 @@ def _coefficients(posterior: PosteriorData, rows: Sequence[Coefficient]) -> str:
     return _section("Coefficients", "".join(inside))
 
 
-def _groups(posterior: PosteriorData, scales: Sequence[Coefficient]) -> str:
+def _group_section(posterior: PosteriorData, scales: Sequence[Coefficient]) -> str:
     """Standard deviations and correlations of effects, what they are of the variance, and the effects in order."""
     kept = posterior.group_effects
     if kept is None:
         return ""
     inside = [
         f"<p>Some effects vary by group ({escape(kept.counted())}). Their standard deviation says how much, "
-        f"on the scale of {escape(scale(posterior))}; each group's own effect is estimated from its rows and drawn "
-        "towards the others, the more so the fewer rows it has.</p>"
+        f"on the scale of {escape(predictor_in_words(posterior))}; each group's own effect is estimated from its rows "
+        "and drawn towards the others, the more so the fewer rows it has.</p>"
     ] if kept.groups else []  # fmt: skip
-    inside += _curves(posterior)
+    inside += _curve_figures(posterior)
     head = ("", "mean", "sd", "5%", "95%", "ess", "R-hat")
     body = [
         (row.name, *(number(v) for v in (row.mean, row.sd, row.lower, row.upper)), f"{row.ess:,.0f}",
@@ -323,41 +339,49 @@ def _groups(posterior: PosteriorData, scales: Sequence[Coefficient]) -> str:
     inside.append(_table("Standard deviations and correlations of the effects", head, body, len(body)))
     inside += [
         f"<p>{escape(note)}</p>"
-        for note in (*smooth_notes(posterior), *factor_notes(posterior), *scale_notes(posterior), *_wider(posterior))
+        for note in (
+            *smooth_notes(posterior),
+            *factor_notes(posterior),
+            *scale_notes(posterior),
+            *_wider_prior_notes(posterior),
+        )
     ]
     if posterior.form is not None and kept.groups:
-        inside.append(_shares(posterior))
+        inside.append(_variance_shares(posterior))
     for name in kept.factors:
         levels = levels_of(posterior, name, _LEVEL)
         for column in dict.fromkeys(levels.columns):
             inside.append(_caterpillar(levels, column))
-    return _section(" and ".join(word for word, some in _KINDS.items() if getattr(kept, some)), "".join(inside))
+    return _section(
+        " and ".join(word for word, some in _TITLES_OF_TERMS.items() if getattr(kept, some)), "".join(inside)
+    )
 
 
-def _curves(posterior: PosteriorData) -> list[str]:
+def _curve_figures(posterior: PosteriorData) -> list[str]:
     """Each smooth with its band."""
     kept = posterior.group_effects
     if kept is None or not kept.smooths or posterior.design is None:
         return []
     figures = [
         curve_figure(curve.label, curve.argument, curve.x, curve.mean, curve.interval)
-        for curve in curves_of(posterior, None, _LEVEL, _POINTS)
+        for curve in curves_of(posterior, None, _LEVEL, _CURVE_POINTS)
     ]
     drawn = "".join(f"<figure>{figure}</figure>" for figure in figures)
     return [
         "<p>Smooths are curves whose bending is learnt from the data. Shown is what each adds to "
-        f"{escape(scale(posterior))}, on average 0 over the rows, with a band of {_LEVEL:.0%} at each place, which "
-        "allows for what is not known of the smoothness; beyond the rows a curve goes on as a straight line.</p>"
+        f"{escape(predictor_in_words(posterior))}, on average 0 over the rows, with a band of {_LEVEL:.0%} at each "
+        "place, which allows for what is not known of the smoothness; beyond the rows a curve goes on as a straight "
+        "line.</p>"
         f"{drawn}"
     ]
 
 
-def _wider(posterior: PosteriorData) -> tuple[str, ...]:
+def _wider_prior_notes(posterior: PosteriorData) -> tuple[str, ...]:
     sentences: tuple[str, ...] = () if posterior.prior is None else posterior.prior.wider
     return sentences
 
 
-def _shares(posterior: PosteriorData) -> str:
+def _variance_shares(posterior: PosteriorData) -> str:
     if posterior.model.loss.link_variance(np.ones(1), np.zeros((1, posterior.model.loss.shared))) is None:
         return ""
     shares = variances_of(posterior, _LEVEL, 400, None)
@@ -372,7 +396,7 @@ def _shares(posterior: PosteriorData) -> str:
 def _caterpillar(levels: GroupLevels, column: str) -> str:
     """The levels of one factor in the order of their effects, the highest first."""
     chosen, total = levels.ordered(column)[::-1], levels.columns.count(column)
-    drawn = [_interval(levels.levels[j], float(levels.mean[j]), levels.interval[j]) for j in chosen]
+    drawn = [_interval_row(levels.levels[j], float(levels.mean[j]), levels.interval[j]) for j in chosen]
     term = f"{column} | {levels.factor}"
     figure = forest_figure([("", drawn)], "effect, with its 90% interval", f"Effects {term}")
     few = f" The {len(chosen) // 2} highest and lowest of {total:,}." if len(chosen) < total else ""
@@ -382,13 +406,13 @@ def _caterpillar(levels: GroupLevels, column: str) -> str:
     )
 
 
-def _interval(name: str, mean: float, ends: Array) -> Coefficient:
+def _interval_row(name: str, mean: float, ends: Array) -> Coefficient:
     """A mean and its interval, as a forest draws them."""
     blank = Coefficient(name, *np.zeros(len(Coefficient._fields) - 1).tolist())
     return blank._replace(mean=mean, lower=float(ends[0]), upper=float(ends[1]))
 
 
-def _by_term(posterior: PosteriorData, rows: Sequence[Coefficient]) -> list[tuple[str, list[Coefficient]]]:
+def _group_by_term(posterior: PosteriorData, rows: Sequence[Coefficient]) -> list[tuple[str, list[Coefficient]]]:
     """Rows that stand beside each other and come from one term, under its name where there are several."""
     design = posterior.design
     terms = {} if design is None else dict(zip(design.names, (term for term, _ in design.parts), strict=True))
@@ -399,11 +423,11 @@ def _by_term(posterior: PosteriorData, rows: Sequence[Coefficient]) -> list[tupl
     return groups
 
 
-def _small(name: str, figure: str) -> str:
+def _small_figure(name: str, figure: str) -> str:
     return f"<figure><figcaption>{escape(name)}</figcaption>{figure}</figure>"
 
 
-def _times(row: Coefficient, step: float) -> Coefficient:
+def _scaled(row: Coefficient, step: float) -> Coefficient:
     """The change for so much more of its column."""
     return row._replace(**{field: getattr(row, field) * step for field in _SCALED})
 
@@ -411,17 +435,17 @@ def _times(row: Coefficient, step: float) -> Coefficient:
 _SCALED = ("mean", "sd", "lower", "upper", "mode", "laplace_sd")
 
 
-def _effects_of(posterior: PosteriorData) -> Effects | None:
+def _average_effects(posterior: PosteriorData) -> Effects | None:
     """Those of columns that have few coefficients; None without a table, which a file does not keep."""
     design = posterior.design
     if design is None or not posterior.rows:
         return None
-    few = [term for term in design.made_of if len(term.names) <= _LEVELS]
+    few = [term for term in design.made_of if len(term.names) <= _MOST_LEVELS]
     variables = tuple(dict.fromkeys(name for term in few for name in term.variables))
     return effects_of(posterior, _LEVEL, 500, 200, 0, variables, None) if variables else None
 
 
-def _effects(posterior: PosteriorData, effects: Effects, bends: Mapping[str, Finding]) -> str:
+def _effect_section(posterior: PosteriorData, effects: Effects, bends: Mapping[str, Finding]) -> str:
     """bends: of columns along which the mean goes up and down, whose average slope is marked."""
     bent = "".join(f"<p>{escape(bend.sentence)} Its average slope says little.</p>" for bend in bends.values())
     names = [
@@ -432,10 +456,10 @@ def _effects(posterior: PosteriorData, effects: Effects, bends: Mapping[str, Fin
     body = [
         (name, number(float(m)), number(float(s)), number(float(e[0])), number(float(e[1])))
         for name, m, s, e in zip(effects.names, effects.mean, effects.sd, effects.interval, strict=True)
-    ][:_TABLE]
+    ][:_MOST_IN_TABLE]
     table = _table(f"Average effects on {effects.on}", ("", "mean", "sd", "5%", "95%"), body, len(effects.names))
-    figure = forest_figure(_effect_rows(posterior, effects), "change, with its 90% interval", "Average effects")
-    cut = f" The first {_FOREST} of {len(effects.names)}." if len(effects.names) > _FOREST else ""
+    figure = forest_figure(_effects_by_column(posterior, effects), "change, with its 90% interval", "Average effects")
+    cut = f" The first {_MOST_IN_FOREST} of {len(effects.names)}." if len(effects.names) > _MOST_IN_FOREST else ""
     return _section(
         "Average effects",
         f"<p>By how much {escape(effects.on)} changes on average.</p>{bent}<figure>{figure}<figcaption>For a number: "
@@ -445,19 +469,19 @@ def _effects(posterior: PosteriorData, effects: Effects, bends: Mapping[str, Fin
     )
 
 
-def _effect_rows(posterior: PosteriorData, effects: Effects) -> list[tuple[str, list[Coefficient]]]:
+def _effects_by_column(posterior: PosteriorData, effects: Effects) -> list[tuple[str, list[Coefficient]]]:
     """The effects as a forest has them, by the columns that are changed."""
     columns, rows = fitted_rows(posterior, None).columns, list[tuple[str, Coefficient]]()
     for name, term, contrast, mean, ends in zip(
         effects.names, effects.terms, effects.contrasts, effects.mean, effects.interval, strict=True
     ):
         spread = float(np.std(columns[term].values.astype(np.float64))) if contrast == SLOPE else 1.0
-        rows.append((term, _interval(name, float(mean) * spread, ends * spread)))
-    groups = [(term, [row for _, row in some]) for term, some in groupby(rows[:_FOREST], lambda pair: pair[0])]
+        rows.append((term, _interval_row(name, float(mean) * spread, ends * spread)))
+    groups = [(term, [row for _, row in some]) for term, some in groupby(rows[:_MOST_IN_FOREST], lambda pair: pair[0])]
     return [(term if len(some) > 1 else "", some) for term, some in groups]
 
 
-def _fits(posterior: PosteriorData) -> str:
+def _fit_section(posterior: PosteriorData) -> str:
     comparison = compare_with_rows(posterior)
     if comparison is None:
         return ""
@@ -468,7 +492,7 @@ def _fits(posterior: PosteriorData) -> str:
     )
 
 
-def _trust(posterior: PosteriorData, rows: Sequence[Coefficient]) -> str:
+def _computation_section(posterior: PosteriorData, rows: Sequence[Coefficient]) -> str:
     chains, draws, _ = posterior.trace.draws.shape
     items = [
         ("Verdict", f"{posterior.certificate.verdict} (tolerance {posterior.certificate.tolerance:g} posterior sd)"),
@@ -482,17 +506,18 @@ def _trust(posterior: PosteriorData, rows: Sequence[Coefficient]) -> str:
     if not posterior.complete:
         items.append(("Stopped", "a budget ended the run before there were as many draws as asked for"))
     every: Array = np.asarray(posterior.trace.draws)
-    worst = sorted(range(len(rows)), key=lambda j: rows[j].ess)[:_TRACES]
-    small = "".join(_small(rows[j].name, chains_figure(rows[j].name, every[..., j])) for j in sorted(worst))
+    worst = sorted(range(len(rows)), key=lambda j: rows[j].ess)[:_MOST_TRACES]
+    small = "".join(_small_figure(rows[j].name, chains_figure(rows[j].name, every[..., j])) for j in sorted(worst))
     return _section(
         "Are the numbers computed correctly?",
-        f'<p>{escape(verdict(posterior))}</p>{_list(items)}<h3>Chains</h3><div class="grid">{small}</div>'
+        f"<p>{escape(verdict_in_words(posterior))}</p>{_definition_list(items)}<h3>Chains</h3>"
+        f'<div class="grid">{small}</div>'
         '<p class="note">The coefficients with the fewest effective draws. Lines of different colours are chains with '
         "starts of their own; where they overlap, they agree.</p>",
     )
 
 
-def _prior(posterior: PosteriorData, rows: Sequence[Coefficient]) -> str:
+def _prior_section(posterior: PosteriorData, rows: Sequence[Coefficient]) -> str:
     if posterior.prior is None:
         return ""
     places = posterior.prior.dominated()
@@ -502,7 +527,7 @@ def _prior(posterior: PosteriorData, rows: Sequence[Coefficient]) -> str:
         sentence = f"For {names}, the prior says more than the data: another prior would give other numbers."
     else:
         sentence = "For every coefficient, the data say more than the prior."
-    sentence = " ".join(filter(None, (sentence, entangled(posterior), *_wider(posterior))))
+    sentence = " ".join(filter(None, (sentence, entangled_sentence(posterior), *_wider_prior_notes(posterior))))
     body = [(rows[j].name, f"{rows[j].prior_share:.2%}", f"{float(posterior.prior.shift[j]):+.2g}") for j in strongest]
     head = ("", "prior’s share", "shift, in sd")
     table = _table(
@@ -512,11 +537,11 @@ def _prior(posterior: PosteriorData, rows: Sequence[Coefficient]) -> str:
     return _section("The prior", f"<p>{escape(stated)}.</p><p>{escape(sentence)}</p>{table}")
 
 
-def _again(posterior: PosteriorData, command: str, python: str) -> str:
+def _repeat_section(posterior: PosteriorData, command: str, python: str) -> str:
     design, seed = posterior.design, posterior.trace.seed
     formulas = ("…",) if design is None else design.formulas
     formula = formulas[0] if len(formulas) == 1 else list(formulas)
-    given = [f"{word}={name!r}" for word in _COLUMNS if design is not None and (name := getattr(design, word))]
+    given = [f"{word}={name!r}" for word in _SPECIAL_COLUMNS if design is not None and (name := getattr(design, word))]
     if design is not None and design.dropped:
         given.append("missing='drop'")
     settings = ", ".join([*given, f"seed={seed}", f"tolerance={posterior.certificate.tolerance:g}"])
@@ -533,14 +558,14 @@ def _again(posterior: PosteriorData, command: str, python: str) -> str:
     )
 
 
-_COLUMNS = ("offset", "exposure", "trials")  # of a design that are named to `fit`
+_SPECIAL_COLUMNS = ("offset", "exposure", "trials")  # of a design that are named to `fit`
 
 
 def _section(title: str, inside: str) -> str:
     return f"<section>\n<h2>{escape(title)}</h2>\n{inside}\n</section>"
 
 
-def _list(items: Sequence[tuple[str, str]]) -> str:
+def _definition_list(items: Sequence[tuple[str, str]]) -> str:
     return "<dl>" + "".join(f"<dt>{escape(word)}</dt><dd>{escape(what)}</dd>" for word, what in items) + "</dl>"
 
 
@@ -559,10 +584,12 @@ def _table(caption: str, head: Sequence[str], body: Sequence[Sequence[str]], of:
     name = f"{escape(caption)}{few}"
     table = f"<table><caption>{name}</caption><thead><tr>{top}</tr></thead><tbody>{rows}</tbody></table>"
     table = f'<div class="wide" role="region" aria-label="{escape(caption)}" tabindex="0">{table}</div>'
-    return f"<details><summary>{name}: {len(body)} rows</summary>{table}</details>" if len(body) > _LONG else table
+    return (
+        f"<details><summary>{name}: {len(body)} rows</summary>{table}</details>" if len(body) > _FOLDED_ROWS else table
+    )
 
 
-def _chance(share: float) -> str:
+def _probability_in_words(share: float) -> str:
     """Draws do not tell 0 from very little.
 
     >>> _chance(1.0), _chance(0.5), _chance(0.0)

@@ -1,11 +1,11 @@
-"""A posterior in words and tables. Each function takes a `Posterior`."""
+"""A posterior in words and tables."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
@@ -27,21 +27,23 @@ from svrhmc.sampling.tails import tails_in_words
 if TYPE_CHECKING:
     import pandas
 
-_SMALL, _LARGE = 0.01, 5.0  # changes of a predictor that are read with ease lie between
-_ROUNDED = 1e-13  # of an sd
-_NAMED = 8  # coefficients that a sentence names
-_UNITS = 3  # of which it is said what a standard deviation of their column does
-_MANY_NUMBERS = 1000  # levels of a grouping factor of numbers, above which these may be amounts
-_NEAR_ZERO = 0.2  # of its median, where the 5% quantile of a scale is below: half of a half-normal law
-_LAPLACE_OFF = 0.5  # posterior sds, from which on it is said
+_SMALL_CHANGE, _LARGE_CHANGE = 0.01, 5.0  # changes of a predictor between these are easy to read
+_ROUNDING = 1e-13  # sds: smaller means are rounding errors of 0
+_MOST_NAMED = 8  # most coefficients that a sentence names
+_MOST_UNITS = 3  # most columns in the note on changes by a standard deviation
+_MOST_NUMERIC_LEVELS = 1000  # levels of a grouping factor of numbers, above which these may be amounts
+_NEAR_ZERO_QUANTILE = (
+    0.2  # a 5% quantile below this share of the median is near 0; for a half-normal law the share is half of this
+)
+_LAPLACE_DISTANCE = 0.5  # posterior sds from the median, above which Laplace's approximation gets a note
 _NEAR_ONE, _MOST_DECIMALS = 0.1, 5  # ratios whose distance from 1 is what matters, and their decimals
-_APART = "It is about the computation (evidence: posterior.certificate), not the model."
+_ABOUT_COMPUTATION = "It is about the computation (evidence: posterior.certificate), not the model."
 
 
 class Coefficient(NamedTuple):
-    """A coefficient in the units of the data: its posterior, the point fit (mode) with Laplace's sd, effective draws,
-    R-hat, the probability that it is above 0, and the prior's share of what is known of it (0 where none is stated).
-    Where the family has ratios, the median and interval of e to its power; None elsewhere, and of intercepts.
+    """A coefficient in the units of the data: its posterior, the mode with Laplace's sd, effective draws, R-hat, the
+    probability that it is above 0, and the prior's share of its precision (0 where no prior is stated). Where the
+    family has ratios, also median and interval of e to its power; None elsewhere, and for intercepts.
     """
 
     name: str
@@ -60,19 +62,19 @@ class Coefficient(NamedTuple):
     ratio_upper: float | None = None
 
     def ratio_in_words(self) -> str:
-        """Median and interval, or ""."""
+        """Median and interval of the ratio, or ""."""
         if self.ratio is None or self.ratio_lower is None or self.ratio_upper is None:
             return ""
-        return "{} ({}–{})".format(*_distinct(self.ratio, self.ratio_lower, self.ratio_upper))
+        return "{} ({}–{})".format(*_format_ratio(self.ratio, self.ratio_lower, self.ratio_upper))
 
     @property
     def distance(self) -> float:
-        """From 0, in sd; infinite where all draws are the same."""
+        """The distance of the mean from 0 in posterior sds; infinite where all draws are equal."""
         return abs(self.mean) / self.sd if self.sd > 0 else math.inf
 
 
-def _distinct(ratio: float, lower: float, upper: float) -> tuple[str, ...]:
-    """A ratio and the ends of its interval, near 1 with the digits by which they differ from it.
+def _format_ratio(ratio: float, lower: float, upper: float) -> tuple[str, ...]:
+    """A ratio and the ends of its interval as texts; near 1 with as many decimals as show their distance from 1.
 
     >>> _distinct(0.998, 0.99427, 1.0016), _distinct(1.701, 1.598, 1.809)
     (('0.998', '0.994', '1.002'), ('1.7', '1.6', '1.81'))
@@ -85,12 +87,11 @@ def _distinct(ratio: float, lower: float, upper: float) -> tuple[str, ...]:
 
 
 def names_of(posterior: PosteriorData) -> tuple[str, ...]:
-    """Of all that is reported by name: the parameters as a model states them, or else the coordinates."""
-    names: tuple[str, ...] = posterior.labels if posterior.parameters is None else posterior.parameters.names
-    return names
+    """The names of all that is reported: the parameters of a user's own model, or else the coordinates."""
+    return posterior.labels if posterior.parameters is None else posterior.parameters.names
 
 
-def columns_of(posterior: PosteriorData, level: float) -> dict[str, Array]:
+def summary_columns(posterior: PosteriorData, level: float) -> dict[str, Array]:
     """Mean, sd, the ends of the interval, ratios where the family has them, standard errors of the two moments,
     effective draws and R-hat.
     """
@@ -101,31 +102,33 @@ def columns_of(posterior: PosteriorData, level: float) -> dict[str, Array]:
     columns = {"mean": posterior.mean, "sd": posterior.sd, low: ends[0], high: ends[1]}
     if name := ratio_name(posterior):
         places, ratios = ratio_places(posterior), np.full((3, len(posterior.mean)), np.nan)
-        ratios[:, places] = _powers(posterior, places, level)
+        ratios[:, places] = _ratio_quantiles(posterior, places, level)
         columns |= dict(zip((name, f"ratio {low}", f"ratio {high}"), ratios, strict=True))
     mean_error, sd_error = posterior.errors
     return columns | {"mcse_mean": mean_error, "mcse_sd": sd_error, "ess": posterior.ess, "r_hat": posterior.r_hat}
 
 
-def table_of(posterior: PosteriorData, level: float, mcse: bool = False) -> Summary:
-    """The same as a table; mcse: with the standard errors. Numbers of a model of one's own come before arrays, and
-    short arrays before long ones.
+def coefficient_table(posterior: PosteriorData, level: float, mcse: bool = False) -> Summary:
+    """The same columns as a table. mcse: whether with the standard errors. Scalars of a user's own model come before
+    arrays, and short arrays before long ones.
     """
-    names, columns = names_of(posterior), columns_of(posterior, level)
+    names, columns = names_of(posterior), summary_columns(posterior, level)
     if posterior.units is None:
         counts = Counter(array_name(name) for name in names)
         order = sorted(range(len(names)), key=lambda j: counts[array_name(names[j])])
         names, columns = tuple(names[j] for j in order), {word: v[order] for word, v in columns.items()}
-    if {"mean", "sd"} <= columns.keys():  # what is left of 0 by rounding
-        columns["mean"] = np.where(np.abs(columns["mean"]) < _ROUNDED * columns["sd"], 0.0, columns["mean"])
+    if {"mean", "sd"} <= columns.keys():  # rounding errors of 0
+        columns["mean"] = np.where(np.abs(columns["mean"]) < _ROUNDING * columns["sd"], 0.0, columns["mean"])
     if not mcse:
         columns = {word: v for word, v in columns.items() if not word.startswith("mcse")}
     return Summary(names, columns, folded=posterior.units is not None)
 
 
-def summary_of(posterior: PosteriorData, level: float, mcse: bool = False) -> Summary:
-    """The table, with what there is to know besides."""
-    return replace(table_of(posterior, level, mcse), title=title(posterior), notes=notes(posterior))
+def build_summary(posterior: PosteriorData, level: float, mcse: bool = False) -> Summary:
+    """The table of coefficients with a title and all notes."""
+    return replace(
+        coefficient_table(posterior, level, mcse), title=title_sentence(posterior), notes=all_notes(posterior)
+    )
 
 
 def ratio_name(posterior: PosteriorData) -> str:
@@ -135,28 +138,28 @@ def ratio_name(posterior: PosteriorData) -> str:
 
 
 def ratio_places(posterior: PosteriorData) -> list[int]:
-    """The coordinates that have ratios: coefficients but the intercepts."""
+    """The coordinates that have ratios: all coefficients except intercepts."""
     loss = loss_of(posterior)
     assert loss is not None
     end = len(posterior.mean) - posterior.group_scales - loss.shared
     return [j for j, name in enumerate(posterior.labels[:end]) if name.rpartition(": ")[2] != "Intercept"]
 
 
-def _powers(posterior: PosteriorData, places: list[int], level: float) -> Array:
-    """The median and interval of e to the power of some coefficients, which are e to the power of their quantiles."""
+def _ratio_quantiles(posterior: PosteriorData, places: list[int], level: float) -> Array:
+    """Median and interval of e to the power of some coefficients: e to the power of their quantiles."""
     with np.errstate(over="ignore"):
         powers: Array = np.exp(posterior.quantile([0.5, *interval_ends(level)])[:, places])
     return powers
 
 
-def ratios_of(posterior: PosteriorData, level: float) -> Summary:
-    """e to the power of the coefficients but the intercepts, as their quantiles: e^q is the quantile of e^x."""
+def ratio_table(posterior: PosteriorData, level: float) -> Summary:
+    """Median and interval of e to the power of all coefficients except intercepts."""
     loss, design, name = loss_of(posterior), posterior.design, ratio_name(posterior)
     if loss is None or not name:
-        family = (repr(posterior.family) if posterior.family else "'this target'") + _linked(loss)
+        family = (repr(posterior.family) if posterior.family else "'this target'") + _link_in_words(loss)
         raise requirement("the posterior", "of a family with a logit or log link, to have ratios", family)
     places, (low, high) = ratio_places(posterior), interval_end_names(level)
-    columns = dict(zip((name, low, high), _powers(posterior, places, level), strict=True))
+    columns = dict(zip((name, low, high), _ratio_quantiles(posterior, places, level), strict=True))
     if loss.proportional_hazards:
         end = len(posterior.mean) - posterior.group_scales - loss.shared
         columns |= _hazard_ratios(posterior, places, end, level)
@@ -173,8 +176,8 @@ def ratios_of(posterior: PosteriorData, level: float) -> Summary:
 
 
 def _hazard_ratios(posterior: PosteriorData, places: list[int], end: int, level: float) -> dict[str, Array]:
-    """e^{−β/σ} of accelerated failure times whose hazards are proportional: its median and interval. end: the place of
-    log σ, where the family has one.
+    """Median and interval of e^{−β/σ}, the hazard ratios of accelerated failure times with proportional hazards. end:
+    the coordinate log σ, where the family has one.
     """
     draws = moved(posterior.trace._flat(), *posterior.stretched)
     sigma = np.exp(draws[:, [end]]) if posterior.model.loss.shared else 1.0
@@ -183,7 +186,7 @@ def _hazard_ratios(posterior: PosteriorData, places: list[int], end: int, level:
     return {"hazard ratio": middle, f"hazard {low}": lower, f"hazard {high}": upper}
 
 
-def draws_of(posterior: PosteriorData) -> pandas.DataFrame:
+def draws_frame(posterior: PosteriorData) -> pandas.DataFrame:
     """Draws as a data frame."""
     try:
         import pandas
@@ -195,43 +198,42 @@ def draws_of(posterior: PosteriorData) -> pandas.DataFrame:
     return pandas.DataFrame({"chain": chain, "draw": draw, **columns})
 
 
-def _counted(count: int, noun: str) -> str:
+def _count_in_words(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'s' if count > 1 else ''}"
 
 
-def _linked(loss: Loss | None) -> str:
-    """The link, where it is not the family's usual one."""
+def _link_in_words(loss: Loss | None) -> str:
+    """The link in words, where it is not the family's usual one."""
     return f" with the {loss.link} link" if loss is not None and loss.link else ""
 
 
 def unit_notes(posterior: PosteriorData, level: float = 0.9) -> tuple[str, ...]:
-    """What a standard deviation of a column does, where one more of it does too little or too much to be read."""
+    """The effect of one standard deviation of a column, where that of one unit is too small or too large to read."""
     units, design, ratio = posterior.units, posterior.design, ratio_name(posterior)
     if units is None:
         return ()
-    plain = {row.rpartition(": ")[2] for row in posterior.names} if design is None else design.plain_columns
+    plain_columns = {row.rpartition(": ")[2] for row in posterior.names} if design is None else design.plain_columns
     width, first, sentences = len(units.centre) + int(units.intercept), int(units.intercept), list[str]()
     middle, low, high = posterior.quantile([0.5, *interval_ends(level)])
     for j, name in enumerate(posterior.names[: units.blocks * width]):
-        if j % width < first or name.rpartition(": ")[2] not in plain:
+        if j % width < first or name.rpartition(": ")[2] not in plain_columns:
             continue
         step = float(units.scale[j % width - first])
         ends = sorted(map(abs, (low[j], high[j])))
-        if (ends[1] < _SMALL and step > 1) or (ratio and ends[0] > _LARGE and step < 1):
+        if (ends[1] < _SMALL_CHANGE and step > 1) or (ratio and ends[0] > _LARGE_CHANGE and step < 1):
             values = np.array([middle[j], low[j], high[j]]) * step
             words = [f"{value:.3g}" for value in (np.exp(values) if ratio else values)]
             sentences.append(f"{words[0]} ({words[1]} to {words[2]}) for {name} (sd {short(step)})")
     if not sentences:
         return ()
-    what = f"the {ratio} is" if ratio else "the linear predictor changes by"
-    return (f"Units: for an increase of one standard deviation, {what} {'; '.join(sentences[:_UNITS])}.",)
+    change = f"the {ratio} is" if ratio else "the linear predictor changes by"
+    return (f"Units: for an increase of one standard deviation, {change} {'; '.join(sentences[:_MOST_UNITS])}.",)
 
 
 def loss_of(posterior: PosteriorData) -> Loss | None:
-    """With its own link, where the model is there."""
+    """The loss of the model or, where only its family is known, that of the family with its usual link."""
     if posterior.model is not None:
-        loss: Loss = posterior.model.loss
-        return loss
+        return cast(Loss, posterior.model.loss)
     return FAMILIES[posterior.family]() if posterior.family in FAMILIES else None
 
 
@@ -239,31 +241,37 @@ def _baselines(posterior: PosteriorData) -> str:
     return "" if posterior.design is None else ", ".join(dict.fromkeys(posterior.design.baselines))
 
 
-def _family(posterior: PosteriorData) -> str:
-    """By name, with degrees of freedom where it has some."""
+def _family_in_words(posterior: PosteriorData) -> str:
+    """The name of the family, with its degrees of freedom if it has some."""
     df = getattr(getattr(posterior.model, "loss", None), "df", None)
     return repr(posterior.family) + (f" with {df:g} degrees of freedom" if df is not None else "")
 
 
-def title(posterior: PosteriorData) -> str:
+def title_sentence(posterior: PosteriorData) -> str:
     """What was fitted, in one sentence."""
     dim, design, n = len(posterior.mean), posterior.design, posterior.fitted_rows or posterior.rows
-    many = f"{n:,} rows" if n else ""
+    rows_in_words = f"{n:,} rows" if n else ""
     if posterior.imputed is not None:
-        many = f"{posterior.imputed.count} imputed tables of {posterior.fitted_rows:,} rows each"
+        rows_in_words = f"{posterior.imputed.count} imputed tables of {posterior.fitted_rows:,} rows each"
     if left_out := posterior.left_out:
-        many += f" ({left_out:,} of weight 0 left out)"
-    if design is None and _is_of_functions(posterior):
+        rows_in_words += f" ({left_out:,} of weight 0 left out)"
+    if design is None and _is_own_model(posterior):
         observed = None if posterior._target is None else posterior._target.observed_count
-        values = f", {observed:,} observed values" if observed is not None and n == 1 else f", {many}" if many else ""
-        return f"Posterior of a model, {_counted(dim, 'coordinate')}{values}."
+        values = (
+            f", {observed:,} observed values"
+            if observed is not None and n == 1
+            else f", {rows_in_words}"
+            if rows_in_words
+            else ""
+        )
+        return f"Posterior of a model, {_count_in_words(dim, 'coordinate')}{values}."
     if design is None:
-        what = f"a regression of the family {_family(posterior)}" if posterior.family else "a target"
+        model = f"a regression of the family {_family_in_words(posterior)}" if posterior.family else "a target"
         groups = "" if posterior.group_effects is None else f"; {posterior.group_effects.in_words()}"
-        own = _counted(dim - posterior.group_scales, "coefficient")
-        return f"Posterior of {what}, {own}{', ' + many if many else ''}{groups}."
-    linked = _linked(None if posterior.model is None else posterior.model.loss)
-    sentence = f"Posterior of {design.formula}, family {_family(posterior)}{linked}"
+        coefficients = _count_in_words(dim - posterior.group_scales, "coefficient")
+        return f"Posterior of {model}, {coefficients}{', ' + rows_in_words if rows_in_words else ''}{groups}."
+    link = _link_in_words(None if posterior.model is None else posterior.model.loss)
+    sentence = f"Posterior of {design.formula}, family {_family_in_words(posterior)}{link}"
     if design.guessed:
         sentence += f" ({design.guessed})"
     if posterior.family in FAMILIES and FAMILIES[posterior.family]().ordered:
@@ -275,8 +283,8 @@ def title(posterior: PosteriorData) -> str:
     elif design.trials or design.tried:
         of = f" of {design.trials!r}" if design.trials else ""
         sentence += f"; modelled is the probability of a success in each of the trials{of}"
-    if many:
-        sentence += f"; {many}"
+    if rows_in_words:
+        sentence += f"; {rows_in_words}"
     if posterior.group_effects is not None:
         sentence += f"; {posterior.group_effects.in_words()}"
     if design.dropped:
@@ -284,14 +292,14 @@ def title(posterior: PosteriorData) -> str:
     return f"{sentence}."
 
 
-def _is_of_functions(posterior: PosteriorData) -> bool:
-    """Whether the model is one of the user's own; from a file that is seen where its parameters are stated."""
-    known = posterior._target is not None and posterior._target.observed_count is not None
-    return known or (posterior.parameters is not None and not posterior.family)
+def _is_own_model(posterior: PosteriorData) -> bool:
+    """Whether the model is the user's own; a posterior from a file shows that only by stated parameters."""
+    is_known = posterior._target is not None and posterior._target.observed_count is not None
+    return is_known or (posterior.parameters is not None and not posterior.family)
 
 
-def notes(posterior: PosteriorData) -> tuple[str, ...]:
-    """The sentences after the table."""
+def all_notes(posterior: PosteriorData) -> tuple[str, ...]:
+    """All sentences after the table of `summary`."""
     sentences = []
     if levels := _baselines(posterior):
         sentences.append(f"Levels of categories are compared with {levels}.")
@@ -304,15 +312,20 @@ def notes(posterior: PosteriorData) -> tuple[str, ...]:
     sentences += unit_notes(posterior)
     sentences += [
         f"Draws: {draws_sentence(posterior)}",
-        f"Verdict: {verdict_sentence(posterior)} {_APART}",
+        f"Verdict: {verdict_sentence(posterior)} {_ABOUT_COMPUTATION}",
         *model_notes(posterior),
     ]
     if posterior.modes is not None:
         switch = posterior.modes.labels_switch()
         sentences.append(f"Modes: {posterior.modes.brief()} (posterior.modes).{switch and ' '}{switch}")
     sentences += tail_notes(posterior)
-    sentences += [*smooth_notes(posterior), *factor_notes(posterior), *scale_notes(posterior), *_shrinkage(posterior)]
-    sentences += _imputations(posterior)
+    sentences += [
+        *smooth_notes(posterior),
+        *factor_notes(posterior),
+        *scale_notes(posterior),
+        *shrinkage_notes(posterior),
+    ]
+    sentences += imputation_notes(posterior)
     if posterior.parameters is not None:
         sentences.append(
             f"Coordinates: the parameters are functions of {len(posterior.mean):,} unconstrained coordinates, which "
@@ -320,76 +333,75 @@ def notes(posterior: PosteriorData) -> tuple[str, ...]:
         )
     if posterior.prior is not None:
         sentences.append(f"Prior: {posterior.prior.said}.")
-        if len(some := posterior.prior.dominated()):
-            sentences.append(f"For {_listed(posterior, some)}, the prior says more than the data.")
-        if sentence := entangled(posterior):
+        if len(dominated := posterior.prior.dominated()):
+            sentences.append(f"For {_names_in_words(posterior, dominated)}, the prior says more than the data.")
+        if sentence := entangled_sentence(posterior):
             sentences.append(sentence)
         sentences += posterior.prior.wider
     return (*sentences, *(f"Clash: {clash}" for clash in posterior.clashes))
 
 
 def tail_notes(posterior: PosteriorData) -> tuple[str, ...]:
-    """Which parameters, as a model states them, or coordinates have no standard deviation to report, or one whose error
-    is not known.
-    """
+    """Which parameters or coordinates have no standard deviation to report, or one whose error is not known."""
     if posterior.parameters is not None:
-        sentence = posterior.parameters.heavy(_NAMED)
+        sentence = posterior.parameters.heavy(_MOST_NAMED)
     elif posterior.tails is not None:
-        sentence = tails_in_words(posterior.labels, posterior.trace.draws, posterior.tails, _NAMED)
+        sentence = tails_in_words(posterior.labels, posterior.trace.draws, posterior.tails, _MOST_NAMED)
     else:
         sentence = ""
     return (f"Tails: {sentence}",) if sentence else ()
 
 
 def factor_notes(posterior: PosteriorData) -> tuple[str, ...]:
-    """Which grouping factors are columns of very many numbers, that might have been meant as numbers."""
+    """Which grouping factors are columns of very many different numbers, which may have been meant as numbers."""
     if posterior.design is None:
         return ()
     sentences = dict[str, None]()
     for group in posterior.design.groups:
         for name, levels in zip(group.factors, group.levels, strict=True):
-            if len(levels) <= _MANY_NUMBERS or isinstance(levels[0], str) or f"C({name})" in group.text:
+            if len(levels) <= _MOST_NUMERIC_LEVELS or isinstance(levels[0], str) or f"C({name})" in group.text:
                 continue
-            taken = f"the {len(levels):,} different numbers of {name} are taken for names of groups"
-            sentences[f"Groups: {taken}, as {group.text} says; write {name} or s({name}) if they are amounts."] = None
+            reading = f"the {len(levels):,} different numbers of {name} are taken for names of groups"
+            sentences[f"Groups: {reading}, as {group.text} says; write {name} or s({name}) if they are amounts."] = None
     return tuple(sentences)
 
 
 def scale_notes(posterior: PosteriorData) -> tuple[str, ...]:
-    """Which standard deviations of group effects may be 0, and of which Laplace's approximation is far off."""
+    """Which standard deviations of group effects may be 0, and for which Laplace's approximation is far off."""
     count, sentences = posterior.group_scales, list[str]()
     if not count:
         return ()
     low, middle = posterior.quantile([0.05, 0.5])
-    loss, kept = posterior.model.loss, posterior.group_effects
-    assert kept is not None
-    smooths = {f"sd({kept.names[k]})" for k in kept.smooths}
-    approximate = posterior.method != "laplace" and not (loss.quadratic or loss.mixture)  # given the scales
+    loss, group_effects = posterior.model.loss, posterior.group_effects
+    assert group_effects is not None
+    smooths = {f"sd({group_effects.names[k]})" for k in group_effects.smooths}
+    is_approximated = posterior.method != "laplace" and not (loss.quadratic or loss.mixture)  # given the scales
     for j in range(len(posterior.mean) - count, len(posterior.mean)):
         name = posterior.labels[j]
         if not name.startswith("sd("):
             continue
-        if low[j] < _NEAR_ZERO * middle[j]:
-            shown = "this curve bends" if name in smooths else "these effects differ from group to group"
+        if low[j] < _NEAR_ZERO_QUANTILE * middle[j]:
+            difference = "this curve bends" if name in smooths else "these effects differ from group to group"
             sentences.append(
                 f"{name} may be 0: one in twenty of its draws is below {low[j]:.2g}, and the data do not show that "
-                f"{shown}."
+                f"{difference}."
             )
             continue
-        away = (posterior.laplace.mean[j] - middle[j]) / posterior.sd[j] if posterior.sd[j] > 0 else 0.0
-        if abs(away) > _LAPLACE_OFF and approximate:
-            side = "below" if away < 0 else "above"
+        distance = (posterior.laplace.mean[j] - middle[j]) / posterior.sd[j] if posterior.sd[j] > 0 else 0.0
+        if abs(distance) > _LAPLACE_DISTANCE and is_approximated:
+            side = "below" if distance < 0 else "above"
             sentences.append(
                 f"Laplace's approximation, which lme4's glmer and INLA rest on, has {name} at "
-                f"{posterior.laplace.mean[j]:.3g}, {abs(away):.2g} posterior sds {side} the median of the posterior."
+                f"{posterior.laplace.mean[j]:.3g}, {abs(distance):.2g} posterior sds {side} the median of the "
+                "posterior."
             )
-    if kept.every > 1:
-        size = 8e-9 * kept.draws.size
+    if group_effects.every > 1:
+        size = 8e-9 * group_effects.draws.size
         sentences.append(
-            f"the effects of one draw in {kept.every} are kept, {size:.2g} GB of {size * kept.every:.2g} GB; "
-            "coefficients and standard deviations have all draws."
+            f"the effects of one draw in {group_effects.every} are kept, {size:.2g} GB of "
+            f"{size * group_effects.every:.2g} GB; coefficients and standard deviations have all draws."
         )
-    kinds = [word for word, terms in (("Groups", kept.groups), ("Smooths", kept.smooths)) if terms]
+    kinds = [word for word, terms in (("Groups", group_effects.groups), ("Smooths", group_effects.smooths)) if terms]
     return tuple(f"{' and '.join(kinds).capitalize()}: {sentence}" for sentence in sentences)
 
 
@@ -400,159 +412,159 @@ def smooth_notes(posterior: PosteriorData, level: float = 0.9) -> tuple[str, ...
     return (f"Smooths: {degrees_sentence(posterior, level)}",)
 
 
-def _shrinkage(posterior: PosteriorData) -> tuple[str, ...]:
-    """What a shrinking prior did, where there is one."""
-    return () if posterior.shrinkage is None else shrinkage_notes(posterior)
-
-
-def _imputations(posterior: PosteriorData) -> tuple[str, ...]:
-    """What pooling several imputed tables cost, where that was done."""
-    return () if posterior.imputed is None else imputation_notes(posterior)
-
-
 def model_notes(posterior: PosteriorData) -> tuple[str, ...]:
-    """How the model fails to fit the rows, or that no failure was found; nothing where it was not checked."""
+    """The misfits of the model, or that none was found; () where it was not checked."""
     if not posterior.checked_rows:
         return ()
     if posterior.misfits:
         return tuple(f"Misfit: {misfit}" for misfit in posterior.misfits)
-    return (f"Model: {nothing_found(posterior.checked_rows)}",)
+    return (f"Model: {no_misfit_sentence(posterior.checked_rows)}",)
 
 
-def nothing_found(rows: int) -> str:
-    """What it means that no misfit was found, and what was looked for."""
+def no_misfit_sentence(rows: int) -> str:
+    """That no misfit was found in so many rows, and what was looked for."""
     return f"no misfit was found in {rows:,} rows (looked for: {MISFITS_LOOKED_FOR})."
 
 
-def entangled(posterior: PosteriorData) -> str:
-    """Whether there are coefficients of which only combinations are known from the data, in one sentence; or ""."""
+def entangled_sentence(posterior: PosteriorData) -> str:
+    """Coefficients some combination of which is known from the prior more than from the data, in a sentence; or ""."""
     if posterior.prior is None:
         return ""
     draws = posterior.trace.draws[..., : len(posterior.prior.share)]
     draws = draws if posterior.units is None else posterior.units.inward(draws)
-    some = posterior.prior.entangled(draws)
-    if not len(some):
+    entangled = posterior.prior.entangled(draws)
+    if not len(entangled):
         return ""
     return (
-        f"For some combination of {_listed(posterior, some)}, the prior says more than the data, as their columns "
-        "nearly add up to each other or there are few rows: do not read these coefficients one by one. Predictions "
-        "and effects() may still be precise."
+        f"For some combination of {_names_in_words(posterior, entangled)}, the prior says more than the data, as their "
+        "columns nearly add up to each other or there are few rows: do not read these coefficients one by one. "
+        "Predictions and effects() may still be precise."
     )
 
 
 def draws_sentence(posterior: PosteriorData) -> str:
     """How many draws there are, and by which sampler; `posterior.why` has the reason for it."""
     chains, draws, _ = posterior.trace.draws.shape
-    made = f"{chains} chain{'s' if chains > 1 else ''} of {draws:,} by {posterior.method}"
-    short = "" if posterior.complete else "; stopped before there were as many as asked for"
+    sentence = f"{chains} chain{'s' if chains > 1 else ''} of {draws:,} by {posterior.method}"
+    ending = "" if posterior.complete else "; stopped before there were as many as asked for"
     if posterior.method == "laplace":
         return (
             f"{chains * draws:,} of the Laplace approximation, in {posterior.seconds:.3g} s; the budget ended before "
             "there were any of the posterior."
         )
     effective = f"as precise as at least {posterior.ess.min():,.0f} independent ones"
-    return f"{made}, {effective}, in {posterior.seconds:.3g} s{short}."
+    return f"{sentence}, {effective}, in {posterior.seconds:.3g} s{ending}."
 
 
 def verdict_sentence(posterior: PosteriorData) -> str:
     """How far off the reported numbers can be, in one sentence; `posterior.certificate` has what it rests on."""
-    (mean, _), (sd, _) = _chance(posterior)
+    (mean, _), (sd, _) = _largest_errors(posterior)
     certificate = posterior.certificate
     if mean == sd == 0 and certificate.verdict == "exact":
         return "exact: means and sds come from a formula, without sampling error."
-    return f"{_of_chains(certificate.brief(), posterior)}; chance alone leaves {chance_in_words(posterior)}."
+    return f"{_for_one_chain(certificate.brief(), posterior)}; chance alone leaves {chance_in_words(posterior)}."
 
 
-def _of_chains(verdict: str, posterior: PosteriorData) -> str:
-    """What is said of chains, of one."""
+def _for_one_chain(verdict: str, posterior: PosteriorData) -> str:
+    """A verdict in words, adapted where there is only one chain."""
     if len(posterior.trace.draws) > 1:
         return verdict
     return verdict.replace("its chains agree", "the halves of its chain agree")
 
 
 def chance_in_words(posterior: PosteriorData) -> str:
-    """The largest standard errors of what the table has, and the coefficients that they are of."""
-    (mean, of_mean), (sd, of_sd) = _chance(posterior)
+    """The largest standard errors of the means and sds in the table, and which coefficients have them."""
+    (mean, of_mean), (sd, of_sd) = _largest_errors(posterior)
     if not math.isfinite(mean + sd):
         return "standard errors that are not known"
-    whose = [f" ({name})" if len(names_of(posterior)) > 1 else "" for name in (of_mean, of_sd)]
-    return f"a standard error of at most {mean:.2g} posterior sd in a mean{whose[0]} and of {sd:.2g} in an sd{whose[1]}"
+    owners = [f" ({name})" if len(names_of(posterior)) > 1 else "" for name in (of_mean, of_sd)]
+    return (
+        f"a standard error of at most {mean:.2g} posterior sd in a mean{owners[0]} and of {sd:.2g} in an sd{owners[1]}"
+    )
 
 
-def _chance(posterior: PosteriorData) -> tuple[tuple[float, str], tuple[float, str]]:
-    """The largest standard errors of the means and sds of the table, in posterior sd, and whose they are; without those
-    of tails that have none, unless there are no others.
+def _largest_errors(posterior: PosteriorData) -> tuple[tuple[float, str], tuple[float, str]]:
+    """The largest standard errors of the means and of the sds of the table, in posterior sds, each with the name of its
+    coefficient. Coefficients with heavy tails, whose errors are unknown, are left out; all unknown: infinite.
     """
     if posterior.parameters is None:
-        spread, errors, tails = posterior.sd, posterior.errors, posterior.tails
+        sds, errors, tails = posterior.sd, posterior.errors, posterior.tails
     else:
         moments, tails = posterior.parameters.moments, posterior.parameters.shapes
-        spread, errors = moments.sd, (moments.mean_error, moments.sd_error)
-    known = np.flatnonzero(np.isfinite(spread) if tails is None else tails == 0)
-    if not len(known):
+        sds, errors = moments.sd, (moments.mean_error, moments.sd_error)
+    has_error = np.flatnonzero(np.isfinite(sds) if tails is None else tails == 0)
+    if not len(has_error):
         return (math.inf, ""), (math.inf, "")
-    names, relative = names_of(posterior), [ratio(error[known], spread[known]) for error in errors]
-    mean, sd = ((float(of.max()), names[int(known[int(np.argmax(of))])]) for of in relative)
+    names, relative = names_of(posterior), [ratio(error[has_error], sds[has_error]) for error in errors]
+    mean, sd = ((float(of.max()), names[int(has_error[int(np.argmax(of))])]) for of in relative)
     return mean, sd
 
 
-def paragraph(posterior: PosteriorData) -> str:
+def sampling_paragraph(posterior: PosteriorData) -> str:
     """How the draws were made, how far off the reported numbers are by chance, and the verdict on their bias."""
     chains, draws, dim = posterior.trace.draws.shape
     short = "" if posterior.complete else "; stopped before there were as many as asked for"
     tails = np.zeros(dim) if posterior.tails is None else posterior.tails
     mean, sd = (float(ratio(error, posterior.sd)[tails == 0].max(initial=0.0)) for error in posterior.errors)
-    which = "corrected by the gradients at the draws" if is_corrected(posterior) else "those of the draws themselves"
+    kind_of_moments = (
+        "corrected by the gradients at the draws" if is_corrected(posterior) else "those of the draws themselves"
+    )
     if posterior.sampler is None:
-        which = "known in closed form" if posterior.complete or mean == 0 else "those of the Laplace approximation"
-    sizes = f"standard errors of up to {mean:.2g} and {sd:.2g} posterior sd"
-    errors = sizes if math.isfinite(mean + sd) and (tails == 0).any() else "errors that are not known"
-    several = chains > 1
+        kind_of_moments = (
+            "known in closed form" if posterior.complete or mean == 0 else "those of the Laplace approximation"
+        )
+    size_of_errors = f"standard errors of up to {mean:.2g} and {sd:.2g} posterior sd"
+    errors = size_of_errors if math.isfinite(mean + sd) and (tails == 0).any() else "errors that are not known"
+    several_chains = chains > 1
     return (
-        f"{chains} chain{'s' * several} of {posterior.method} made {draws:,} draws{' each' * several} of {dim} "
-        f"parameter{'s' * (dim > 1)}, at least {posterior.ess.min():,.0f} of them effective "
+        f"{chains} chain{'s' * several_chains} of {posterior.method} made {draws:,} draws{' each' * several_chains} of "
+        f"{dim} parameter{'s' * (dim > 1)}, at least {posterior.ess.min():,.0f} of them effective "
         f"({posterior.why.rstrip('.')}; R-hat at most {posterior.r_hat.max():.3f}, {posterior.passes:.4g} passes over "
-        f"the data, {posterior.seconds:.3g} s{short}).\nThe means and sds reported, {which}, have {errors}; "
-        f"as to bias they are {_of_chains(str(posterior.certificate), posterior)}."
+        f"the data, {posterior.seconds:.3g} s{short}).\nThe means and sds reported, {kind_of_moments}, have {errors}; "
+        f"as to bias they are {_for_one_chain(str(posterior.certificate), posterior)}."
         + "".join(f"\n{note}" for note in tail_notes(posterior))
     )
 
 
-def printed(posterior: PosteriorData) -> str:
-    """What `print` shows: of a fit the table and what to think of it, of another target how its draws were made."""
+def print_text(posterior: PosteriorData) -> str:
+    """The text that `print` shows: for a fit the table with notes, for another target how its draws were made."""
     if posterior.units is None:
-        return paragraph(posterior)
-    notes = (f"Draws: {draws_sentence(posterior)}", *_essentials(posterior), "summary() says more.")
-    return str(replace(table_of(posterior, 0.9), title=title(posterior), notes=notes))
+        return sampling_paragraph(posterior)
+    notes = (f"Draws: {draws_sentence(posterior)}", *_verdict_notes(posterior), "summary() says more.")
+    return str(replace(coefficient_table(posterior, 0.9), title=title_sentence(posterior), notes=notes))
 
 
-def one_line(posterior: PosteriorData) -> str:
-    """One line, or two."""
+def repr_text(posterior: PosteriorData) -> str:
+    """The repr of a posterior, one or two lines."""
     chains, draws, dim = posterior.trace.draws.shape
-    what = f"Posterior of {posterior.design.formula!r}: " if posterior.design is not None else "Posterior: "
+    beginning = f"Posterior of {posterior.design.formula!r}: " if posterior.design is not None else "Posterior: "
     moments = posterior if posterior.parameters is None else posterior.parameters.moments
-    first = ", ".join(
+    estimates = ", ".join(
         f"{name} {mean:.4g} ± {sd:.2g}"
         for name, mean, sd in zip(names_of(posterior)[:4], moments.mean[:4], moments.sd[:4], strict=True)
     )
-    many = _counted(dim - posterior.group_scales, "coefficient")
-    kept = posterior.group_effects
-    if kept is not None and posterior.group_scales:
-        kinds = [word for word, terms in (("groups", kept.groups), ("smooths", kept.smooths)) if terms]
-        many += f", {_counted(posterior.group_scales, 'scale')} of {' and '.join(kinds)}"
+    sizes = _count_in_words(dim - posterior.group_scales, "coefficient")
+    group_effects = posterior.group_effects
+    if group_effects is not None and posterior.group_scales:
+        kinds = [
+            word for word, terms in (("groups", group_effects.groups), ("smooths", group_effects.smooths)) if terms
+        ]
+        sizes += f", {_count_in_words(posterior.group_scales, 'scale')} of {' and '.join(kinds)}"
     return (
-        f"<{what}{many}, {chains} × {draws:,} draws by {posterior.method}, {posterior.certificate.verdict}\n"
-        f" {first}{', …' if dim > 4 else ''}>"
+        f"<{beginning}{sizes}, {chains} × {draws:,} draws by {posterior.method}, {posterior.certificate.verdict}\n"
+        f" {estimates}{', …' if dim > 4 else ''}>"
     )
 
 
-def html(posterior: PosteriorData) -> str:
-    """HTML: a table, and the verdict."""
-    return replace(table_of(posterior, 0.9), title=title(posterior), notes=_essentials(posterior))._repr_html_()
+def html_text(posterior: PosteriorData) -> str:
+    """The table and the verdict as HTML, for notebooks."""
+    return replace(
+        coefficient_table(posterior, 0.9), title=title_sentence(posterior), notes=_verdict_notes(posterior)
+    )._repr_html_()
 
 
-def _essentials(posterior: PosteriorData) -> tuple[str, ...]:
-    """The verdict, and what it does not say of the model."""
+def _verdict_notes(posterior: PosteriorData) -> tuple[str, ...]:
+    """The verdict, and the most important notes on the model."""
     return (
         f"Verdict: {verdict_sentence(posterior)}",
         *tail_notes(posterior),
@@ -561,19 +573,21 @@ def _essentials(posterior: PosteriorData) -> tuple[str, ...]:
         *smooth_notes(posterior),
         *factor_notes(posterior),
         *scale_notes(posterior),
-        *_shrinkage(posterior),
-        *_imputations(posterior),
+        *shrinkage_notes(posterior),
+        *imputation_notes(posterior),
         *(f"Clash: {clash}" for clash in posterior.clashes),
     )
 
 
-def _listed(posterior: PosteriorData, some: Indices) -> str:
-    names = [posterior.labels[int(j)] for j in np.asarray(some)]
-    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else "")
+def _names_in_words(posterior: PosteriorData, places: Indices) -> str:
+    names = [posterior.labels[int(j)] for j in np.asarray(places)]
+    return ", ".join(names[:_MOST_NAMED]) + (
+        f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
+    )
 
 
 def coefficients(posterior: PosteriorData, level: float = 0.9) -> tuple[Coefficient, ...]:
-    """One for each coordinate; `level` is the probability within lower and upper."""
+    """A `Coefficient` for each coordinate; `level` is the probability between lower and upper."""
     mean, sd, laplace, (lower, upper) = posterior.mean, posterior.sd, posterior.laplace, posterior.interval(level).T
     draws = np.asarray(posterior.trace.draws).reshape(-1, len(mean))
     positive = (moved(draws, *posterior.stretched) > 0).mean(axis=0)
@@ -586,13 +600,13 @@ def coefficients(posterior: PosteriorData, level: float = 0.9) -> tuple[Coeffici
     ]
     if ratio_name(posterior):
         places = ratio_places(posterior)
-        for j, (ratio, lower, upper) in zip(places, _powers(posterior, places, level).T.tolist(), strict=True):
+        for j, (ratio, lower, upper) in zip(places, _ratio_quantiles(posterior, places, level).T.tolist(), strict=True):
             rows[j] = rows[j]._replace(ratio=ratio, ratio_lower=lower, ratio_upper=upper)
     return tuple(rows)
 
 
 def coefficients_csv(rows: tuple[Coefficient, ...]) -> str:
-    """A line for each, under the names of the fields; a text that a spreadsheet would run is kept a text.
+    """Coefficients as CSV with the fields as header; a name that a spreadsheet would run as a formula is escaped.
 
     >>> coefficients_csv(()).strip()
     'name,mean,sd,lower,upper,mode,laplace_sd,ess,r_hat,positive,prior_share,ratio,ratio_lower,ratio_upper'
@@ -601,7 +615,7 @@ def coefficients_csv(rows: tuple[Coefficient, ...]) -> str:
 
 
 def short(value: float) -> str:
-    """Two digits after a leading one, without exponents where they can be had.
+    """A number with three digits, without an exponent where possible.
 
     >>> short(1.6234), short(0.0123), short(1234.5)
     ('1.62', '0.0123', '1,230')
@@ -611,7 +625,7 @@ def short(value: float) -> str:
 
 
 def number(value: float) -> str:
-    """With four digits, and few signs.
+    """A number with four digits.
 
     >>> number(0.00012345), number(1234567.0), number(-2.5)
     ('0.0001234', '1.235e+06', '-2.5')

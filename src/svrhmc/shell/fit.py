@@ -27,11 +27,11 @@ from svrhmc.fitting.labels import Response, read_response
 from svrhmc.fitting.preview import design as design_of
 from svrhmc.fitting.regression import build_regression, fit, require_settings, sample_regression
 from svrhmc.reporting import Coefficient, coefficients
-from svrhmc.results.findings import with_sign
+from svrhmc.results.findings import signed_names
 from svrhmc.results.loo import Loo
 from svrhmc.results.posterior import Posterior
-from svrhmc.results.report import misfit, scale, verdict
-from svrhmc.results.summary import entangled, factor_notes, number, ratio_name, scale_notes, unit_notes
+from svrhmc.results.report import misfit_in_words, predictor_in_words, verdict_in_words
+from svrhmc.results.summary import entangled_sentence, factor_notes, number, ratio_name, scale_notes, unit_notes
 from svrhmc.sampling.effects import GroupEffects
 from svrhmc.shell import outputs
 from svrhmc.shell.arguments import DEFAULTS, FitArguments, columns_used, formula_of, require_columns
@@ -339,9 +339,9 @@ def _print_fit(
         show(f"{dropped:,} rows with missing values were left out.")
     for note in (*(() if design is None else design.notes), *notes):
         show(f"Note: {note}.")
-    show(f"\nWhat a one-unit increase in a column adds to {scale(posterior)}:")
+    show(f"\nWhat a one-unit increase in a column adds to {predictor_in_words(posterior)}:")
     edge = len(rows) - posterior.group_scales
-    signed = with_sign(posterior)
+    signed = signed_names(posterior)
     _print_coefficients(rows[:edge], signed, ratio_name(posterior))
     if posterior.group_effects is not None:
         show(f"{_scales_in_words(posterior.group_effects)}:")
@@ -352,9 +352,9 @@ def _print_fit(
         *unit_notes(posterior),
         *factor_notes(posterior),
         *scale_notes(posterior),
-        entangled(posterior),
-        verdict(posterior),
-        misfit(posterior),
+        entangled_sentence(posterior),
+        verdict_in_words(posterior),
+        misfit_in_words(posterior),
     ):
         if line:
             show(line)
@@ -429,7 +429,7 @@ def _fit_as_json(
         "classes": [] if design is None else list(design.classes),
         "baselines": [] if design is None else list(design.baselines),
         "verdict": posterior.certificate.verdict,
-        "sentence": verdict(posterior),
+        "sentence": verdict_in_words(posterior),
         "misfits": list(posterior.misfits),
         "checked_rows": posterior.checked_rows,
         "tolerance": posterior.certificate.tolerance,
