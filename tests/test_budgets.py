@@ -97,15 +97,15 @@ def test_a_deadline_counts_seconds_but_for_those_apart_and_passes():
     assert deadline.affordable((1.0, 0.5), (1.0, 0.0)) == 2.0
     assert deadline.affordable((0.0, 0.0)) == math.inf
     assert deadline.affordable((0.0, 0.0), (3.0, 0.0)) == 0.0
-    deadline.check_budget(2.0)
+    deadline.check(2.0)
     for passes, kept in ((2.1, 0.0), (0.0, 3.0)):
         with pytest.raises(BudgetSpent):
-            deadline.check_budget(passes, kept)
+            deadline.check(passes, kept)
     assert not deadline.is_spent()
     clock.now = 105.0
     assert deadline.is_spent()
     with pytest.raises(BudgetSpent):
-        deadline.check_budget()
+        deadline.check()
     assert Budget(10).unlimited
     assert not deadline.unlimited
 
@@ -322,7 +322,7 @@ def is_laplace(found, target, chains=4):
 
 @pytest.mark.parametrize(
     ("owner", "name", "most"),
-    [(FreshGradients, "at", 1), (ReferenceChains, "extend", 1)],
+    [(FreshGradients, "gradients_at", 1), (ReferenceChains, "extend", 1)],
     ids=["choice", "tuning"],
 )
 def test_before_any_draw_the_laplace_approximation_is_given(owner, name, most, clock, monkeypatch):
@@ -476,7 +476,7 @@ def test_the_shell_says_in_one_line_that_a_budget_is_too_small(clock, monkeypatc
 
 
 def test_gradients_at_the_draws_may_be_missing(clock, monkeypatch):
-    plain, armed = FreshGradients.at, []
+    plain, armed = FreshGradients.gradients_at, []
 
     def at(self, gradient, states, seed, first=0):
         if seed >= 1 << 50:  # those at the draws
@@ -484,7 +484,7 @@ def test_gradients_at_the_draws_may_be_missing(clock, monkeypatch):
             clock.now = FAR
         return plain(self, gradient, states, seed, first)
 
-    monkeypatch.setattr(FreshGradients, "at", at)
+    monkeypatch.setattr(FreshGradients, "gradients_at", at)
     posterior = sample(regression(200), 200, method="anchored", budget_seconds=5.0)
     assert len(armed) == 1
     assert posterior.certificate.verdict == "undecided"

@@ -283,7 +283,7 @@ def test_a_tail_without_a_variance_is_noticed_where_it_holds_some_of_the_varianc
             0.5 * x[:, 0] ** 2 + power * np.log1p(x[:, 1] ** 2) / 2 + rise * (np.abs(x[:, 1]) > 100)
         ),
     )  # fmt: skip
-    ledger = SimpleNamespace(pays=lambda seconds, passes: True, evaluations=0.0)
+    ledger = SimpleNamespace(covers=lambda seconds, passes: True, evaluations=0.0)
     found = density_tail_doubt(target.names, tails_by_density(target, draws, np.ones(2), ledger).shapes)
     assert (said in found) if said else found == ""
     assert (ledger.evaluations > 0) == bool(count)
