@@ -416,12 +416,12 @@ def test_what_the_answers_name_is_there():
     """Every family that an answer names is one, no answer is hidden behind an earlier one, and each is one sentence."""
     import re
 
-    from svrhmc.families.names import INSTEAD, LINKS, instead
+    from svrhmc.families.names import INSTEAD, LINKS, family_advice
 
     for parts, advice in INSTEAD.items():
         named = set(re.findall(r"'([a-z-]+)'", advice)) - {"probit", "cloglog", "interval2"}
         assert named <= set(families.FAMILIES), advice
-        assert any(instead(part) == advice for part in parts.split("|")), parts
+        assert any(family_advice(part) == advice for part in parts.split("|")), parts
     for (name, link), why in LINKS.items():
         with pytest.raises(ValueError, match=f"link must be .* for '{name}'; got '{link}': {re.escape(why[:20])}"):
             families.FAMILIES[name](link)

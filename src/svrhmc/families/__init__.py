@@ -1,10 +1,10 @@
-"""Families: what y is, given its linear predictors. One file each, which holds all there is to a family.
+"""Families: the law of y given its linear predictors, one file each.
 
-A user names one ("poisson"), or makes it here (`bernoulli("probit")`); a line below is all that the rest of the library
-knows of it. Every formula keeps its digits far out: nothing overflows for |t| up to 700, and no difference of nearly
-equal numbers stands where another form has none.
+A user gives the name of a family ("poisson") or makes one here (`bernoulli("probit")`); the line below is all that the
+rest of the library knows of it. Formulas keep their digits far out: nothing overflows for |t| up to 700, and
+differences of nearly equal numbers are avoided.
 """
-# ruff: noqa: I001  (in the order in which users are told of them)
+# ruff: noqa: I001  (in the order in which users see them)
 
 from svrhmc.core.errors import did_you_mean, requirement
 from svrhmc.families.base import FAMILIES, Loss
@@ -33,7 +33,7 @@ from svrhmc.families.bounds import censored as censored
 from svrhmc.families.inverse_gaussian import inverse_gaussian as inverse_gaussian
 from svrhmc.families.categorical import categorical as categorical
 from svrhmc.families.ordinal import ordinal as ordinal
-from svrhmc.families.names import instead, without_link
+from svrhmc.families.names import family_advice, link_advice
 
 __all__ = ["FAMILIES", "bounded", "censored", "family_of", *(family.__name__ for family in FAMILIES.values())]
 
@@ -42,34 +42,34 @@ def family_of(family: object) -> Loss:
     """The loss that a name stands for, or the one given; other names are refused with what to take instead."""
     if isinstance(family, str):
         for name, make in FAMILIES.items():
-            if _plain(family) in (name, *make().aliases):
+            if _normalise_name(family) in (name, *make().aliases):
                 return make()
     if hasattr(family, "curvature") and hasattr(family, "observed") and not isinstance(family, type):
         return family  # type: ignore[return-value]
-    name = _plain(family) if isinstance(family, str) else ""
+    name = _normalise_name(family) if isinstance(family, str) else ""
     allowed = "one of " + ", ".join(map(repr, FAMILIES)) + ", or a family of svrhmc.targets.families"
-    raise requirement("family", allowed, repr(family), _with_link(name) or _instead(name))
+    raise requirement("family", allowed, repr(family), _advice_for_link(name) or _advice_for_family(name))
 
 
-def _plain(name: str) -> str:
-    """In small letters, with one hyphen where others write a blank, an underscore or a dot."""
+def _normalise_name(name: str) -> str:
+    """The name in small letters, with one hyphen for each blank, underscore or dot."""
     return "-".join(name.lower().replace("_", " ").replace("-", " ").replace(".", " ").split())
 
 
-def _with_link(name: str) -> str:
-    """Of a name with a link in brackets, as R writes it: what is to be said of the link."""
+def _advice_for_link(name: str) -> str:
+    """Advice for a name with a link in brackets, as R writes it; "" where there is no such link."""
     family, _, rest = name.rstrip(") ").partition("(")
     link = rest.replace("link", "").strip(" =\"'")
     for known, make in FAMILIES.items():
         if link and family in (known, *make().aliases):
-            why = without_link(known, link) or "a link is given to the family: svrhmc.families.bernoulli('probit')"
+            why = link_advice(known, link) or "a link is given to the family: svrhmc.families.bernoulli('probit')"
             return f"the link {link!r} of {known!r}: {why}"
     return ""
 
 
-def _instead(name: str) -> str:
-    """What to do without a family that there is not, or which one was probably meant."""
+def _advice_for_family(name: str) -> str:
+    """What to use in place of a family that does not exist, or which family was probably meant."""
     for family, make in FAMILIES.items():
         if name in make().mistaken:
             return f"did you mean {family!r}?"
-    return instead(name) or did_you_mean(name, FAMILIES)
+    return family_advice(name) or did_you_mean(name, FAMILIES)

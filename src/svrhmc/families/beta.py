@@ -21,7 +21,7 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.errors import real_array, requirement
 from svrhmc.core.serialise import part
 from svrhmc.families.base import Formulas, Loss, Parameter, SharedFamily, family, spread_improper_reason
-from svrhmc.families.labels import first
+from svrhmc.families.labels import first_place
 from svrhmc.families.primitives import NUMPY, Fields, Primitives, Value
 from svrhmc.families.recession import RecessionCones, one_predictor_cones
 
@@ -113,7 +113,7 @@ class BetaLoss(SharedFamily):
         why = "it has no density at 0 and 1: fit whether y is 0 or 1 by 'bernoulli' and the other rows by 'beta', or "
         why += "give counts of trials to 'binomial' or 'beta-binomial'; percentages have to be divided by 100"
         if (wrong := (array <= 0) | (array >= 1)).any():
-            raise requirement("y", "shares above 0 and below 1 for the beta family", first(array, wrong), why)
+            raise requirement("y", "shares above 0 and below 1 for the beta family", first_place(array, wrong), why)
         return np.asarray(np.log(array) - np.log1p(-array), np.float64)
 
     def typical_predictor_and_effect(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:

@@ -22,7 +22,7 @@ from svrhmc.core.errors import requirement
 from svrhmc.core.serialise import part
 from svrhmc.families.base import Formulas, Loss, Observed, Parameter, SharedFamily, family, log_odds
 from svrhmc.families.binomial import BinomialLoss
-from svrhmc.families.labels import first
+from svrhmc.families.labels import first_place
 from svrhmc.families.primitives import NUMPY, Fields, Primitives, Value
 from svrhmc.families.recession import RecessionCones, one_predictor_cones
 
@@ -128,7 +128,7 @@ class BetaBinomialLoss(SharedFamily):
         share, count = BinomialLoss().observed(y, n, trials)
         m = np.ones(n) if count is None else count
         if (many := m >= _PLACE).any():
-            raise requirement("trials", "below 2²⁶ for the beta-binomial family", first(m, many))
+            raise requirement("trials", "below 2²⁶ for the beta-binomial family", first_place(m, many))
         return Observed(m + np.round(share * m) / _PLACE, None)
 
     def typical_predictor_and_effect(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:

@@ -13,7 +13,7 @@ from svrhmc.core.errors import require_unmasked, requirement
 from svrhmc.core.serialise import part
 from svrhmc.families.base import Family, Formulas, Loss, Observed, family, log_odds
 from svrhmc.families.bernoulli import LogisticLoss, logistic_curvature, logistic_remainder
-from svrhmc.families.labels import counts, first
+from svrhmc.families.labels import counts, first_place
 from svrhmc.families.names import require_link
 from svrhmc.families.primitives import Fields, Primitives, Value
 from svrhmc.families.recession import RecessionCones, one_predictor_cones
@@ -100,7 +100,7 @@ class BinomialLoss(Family):
         if trials is None:
             why = "say how many trials there were: trials=…"
             if (successes > 1).any():
-                raise requirement("y", "0 or 1 where trials is None", first(successes, successes > 1), why)
+                raise requirement("y", "0 or 1 where trials is None", first_place(successes, successes > 1), why)
             return Observed(successes, None)
         require_unmasked("trials", trials)
         sizes = np.asarray(trials)

@@ -1,9 +1,9 @@
-"""Numbers and times of which bounds are known: censored on either side, known up to an interval, or truncated.
+"""Numbers and times with bounds: censored on either side, known up to an interval, or truncated.
 
-A label is (l, u, c, e) on the scale of y = η + σε (of times, their logarithms): y lies from l to u, and the row is
-there only because y lies above c and below e. Where l = u the number itself was seen; l = −∞ is censored on the left,
-u = ∞ on the right, and c = −∞, e = ∞ is not truncated; c of a time is when the row entered. With z(v) = (v − η)/σ and
-I(a, b) = −log(F(a) − F(b)) of `intervals.py`,
+A label is (l, u, c, e) on the scale of y = η + σε (for times, of their logarithms): y lies between l and u, and the row
+was observed only because y lies above c and below e. Where l = u the number itself was observed; l = −∞ is censored on
+the left, u = ∞ on the right, and c = −∞, e = ∞ is not truncated; c of a time is when the row entered. With z(v) = (v −
+η)/σ and I(a, b) = −log(F(a) − F(b)) of `intervals.py`,
 
     ℓ = log σ + h(z(u)) where l = u,     I(z(u), z(l)) elsewhere;     less I(z(e), z(c)) where the row is truncated.
 
@@ -33,7 +33,7 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import real_array, require_unmasked, requirement
 from svrhmc.families.base import Coded, Family, Loss
-from svrhmc.families.labels import first
+from svrhmc.families.labels import first_place
 from svrhmc.families.laws import Law
 from svrhmc.families.primitives import NUMPY
 from svrhmc.families.recession import RecessionCones, one_predictor_cones
@@ -51,10 +51,10 @@ def censored(time: npt.ArrayLike, event: npt.ArrayLike) -> Array:
     observed = np.asarray(real_array("event", event, (len(times),)), np.float64)
     if (wrong := times <= 0).any():
         why = "give rows that end at once half of the shortest time, or leave them out"
-        raise requirement("time", "numbers above 0", first(times, wrong), why)
+        raise requirement("time", "numbers above 0", first_place(times, wrong), why)
     if (wrong := (observed != 0) & (observed != 1)).any():
         why = "compare it with what stands for the event, such as status == 2"
-        raise requirement("event", "0 or 1, or false or true", first(observed, wrong), why)
+        raise requirement("event", "0 or 1, or false or true", first_place(observed, wrong), why)
     return np.where(observed == 1, times, -times)
 
 
@@ -87,7 +87,7 @@ def bounded(
             raise requirement(name, "one number for each row, where there is no bound −inf or inf", shown)
         if (gap := np.isnan(np.atleast_1d(array.astype(np.float64)))).any():
             why = "a bound that is not known is −inf or inf"
-            raise requirement(name, "a number in every row", first(np.atleast_1d(array), gap), why)
+            raise requirement(name, "a number in every row", first_place(np.atleast_1d(array), gap), why)
         columns.append(np.broadcast_to(array.astype(np.float64), n))
     y = np.stack(columns, axis=1)
     _require_ordered(y)
@@ -95,7 +95,7 @@ def bounded(
 
 
 def _require_ordered(y: Array) -> None:
-    """Refuse bounds that leave nothing, or a row that says nothing."""
+    """Refuse bounds that exclude every number, and rows without information."""
     lower, upper, lb, ub = y.T
     for wrong, name, allowed, one, why in (
         (lower > upper, "lower", "at most upper", lower, "the two bounds are given in the other order"),
@@ -105,11 +105,11 @@ def _require_ordered(y: Array) -> None:
         ((lower <= lb) & (upper >= ub), "bounds", "narrower than what can be seen", lower, _NOTHING),
     ):
         if wrong.any():
-            raise requirement(name, allowed, first(one, wrong), why)
+            raise requirement(name, allowed, first_place(one, wrong), why)
 
 
 _NOTHING = "such rows say nothing; leave them out"
-_MAKES = "svrhmc.targets.families.bounded(lower, upper) makes them"
+_HOW_TO_MAKE = "svrhmc.targets.families.bounded(lower, upper) makes them"
 _OUTSIDE = "a row outside of lb and ub, or that ends when it begins, is one that cannot have been seen"
 
 
@@ -150,9 +150,9 @@ def _of_interval(law: Law, order: int, eta: Array, tau: Array, low: Array, high:
 
 @dataclass(frozen=True)
 class Bounded(Family):
-    """What a family of y = η + σε, or of log y, has where labels are bounds: formulas in NumPy alone.
+    """A family of y = η + σε, or of log y, whose labels are bounds; its formulas are in NumPy alone.
 
-    truncated_below, truncated_above: whether some rows are there only above a bound, and only below one.
+    truncated_below, truncated_above: whether rows are truncated to values above a bound, and below one.
     """
 
     kernel: ClassVar[Any] = None
@@ -166,37 +166,37 @@ class Bounded(Family):
     @property
     @abstractmethod
     def law(self) -> Law:
-        """That of ε."""
+        """The law of ε."""
 
     @property
     @abstractmethod
     def without_bounds(self) -> Loss:
-        """The family for labels of which all are numbers, or times that may be right-censored."""
+        """The family for labels that are all numbers, or times that may be right-censored."""
 
     @property
     def convex_given_shared(self) -> bool:  # type: ignore[override]
-        """By the law, and what rows are truncated by."""
-        cuts = self.truncated_below, self.truncated_above
-        kept = (not cut or stays for cut, stays in zip(cuts, self.law.truncated, strict=True))
-        return self.law.log_concave and all(kept)
+        """Whether the law is log-concave, and stays so where rows are truncated."""
+        truncated = self.truncated_below, self.truncated_above
+        convex = (not cut or stays_convex for cut, stays_convex in zip(truncated, self.law.truncated, strict=True))
+        return self.law.log_concave and all(convex)
 
     def with_bounds(self) -> Loss:
         return self
 
     def with_noise(self, noise_variance: float) -> Loss:
-        """Refused: bounds say of numbers alone how they are spread."""
+        """Refused: the spread of numbers within bounds is not known beforehand."""
         return Loss.with_noise(self, noise_variance)
 
     def coded(self, y: npt.ArrayLike) -> Coded:
-        """What rows are truncated by; without truncated rows, and where each is a number or a right-censored time, it
-        is the family without bounds.
+        """The loss for the kinds of truncation that occur. If no row is truncated, and each is a number or a
+        right-censored time, it is the family without bounds.
         """
         if np.ndim(y) != 2:
             return self.without_bounds.coded(y)
-        given = np.asarray(y, np.float64)
-        if given.shape[1] != 4:
-            raise requirement("y", "rows of (lower, upper, lb, ub)", f"shape {given.shape}", _MAKES)
-        labels = bounded(*given.T)
+        array = np.asarray(y, np.float64)
+        if array.shape[1] != 4:
+            raise requirement("y", "rows of (lower, upper, lb, ub)", f"shape {array.shape}", _HOW_TO_MAKE)
+        labels = bounded(*array.T)
         low, high, lb, ub = labels.T
         floor = -math.inf
         if not self.identity_link:
@@ -209,17 +209,17 @@ class Bounded(Family):
             raise requirement(
                 "y", "labels of which some are bounded on either side", f"{side}-censored ones alone", why
             )
-        cut = bool((lb > floor).any()), bool((ub < math.inf).any())
+        truncated = bool((lb > floor).any()), bool((ub < math.inf).any())
         numbers = low == high
-        if not any(cut) and (numbers | (beyond & (not self.identity_link))).all():
+        if not any(truncated) and (numbers | (beyond & (not self.identity_link))).all():
             return self.without_bounds.coded(np.where(numbers, low, -low))
-        return Coded(replace(self, truncated_below=cut[0], truncated_above=cut[1]), labels)
+        return Coded(replace(self, truncated_below=truncated[0], truncated_above=truncated[1]), labels)
 
     def labels(self, y: npt.ArrayLike, n: int) -> Array:
         """Four bounds for each row, on the scale of the predictor, the first two within the others."""
         array = np.asarray(y, np.float64)
         if array.shape != (n, 4):
-            raise requirement("y", f"{n} rows of (lower, upper, lb, ub)", f"shape {array.shape}", _MAKES)
+            raise requirement("y", f"{n} rows of (lower, upper, lb, ub)", f"shape {array.shape}", _HOW_TO_MAKE)
         low, high, lb, ub = array.T
         clipped = np.stack([np.maximum(low, lb), np.minimum(high, ub), lb, ub], axis=1)
         if self.identity_link:
@@ -273,20 +273,22 @@ class Bounded(Family):
     def bounds(self, y: Array) -> Array:
         return y if self.identity_link else np.exp(y)
 
-    def _plain(self, y: Array, events: npt.NDArray[np.bool_]) -> Array:
+    def _labels_without_bounds(self, y: Array, events: npt.NDArray[np.bool_]) -> Array:
         """Labels of the family without bounds: numbers, or signed times."""
         return self.centre(y) if self.identity_link else np.where(events, 1.0, -1.0) * np.exp(self.centre(y))
 
     def typical_predictor_and_effect(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
-        """As of numbers and right-censored times at the centres."""
-        return super().typical_predictor_and_effect(self._plain(y, y[..., 1] < math.inf), weights, offset)
+        """That of numbers and right-censored times at the centres of the bounds."""
+        return super().typical_predictor_and_effect(
+            self._labels_without_bounds(y, y[..., 1] < math.inf), weights, offset
+        )
 
     def shared_start(self, y: Array) -> Array:
         return super().shared_start(self.centre(y))
 
     def recession_cones(self, y: Array) -> RecessionCones:
-        """It grows as the law moves off a row that has a bound on that side, unless that is the side on which rows are
-        truncated, and tails are heavy there or the bounds are the same.
+        """ℓ grows as the law moves away from a row beyond one of its bounds, unless rows are truncated on that side and
+        tails are heavy there, or the bounds are equal.
         """
         low, high, lb, ub = y.T
         light_up, light_down = self.law.truncated
@@ -297,14 +299,18 @@ class Bounded(Family):
     def improper_reason(
         self, weight: float, free: int, exact: bool, flat: Sequence[bool] = (), y: Array | None = None
     ) -> str | None:
-        """As that of numbers, of which there are as many as rows with two bounds; truncated ones bound no spread."""
+        """The reason of the family without bounds, counting rows with two finite bounds as numbers; truncated rows do
+        not bound the spread.
+        """
         if self.truncated_below or self.truncated_above:
             return "as the spread grows the law of truncated rows has a limit, which is not 0"
         events = np.zeros(0, bool) if y is None else (y[..., 0] > -math.inf) & (y[..., 1] < math.inf)
         if exact and y is not None and not (y[..., 0] == y[..., 1]).any():
             return None
-        held = weight if y is None else min(weight, float(events.sum()))
-        return super().improper_reason(held, free, exact, flat, None if y is None else self._plain(y, events))
+        observed = weight if y is None else min(weight, float(events.sum()))
+        return super().improper_reason(
+            observed, free, exact, flat, None if y is None else self._labels_without_bounds(y, events)
+        )
 
     def constant(self, y: Array, trials: Array | None = None) -> Array:
         """−log f − h of a number, and of a time its logarithm."""
@@ -315,7 +321,7 @@ class Bounded(Family):
         return np.asarray(y[..., 1] == math.inf)
 
     def cumulative(self, t: Array, y: Array, trials: Array | None = None) -> tuple[Array, Array]:
-        """Of what can be seen: P(y ≤ l | c < y < e) and P(y ≤ u | c < y < e)."""
+        """P(y ≤ l | c < y < e) and P(y ≤ u | c < y < e), given that the row can be observed."""
         low, high, lb, ub = (y[..., k] for k in range(4))
         whole = self._log_probability(t, lb, ub)
         below, at_most = (np.exp(self._log_probability(t, lb, end) - whole) for end in (low, high))
@@ -332,7 +338,7 @@ class Bounded(Family):
 
 
 def _require_times(labels: Array) -> None:
-    """Refuse bounds that are none of times."""
+    """Refuse bounds that times cannot have."""
     low, high, lb, ub = labels.T
     for name, wrong, allowed, one, why in (
         ("lower", (low < 0) & (low > -math.inf), "0 or more for times, 0 where there is no bound", low, ""),
@@ -341,4 +347,4 @@ def _require_times(labels: Array) -> None:
         ("lb", (lb < 0) & (lb > -math.inf), "0 or more for times", lb, "time begins at 0"),
     ):
         if wrong.any():
-            raise requirement(name, allowed, first(one, wrong), why)
+            raise requirement(name, allowed, first_place(one, wrong), why)

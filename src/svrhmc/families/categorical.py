@@ -47,7 +47,7 @@ class Categorical(NamedTuple):
             """log(1 + Σ_{c ≠ y} e^{t_c − t_y}), a sum of terms not below 0: by log1p where it is small."""
             xp = op.xp
             full = _with_baseline(xp, t)
-            own = _own(xp, full, y)
+            own = _is_own_class(xp, full, y)
             away = full - xp.where(own, full, 0.0).sum(axis=-1, keepdims=True)
             top = xp.maximum(away.max(axis=-1), 0.0)
             others = xp.where(own, 0.0, exp(away - top[..., None])).sum(axis=-1)
@@ -55,7 +55,7 @@ class Categorical(NamedTuple):
 
         def slope(loss: Fields, t: Value, y: Value) -> Value:
             xp, p = op.xp, _softmax(op.xp, t)
-            own = _own(xp, p, y)
+            own = _is_own_class(xp, p, y)
             others = xp.where(own, 0.0, p).sum(axis=-1, keepdims=True)
             return xp.where(own, -others, p)[..., 1:]
 
@@ -104,7 +104,7 @@ def _with_baseline(xp: ModuleType, t: Value) -> Value:
     return xp.concatenate([xp.zeros((*t.shape[:-1], 1)), t], axis=-1)
 
 
-def _own(xp: ModuleType, full: Value, y: Value) -> Value:
+def _is_own_class(xp: ModuleType, full: Value, y: Value) -> Value:
     """Which of all classes is a row's own."""
     return xp.arange(full.shape[-1]) == xp.asarray(y)[..., None].astype(xp.int64)
 

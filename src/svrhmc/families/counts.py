@@ -1,12 +1,13 @@
-"""What families of counts y = 0, 1, 2, … have in common: all of them, and those whose zeros have a parameter ζ.
+"""Base classes of families of counts y = 0, 1, 2, …: of all of them, and of those whose zeros have a parameter ζ.
 
-Where zeros have log odds ζ of their own, ζ is the last of t. `parts` is then one function of a row, the value and its
-slopes, of (log μ, ζ, y), or of (log μ, log φ, ζ, y, φ, log Γ(y + φ)/Γ(φ), ψ(y + φ) − ψ(φ)) where the counts have a
-shape φ: whoever needs the value alone leaves out ψ, and whoever needs slopes log Γ.
+Where zeros have log odds ζ of their own, ζ is the last number in t. `parts` is then one function of a row that gives
+the value and its slopes, of (log μ, ζ, y), or of (log μ, log φ, ζ, y, φ, log Γ(y + φ)/Γ(φ), ψ(y + φ) − ψ(φ)) where the
+counts have a shape φ. The value does not depend on the last argument, and the slopes do not depend on the one before.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -20,6 +21,7 @@ from svrhmc.families.primitives import Fields, Primitives, Value
 from svrhmc.families.recession import RecessionCones, one_predictor_cones
 
 SHAPE = Parameter("shape", ("alpha",))
+POISSON_LIMIT = "as log φ grows the likelihood tends to that of Poisson counts and never to 0"
 
 
 class CountLoss(Loss):
@@ -38,7 +40,7 @@ class CountLoss(Loss):
         return log_rate(y, weights, offset), 1.0
 
     def recession_cones(self, y: Array) -> RecessionCones:
-        """At given shared parameters ℓ grows upwards always, and downwards where there was an event."""
+        """At given shared parameters ℓ grows upwards always, and downwards where the count is above 0."""
         return one_predictor_cones(True, y > 0)
 
     def mean(self, t: Array) -> Array:
@@ -53,7 +55,7 @@ class CountLoss(Loss):
 class CountWithZeros(SharedFamily):
     """Counts whose zeros have log odds ζ of their own, the last of t.
 
-    zeros: what ζ is called. only_zeros: why zeros alone tell nothing.
+    zeros: the name of ζ. only_zeros: why labels that are all 0 determine nothing.
     """
 
     ratio = "ratio of means"
@@ -70,7 +72,7 @@ class CountWithZeros(SharedFamily):
         return array
 
     def remark(self, least: float) -> str:
-        """Zeros that never occur."""
+        """A warning where no label is 0."""
         if least <= 0:
             return ""
         return f"no row is 0, so that rows say of the {self.zeros} only that they are low, and the prior says how low"
@@ -78,6 +80,21 @@ class CountWithZeros(SharedFamily):
     def constant(self, y: Array, trials: Array | None = None) -> Array:
         """log y!."""
         return log_factorial(y)
+
+
+class CountWithShapeAndZeros(CountWithZeros):
+    """Negative binomial counts whose zeros have log odds of their own, t = (log μ, log φ, ζ)."""
+
+    @property
+    def shared(self) -> int:
+        """log φ and ζ."""
+        return 2
+
+    def improper_reason(
+        self, weight: float, free: int, exact: bool, flat: Sequence[bool] = (), y: Array | None = None
+    ) -> str | None:
+        """As φ → ∞ the law tends to that with Poisson counts, whose likelihood is above 0."""
+        return POISSON_LIMIT if not flat or flat[0] else super().improper_reason(weight, free, exact, flat, y)
 
 
 def log_factorial(y: Array) -> Array:
@@ -88,7 +105,7 @@ def log_factorial(y: Array) -> Array:
 
 
 def with_zeros(parts: Value, curvature: Value) -> Formulas:
-    """Of t = (log μ, ζ)."""
+    """The formulas of a family with t = (log μ, ζ), from those of a row."""
 
     def value(loss: Fields, eta: Value, zeta: Value, y: Value) -> Value:
         return parts(eta, zeta, y)[0]
@@ -104,7 +121,7 @@ def with_zeros(parts: Value, curvature: Value) -> Formulas:
 
 
 def with_shape_and_zeros(op: Primitives, parts: Value, curvature: Value) -> Formulas:
-    """Of t = (log μ, log φ, ζ)."""
+    """The formulas of a family with t = (log μ, log φ, ζ), from those of a row."""
     exp, rising = op.exp, op.rising
 
     def value(loss: Fields, a: Value, b: Value, zeta: Value, y: Value) -> Value:

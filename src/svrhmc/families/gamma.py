@@ -17,7 +17,7 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array
 from svrhmc.core.serialise import part
 from svrhmc.families.base import Formulas, Loss, Parameter, SharedFamily, family, log_rate, spread_improper_reason
-from svrhmc.families.labels import logarithms
+from svrhmc.families.labels import logarithms_of_positive
 from svrhmc.families.names import require_link
 from svrhmc.families.primitives import Fields, Primitives, Value
 from svrhmc.families.recession import RecessionCones, one_predictor_cones
@@ -98,7 +98,7 @@ class GammaLoss(SharedFamily):
 
     def labels(self, y: npt.ArrayLike, n: int) -> Array:
         """Logarithms of positive numbers."""
-        return logarithms(y, n, self.name)
+        return logarithms_of_positive(y, n, self.name)
 
     def typical_predictor_and_effect(self, y: Array, weights: Array, offset: Array) -> tuple[float, float]:
         """The log of the rate of all rows together."""

@@ -12,7 +12,6 @@ The counts above 0 are not log-concave in a where φ < 1, so that other modes ar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -21,7 +20,7 @@ import numpy as np
 from svrhmc.core.arrays import Array
 from svrhmc.core.serialise import part
 from svrhmc.families.base import Formulas, Loss, family
-from svrhmc.families.counts import SHAPE, with_shape_and_zeros
+from svrhmc.families.counts import SHAPE, CountWithShapeAndZeros, with_shape_and_zeros
 from svrhmc.families.hurdle_poisson import ZERO, ZERO_PART, HurdleLoss, truncation
 from svrhmc.families.negative_binomial import NegativeBinomial, NegativeBinomialLoss, parts_of_counts
 from svrhmc.families.primitives import NUMPY, Fields, Primitives, Value
@@ -89,7 +88,7 @@ class HurdleNegativeBinomial(NamedTuple):
 
 @part
 @dataclass(frozen=True)
-class HurdleNegativeBinomialLoss(HurdleLoss):
+class HurdleNegativeBinomialLoss(CountWithShapeAndZeros, HurdleLoss):
     """Zeros by log odds ζ, and negative binomial counts above 0, t = (log μ, log φ, ζ)."""
 
     name = "hurdle-negative-binomial"
@@ -101,20 +100,7 @@ class HurdleNegativeBinomialLoss(HurdleLoss):
     nanoseconds = 60.0
     kernel = HurdleNegativeBinomial
 
-    @property
-    def shared(self) -> int:
-        """log φ and ζ."""
-        return 2
-
-    def improper_reason(
-        self, weight: float, free: int, exact: bool, flat: Sequence[bool] = (), y: Array | None = None
-    ) -> str | None:
-        """As φ → ∞ the law tends to Poisson's, whose likelihood is above 0."""
-        if not flat or flat[0]:
-            return "as log φ grows the likelihood tends to that of Poisson counts and never to 0"
-        return super().improper_reason(weight, free, exact, flat, y)
-
-    def _log_none(self, t: Array) -> Array:
+    def _minus_log_zero(self, t: Array) -> Array:
         """g = φ sp(v)."""
         return np.asarray(np.exp(t[..., 1]) * NUMPY.softplus(t[..., 0] - t[..., 1]), np.float64)
 

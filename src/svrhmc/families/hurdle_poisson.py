@@ -84,7 +84,9 @@ class HurdlePoisson(NamedTuple):
 
 
 class HurdleLoss(CountWithZeros):
-    """What counts behind a hurdle have in common: `_log_none` is g, e^{−g} the probability of 0 without the hurdle."""
+    """What counts behind a hurdle have in common: `_minus_log_zero` is g, e^{−g} the probability of 0 without
+    the hurdle.
+    """
 
     zeros = ZERO
     only_zeros = "no row tells of the counts above 0; take 'bernoulli' for whether y is 0"
@@ -119,7 +121,7 @@ class HurdleLoss(CountWithZeros):
 
     def mean(self, t: Array) -> Array:
         """P(y > 0)μ/(1 − e^{−g})."""
-        g = self._log_none(t)
+        g = self._minus_log_zero(t)
         share = np.where(g > 1e-300, -np.expm1(-g), 1.0)
         above = np.where(g > 1e-300, np.exp(t[..., 0]) / share, 1.0)
         return np.asarray(NUMPY.sigmoid(-t[..., -1]) * above, np.float64)
@@ -127,7 +129,7 @@ class HurdleLoss(CountWithZeros):
     def draw(self, t: Array, u: Array, trials: Array | None = None) -> Array:
         """0 up to P(0), and then the quantile of the counts above 0."""
         none, left = NUMPY.sigmoid(t[..., -1]), NUMPY.sigmoid(-t[..., -1])
-        zero = np.exp(-self._log_none(t))
+        zero = np.exp(-self._minus_log_zero(t))
         rank = np.clip((u - none) / np.maximum(left, 1e-300), 0.0, 1.0)
         p = zero + (1.0 - zero) * rank
         many = p > self._below(t, np.full(np.shape(p), 2.0))  # others need no search for their quantile
@@ -135,14 +137,14 @@ class HurdleLoss(CountWithZeros):
         return np.where(u <= none, 0.0, y)
 
     def cumulative(self, t: Array, y: Array, trials: Array | None = None) -> tuple[Array, Array]:
-        none, left, g = NUMPY.sigmoid(t[..., -1]), NUMPY.sigmoid(-t[..., -1]), self._log_none(t)
+        none, left, g = NUMPY.sigmoid(t[..., -1]), NUMPY.sigmoid(-t[..., -1]), self._minus_log_zero(t)
         zero, share = np.exp(-g), np.maximum(-np.expm1(-g), 1e-300)
         below, at_most = (
             none + left * np.clip((self._below(t, np.maximum(k, 1.0)) - zero) / share, 0.0, 1.0) for k in (y, y + 1.0)
         )
         return np.where(y > 0, np.where(y > 1, below, none), 0.0), np.where(y > 0, at_most, none)
 
-    def _log_none(self, t: Array) -> Array:
+    def _minus_log_zero(self, t: Array) -> Array:
         """g."""
         return np.exp(t[..., 0])
 

@@ -85,21 +85,21 @@ def _minus_log_share(op: Primitives) -> Callable[[Value], Value]:
     return share
 
 
-def _apart(op: Primitives) -> Callable[[Value], Value]:
+def _gap_force(op: Primitives) -> Callable[[Value], Value]:
     """g = 1/(e^d − 1), the force that keeps two ends apart; 0 where they are not in order."""
     expm1, where, maximum = op.expm1, op.where, op.maximum
 
-    def apart(d: Value) -> Value:
+    def gap_force(d: Value) -> Value:
         return where(d > 0.0, 1.0 / expm1(maximum(d, _LEAST)), 0.0)
 
-    force: Callable[[Value], Value] = op.function(apart)
+    force: Callable[[Value], Value] = op.function(gap_force)
     return force
 
 
 def logit(op: Primitives) -> Interval:
     """Of the logistic law."""
     where, softplus, sigmoid, infinity = op.where, op.softplus, op.sigmoid, math.inf
-    minus_log_share, apart = _minus_log_share(op), _apart(op)
+    minus_log_share, gap_force = _minus_log_share(op), _gap_force(op)
 
     @op.function
     def value(a: Value, b: Value, d: Value) -> Value:
@@ -107,11 +107,11 @@ def logit(op: Primitives) -> Interval:
 
     @op.function
     def slopes(a: Value, b: Value, d: Value) -> Value:
-        below, above, g = sigmoid(-a), sigmoid(b), apart(d)
+        below, above, g = sigmoid(-a), sigmoid(b), gap_force(d)
         return below - above, -below - g, above + g
 
     def curvatures(a: Value, b: Value, d: Value) -> Value:
-        g = apart(d)
+        g = gap_force(d)
         return sigmoid(a) * sigmoid(-a), sigmoid(b) * sigmoid(-b), g * (1.0 + g)
 
     return Interval(value, slopes, curvatures)
@@ -122,7 +122,7 @@ def cloglog(op: Primitives) -> Interval:
     exp, log, expm1, where, maximum, minimum, infinity = (
         op.exp, op.log, op.expm1, op.where, op.maximum, op.minimum, math.inf,
     )  # fmt: skip
-    minus_log_share, apart = _minus_log_share(op), _apart(op)
+    minus_log_share, gap_force = _minus_log_share(op), _gap_force(op)
 
     @op.function
     def share(d: Value) -> Value:
@@ -144,11 +144,11 @@ def cloglog(op: Primitives) -> Interval:
 
     @op.function
     def slopes(a: Value, b: Value, d: Value) -> Value:
-        rate, g, lower = hazard_of(exp(a) * share(d)), apart(d), exp(b)
+        rate, g, lower = hazard_of(exp(a) * share(d)), gap_force(d), exp(b)
         return rate - lower, -rate * (1.0 + g), lower + rate * g
 
     def curvatures(a: Value, b: Value, d: Value) -> Value:
-        gap, g, lower = minimum(exp(a) * share(d), _MOST), apart(d), exp(b)
+        gap, g, lower = minimum(exp(a) * share(d), _MOST), gap_force(d), exp(b)
         rate = hazard_of(gap)
         near = minimum(gap, 0.5)
         series = near * op.polynomial(_SERIES, near)  # (e^G − 1 − G)/G
@@ -165,7 +165,7 @@ def probit(op: Primitives) -> Interval:
     mills, minus_log_normal, infinity = op.mills, op.minus_log_normal, math.inf
 
     @op.function
-    def turned(a: Value, b: Value, d: Value) -> Value:
+    def reflected(a: Value, b: Value, d: Value) -> Value:
         """The ends with a + b ≤ 0, k, and whether integrals are sums."""
         upper, lower = where(a + b > 0.0, -b, a), where(a + b > 0.0, -a, b)
         k = where(d > 0.0, 0.5 * maximum(d, _LEAST) * abs(a + b), infinity)
@@ -184,7 +184,7 @@ def probit(op: Primitives) -> Interval:
 
     @op.function
     def value(a: Value, b: Value, d: Value) -> Value:
-        upper, lower, k, near = turned(a, b, d)
+        upper, lower, k, near = reflected(a, b, d)
         hazard = mills(upper)[0]
         q = where(near, 0.0, exp(-k) * hazard / mills(lower)[0])
         integral = where(near, maximum(d, _LEAST), 1.0) * sums(upper, d, near)[0]
@@ -195,7 +195,7 @@ def probit(op: Primitives) -> Interval:
 
     @op.function
     def slopes(a: Value, b: Value, d: Value) -> Value:
-        upper, lower, k, near = turned(a, b, d)
+        upper, lower, k, near = reflected(a, b, d)
         hazard = mills(upper)[0]
         q = where(near, 0.0, exp(-k) * hazard / mills(lower)[0])
         integral = where(near, maximum(d, _LEAST), 1.0) * sums(upper, d, near)[0]
@@ -205,7 +205,7 @@ def probit(op: Primitives) -> Interval:
         return where(turn, -shift, shift), where(turn, -by_lower, by_upper), where(turn, -by_upper, by_lower)
 
     def curvatures(a: Value, b: Value, d: Value) -> Value:
-        upper, lower, k, near = turned(a, b, d)
+        upper, lower, k, near = reflected(a, b, d)
         (hazard, e_upper), (other, e_lower) = mills(upper), mills(lower)
         fade = exp(-k)
         q = where(near, 0.0, fade * hazard / other)
@@ -237,9 +237,9 @@ def student(df: float) -> Interval:
         safe = np.where(far, 1.0, z)
         return np.where(far, 0.0, (df + 1) * safe / (df + safe * safe))
 
-    def change(z: Array, other: Array, apart: Array) -> Array:
-        """h′(z) − h′(other) of z − other = apart, which is given with all its digits."""
-        return (df + 1) * apart * (df - z * other) / ((df + z * z) * (df + other * other))
+    def change(z: Array, other: Array, gap_force: Array) -> Array:
+        """h′(z) − h′(other) of z − other = gap_force, which is given with all its digits."""
+        return (df + 1) * gap_force * (df - z * other) / ((df + z * z) * (df + other * other))
 
     def upper_tail(z: Array) -> Array:
         """P(ε > z) of z ≥ 0."""
@@ -252,7 +252,7 @@ def student(df: float) -> Interval:
         return np.asarray(upper, np.float64)
 
     def ends(a: Value, b: Value, d: Value) -> tuple[Array, Array, Array, Array, Array, Array, Array]:
-        """The ends with a + b ≤ 0, whether they are turned, log P, E h′, E[h′(a) − h′] and E[h′ − h′(b)]."""
+        """The ends with a + b ≤ 0, whether they are reflected, log P, E h′, E[h′(a) − h′] and E[h′ − h′(b)]."""
         a, b, d = (np.asarray(v, np.float64) for v in (a, b, d))
         turn = a + b > 0
         a, b = np.where(turn, -b, a), np.where(turn, -a, b)

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from svrhmc.core.arrays import Array
 from svrhmc.core.serialise import part
 from svrhmc.families.base import Formulas, Loss, Parameter, SharedFamily, family, log_rate, spread_improper_reason
-from svrhmc.families.labels import logarithms
+from svrhmc.families.labels import logarithms_of_positive
 from svrhmc.families.primitives import Fields, Primitives, Value
 from svrhmc.families.recession import RecessionCones, one_predictor_cones
 
@@ -91,7 +91,7 @@ class InverseGaussianLoss(SharedFamily):
 
     def labels(self, y: npt.ArrayLike, n: int) -> Array:
         """Logarithms of positive numbers."""
-        return logarithms(y, n, self.name)
+        return logarithms_of_positive(y, n, self.name)
 
     def weak_shared_prior(self, size: float, typical: float = 0.0) -> tuple[float, float]:
         """Around the log of the mean of y, whose unit λ has."""

@@ -1,4 +1,4 @@
-"""Labels that are counts or classes, checked at the door."""
+"""Checks of labels that are counts or classes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from svrhmc.core.arrays import Array, Values
 from svrhmc.core.errors import real_array, require_unmasked, requirement
 from svrhmc.families.primitives import Value
 
-_FEW = 50  # levels that a category of few rows may have
+_FEW = 50  # levels that a category may have in few rows
 _ZERO = "fit y > 0 by 'bernoulli', and the rows with y > 0 apart"
-_MOST = 2.0**53  # from here on float64 does not tell one count from the next
+_MOST = 2.0**53  # from here on float64 cannot represent every count
 
 
 def counts(name: str, value: npt.ArrayLike, shape: tuple[int | str, ...]) -> Array:
@@ -22,15 +22,15 @@ def counts(name: str, value: npt.ArrayLike, shape: tuple[int | str, ...]) -> Arr
         (array != np.floor(array), "not a whole number", "for measurements use 'gaussian' or 'gamma'"),
     ):
         if wrong.any():
-            raise requirement(name, "counts: whole numbers not below 0", f"{first(array, wrong)}, {what}", why)
+            raise requirement(name, "counts: whole numbers not below 0", f"{first_place(array, wrong)}, {what}", why)
     if (array >= _MOST).any():
         raise requirement(
-            name, "counts below 2⁵³", first(array, array >= _MOST), "float64 cannot tell larger ones apart"
+            name, "counts below 2⁵³", first_place(array, array >= _MOST), "float64 cannot tell larger ones apart"
         )
     return array
 
 
-def logarithms(y: npt.ArrayLike, n: int, family: str) -> Array:
+def logarithms_of_positive(y: npt.ArrayLike, n: int, family: str) -> Array:
     """log y of n positive numbers; others are refused, and the first of them is named."""
     array = np.asarray(real_array("y", y, (n,)), np.float64)
     if (wrong := array <= 0).any():
@@ -40,8 +40,8 @@ def logarithms(y: npt.ArrayLike, n: int, family: str) -> Array:
     return np.asarray(np.log(array), np.float64)
 
 
-def first(array: Values, wrong: Values) -> str:
-    """The first wrong one and its place."""
+def first_place(array: Values, wrong: Values) -> str:
+    """The first wrong value and its row, in words."""
     row = int(np.argmax(wrong))
     return f"{array.flat[row]:.17g} at row {row}"
 
@@ -58,9 +58,9 @@ def classes_of(y: npt.ArrayLike) -> tuple[Array, Values]:
     if array.dtype.kind == "f":
         whole = array == np.floor(array)
         if not whole.all():
-            raise requirement("y", "labels of classes", f"{first(array, ~whole)}, not a whole number")
+            raise requirement("y", "labels of classes", f"{first_place(array, ~whole)}, not a whole number")
         array = array.astype(np.int64) if (np.abs(array) < _MOST).all() else array
-    classes = distinct(array)
+    classes = sorted_labels(array)
     codes = np.searchsorted(classes, array)
     require_shared_classes(len(classes), len(array))
     return codes.reshape(array.shape).astype(np.float64), classes
@@ -68,13 +68,13 @@ def classes_of(y: npt.ArrayLike) -> tuple[Array, Values]:
 
 def require_shared_classes(classes: int, rows: int) -> None:
     """Refuse labels that name rows rather than classes of rows."""
-    if names_rows(classes, rows):
+    if identifies_rows(classes, rows):
         why = "each would have coefficients of its own; for numbers use 'gaussian'"
         raise requirement("y", "labels of classes that rows share", f"{classes:,} in {rows:,} rows", why)
 
 
-def distinct(array: Values) -> Values:
-    """The different labels, sorted; labels that cannot be are refused."""
+def sorted_labels(array: Values) -> Values:
+    """The different labels, sorted; labels that cannot be sorted are refused."""
     try:
         return np.unique(array)
     except TypeError:
@@ -83,8 +83,8 @@ def distinct(array: Values) -> Values:
 
 
 def class_labels(y: Value) -> tuple[Values, list[object]]:
-    """One label for each row, none of them missing, and the categories that they have in an order of their own, as an
-    ordered category of a data frame has them; [] where they have none.
+    """One label for each row, none of them missing, and the categories in order where the labels are an ordered
+    category of a data frame; otherwise [].
     """
     kind: Value = getattr(y, "cat", y)  # of a pandas series, or a pandas.Categorical
     ordered = bool(getattr(kind, "ordered", False)) and hasattr(kind, "categories")
@@ -92,23 +92,23 @@ def class_labels(y: Value) -> tuple[Values, list[object]]:
 
 
 def class_numbers(y: npt.ArrayLike, n: int, count: int, why: str) -> Array:
-    """n classes 0 … count − 1, each of which is seen."""
+    """n classes 0 … count − 1, each of which must occur."""
     array = counts("y", y, (n,))
     if (array >= count).any():
-        raise requirement("y", f"classes from 0 to {count - 1}", f"{first(array, array >= count)}")
+        raise requirement("y", f"classes from 0 to {count - 1}", f"{first_place(array, array >= count)}")
     unseen = np.setdiff1d(np.arange(count), array)
     if len(unseen):
         raise requirement("y", "labels in which every class is seen", f"none of class {int(unseen[0])}", why)
     return array
 
 
-def names_rows(levels: int, rows: int) -> bool:
-    """Whether a category has so many levels that it rather names rows than tells what they have in common."""
+def identifies_rows(levels: int, rows: int) -> bool:
+    """Whether a category has so many levels that it identifies rows rather than groups of rows."""
     return levels > max(_FEW, rows // 2)
 
 
 def two_texts(y: npt.ArrayLike) -> tuple[npt.ArrayLike, Values | None]:
-    """Labels that are two texts as 0 and 1, and the texts; numbers are left as they are.
+    """Labels that are two texts as 0 and 1, and the texts; numbers are returned unchanged.
 
     >>> two_texts(["no", "yes", "no"])
     (array([0., 1., 0.]), array(['no', 'yes'], dtype='<U3'))

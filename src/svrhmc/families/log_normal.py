@@ -23,7 +23,7 @@ from svrhmc.core.serialise import part
 from svrhmc.families.base import Coded, Formulas, Loss, family
 from svrhmc.families.bounds import Bounded
 from svrhmc.families.gaussian import GaussianLoss
-from svrhmc.families.labels import logarithms
+from svrhmc.families.labels import logarithms_of_positive
 from svrhmc.families.laws import NORMAL, accelerated
 from svrhmc.families.primitives import Primitives
 from svrhmc.families.times import ScaledTimes
@@ -74,7 +74,7 @@ class LogNormalLoss(GaussianLoss):
 
     def labels(self, y: npt.ArrayLike, n: int) -> Array:
         """Logarithms of positive numbers."""
-        return logarithms(y, n, self.name)
+        return logarithms_of_positive(y, n, self.name)
 
     def constant(self, y: Array, trials: Array | None = None) -> Array:
         """½ log 2π + log y."""

@@ -1,7 +1,7 @@
-"""Names by which people ask for families that there are not, in R, Bambi, brms, statsmodels, glmmTMB, mgcv and PyMC,
-and what to use in their place; and links that families do not have.
+"""Advice for names of families and links that do not exist here, but do in R, Bambi, brms, statsmodels, glmmTMB, mgcv or
+PyMC.
 
-A family says itself by which other names it goes (`aliases`), and which it answers with its own (`mistaken`).
+A family itself declares other names that it accepts (`aliases`), and those that it answers with its own (`mistaken`).
 """
 
 # ruff: noqa: E501  (a table of sentences)
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from svrhmc.core.errors import requirement
 
-# By parts of names, of which the first that fits counts: in small letters, with hyphens.
+# By parts of names in small letters, with hyphens; the first entry that matches counts.
 INSTEAD = {
     "zero-one|zero-and-one|zoib|one-inflated|ordbeta|ordered-beta": "fit whether y is 0 or 1 by 'bernoulli' (which of "
     "them by another), and the rows between by 'beta'",
@@ -108,8 +108,8 @@ LINKS = {
 }
 
 
-def instead(name: str) -> str:
-    """What to do without a family that there is not; "" of names that nobody has for one."""
+def family_advice(name: str) -> str:
+    """What to use in place of a family that does not exist; "" for names that are not known as families."""
     words = f"-{name}-"
     for parts, advice in INSTEAD.items():
         if any((f"-{part}-" if len(part) < 4 else part) in words for part in parts.split("|")):
@@ -124,15 +124,15 @@ def require_link(family: str, link: object, *own: str) -> None:
     """
     if link in own:
         return
-    why = without_link(family, link) or "no other is here" if isinstance(link, str) else "a link goes by its name"
+    why = link_advice(family, link) or "no other is here" if isinstance(link, str) else "a link goes by its name"
     allowed = ("one of " if len(own) > 1 else "") + ", ".join(map(repr, own))
     raise requirement("link", f"{allowed} for {family!r}", repr(link), why)
 
 
-def without_link(family: str, link: str) -> str:
+def link_advice(family: str, link: str) -> str:
     """Why a family does not have a link that people use, and what to do instead; "" of any other.
 
-    >>> without_link("poisson", "sqrt")[:31]
+    >>> link_advice("poisson", "sqrt")[:31]
     't and −t have the same mean, so'
     """
     return LINKS.get(("binomial" if family == "bernoulli" else family, link), "")

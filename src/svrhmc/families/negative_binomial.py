@@ -16,7 +16,7 @@ import numpy as np
 from svrhmc.core.arrays import Array
 from svrhmc.core.serialise import part
 from svrhmc.families.base import Formulas, Loss, SharedFamily, family
-from svrhmc.families.counts import SHAPE, CountLoss
+from svrhmc.families.counts import POISSON_LIMIT, SHAPE, CountLoss
 from svrhmc.families.primitives import NUMPY, Fields, Primitives, Value
 
 
@@ -108,7 +108,7 @@ class NegativeBinomialLoss(CountLoss, SharedFamily):
         self, weight: float, free: int, exact: bool, flat: Sequence[bool] = (), y: Array | None = None
     ) -> str | None:
         """As φ → ∞ the law tends to Poisson's, whose likelihood is above 0."""
-        return "as log φ grows the likelihood tends to that of Poisson counts and never to 0"
+        return POISSON_LIMIT
 
     def link_variance(self, mean: Array, shared: Array) -> Array:
         """log(1 + 1/μ + 1/φ): that of log y, were y log-normal with its mean and variance."""

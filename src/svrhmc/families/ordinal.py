@@ -36,11 +36,12 @@ from svrhmc.core.errors import one_of, requirement, whole_number
 from svrhmc.core.serialise import part
 from svrhmc.families import intervals
 from svrhmc.families.base import Classes, Coded, Formulas, Loss, SharedFamily, class_at, family
-from svrhmc.families.labels import class_labels, class_numbers, distinct
+from svrhmc.families.labels import class_labels, class_numbers, sorted_labels
+from svrhmc.families.laws import EXTREME, LOGISTIC, NORMAL
 from svrhmc.families.primitives import NUMPY, Fields, Primitives, Value
 from svrhmc.families.recession import RecessionCones, one_predictor_cones
 
-_HOW = (
+_HOW_TO_ORDER = (
     "number the classes from the lowest on, give a pandas.Categorical(…, categories=[…], ordered=True), or say the "
     "order: svrhmc.targets.families.ordinal(levels=[…]), in the shell --levels 'low, medium, high'"
 )
@@ -104,7 +105,7 @@ class OrdinalCloglog(NamedTuple):
 
 
 def _formulas(op: Primitives, interval: intervals.Interval) -> Formulas:
-    """Those of a row from those of its interval."""
+    """The formulas of a row from those of its interval."""
     value_of, slopes_of, _ = interval
     infinity = math.inf
 
@@ -158,7 +159,7 @@ def _formulas(op: Primitives, interval: intervals.Interval) -> Formulas:
 
 
 class Link(NamedTuple):
-    """What there is to know of a law F: the record, F and its inverse, its variance, and its words."""
+    """What depends on the law F: the record, F and its inverse, the variance of F, words, and time."""
 
     record: type[NamedTuple]
     cumulative: Callable[[Array], Array]
@@ -175,23 +176,17 @@ def _normal(v: Array) -> Array:
     return np.asarray(ndtr(v), np.float64)
 
 
-def _normal_quantile(p: Array) -> Array:
-    from scipy.special import ndtri
-
-    return np.asarray(ndtri(p), np.float64)
-
-
 LINKS = {
     "logit": Link(
-        Ordinal, NUMPY.sigmoid, lambda p: np.log(p / (1 - p)), math.pi**2 / 3,
+        Ordinal, NUMPY.sigmoid, lambda p: np.log(p / (1 - p)), LOGISTIC.variance,
         "the log odds of a higher {response}", "odds ratio", 32.0,
     ),
     "probit": Link(
-        OrdinalProbit, _normal, _normal_quantile, 1.0,
+        OrdinalProbit, _normal, NORMAL.quantile, 1.0,
         "the probit Φ⁻¹(p) of the probability p of a higher {response}", "", 260.0,
     ),
     "cloglog": Link(
-        OrdinalCloglog, lambda v: -np.expm1(-np.exp(v)), lambda p: np.log(-np.log1p(-p)), math.pi**2 / 6,
+        OrdinalCloglog, lambda v: -np.expm1(-np.exp(v)), EXTREME.quantile, EXTREME.variance,
         "−log(−log p) of the probability p of a higher {response}",
         "inverse hazard ratio", 62.0,
     ),
@@ -209,7 +204,7 @@ def _between(xp: ModuleType, t: Value, y: Value) -> tuple[Value, Value, Value]:
 
 
 def _as_numbers(given: Sequence[object], levels: Sequence[object]) -> Sequence[object]:
-    """Texts such as '1' as the numbers that labels are, as a shell has no others; what is no number stays as it is."""
+    """Texts such as '1', which is how a shell gives numbers, as the numbers that the labels are; others unchanged."""
     numbers = {float(level): level for level in levels if isinstance(level, int | float)}
     if len(numbers) < len(levels):
         return given
@@ -255,7 +250,7 @@ class OrdinalLoss(SharedFamily):
 
     @property
     def link(self) -> str:
-        """Said where it is not the logit."""
+        """The name of the link, and "" for the logit."""
         return "" if self.link_name == "logit" else self.link_name
 
     @property
@@ -298,7 +293,9 @@ class OrdinalLoss(SharedFamily):
         """In their own order, or in the one that was given."""
         if self.levels is None and not ordered:
             shown = ", ".join(map(repr, levels[:4])) + (", …" if len(levels) > 4 else "")
-            raise requirement("y", "labels whose order is known for the family 'ordinal'", f"the texts {shown}", _HOW)
+            raise requirement(
+                "y", "labels whose order is known for the family 'ordinal'", f"the texts {shown}", _HOW_TO_ORDER
+            )
         ranked = list(levels if self.levels is None else _as_numbers(self.levels, levels))
         if len(ranked) > self.most_classes:
             why = "each but one has a threshold; for numbers use 'gaussian'"
@@ -318,7 +315,7 @@ class OrdinalLoss(SharedFamily):
             seen = set(array.tolist())
             levels = [level for level in categories if level in seen]
         else:
-            levels = distinct(array).tolist()
+            levels = sorted_labels(array).tolist()
         if len(levels) < 2:
             why = "a model of classes needs a second one"
             raise requirement("y", "labels of at least two classes", f"{levels[0]!r} everywhere", why)

@@ -1,4 +1,4 @@
-"""The functions that formulas of families are written over: NumPy's here, Numba's and JAX's beside what they run.
+"""The primitives over which formulas of families are written: those of NumPy here, of Numba and JAX with their engines.
 
 A family's formulas are made by a factory, `formulas(op)`, and `op` has
 
@@ -13,10 +13,10 @@ A family's formulas are made by a factory, `formulas(op)`, and `op` has
     function(f)                            f, as others of these functions may call it
     xp                                     NumPy or JAX's NumPy, for formulas over classes
 
-A compiled body takes what it needs out of `op` before it is defined, as compiled code has no `op`. Compiled code has
-`rising` and `gamma_excess` for the functions that they join, and no `xp`: a formula that is not compiled, as there are
-`energies`, asks `op` for those when it is called. Curvatures are asked of NumPy alone, and only they use what is not in
-the list.
+The factory takes the primitives of a compiled function out of `op` beforehand, as compiled code has no `op`. In
+compiled code there is no `xp`, and `rising` and `gamma_excess` stand for the functions that they join; a formula that
+is not compiled, because its family has `energies`, takes such functions from `op` when it is called. Curvatures are
+evaluated by NumPy alone, and only they use functions that are not in the list.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ def _special() -> Value:
 
 
 def array_primitives(xp: ModuleType, special: Callable[[], Value]) -> SimpleNamespace:
-    """Those that NumPy and JAX have alike: `xp` is NumPy or JAX's NumPy, `special` returns SciPy's special functions or
-    JAX's.
+    """The primitives of NumPy and JAX: `xp` is NumPy or JAX's NumPy, and `special` returns the special functions of
+    SciPy or JAX.
     """
 
     def log_rising(phi: Value, y: Value) -> Value:

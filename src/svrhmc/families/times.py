@@ -29,7 +29,7 @@ from svrhmc.core.errors import real_array, requirement
 from svrhmc.core.serialise import part
 from svrhmc.families.base import Coded, Family, Formulas, Loss, Parameter, SharedFamily, family, spread_improper_reason
 from svrhmc.families.bounds import Bounded
-from svrhmc.families.labels import first
+from svrhmc.families.labels import first_place
 from svrhmc.families.laws import EXTREME, LOGISTIC, Law, accelerated
 from svrhmc.families.primitives import NUMPY, Fields, Primitives, Value
 from svrhmc.families.recession import RecessionCones, one_predictor_cones
@@ -137,7 +137,7 @@ class Times(Family):
         array = np.asarray(real_array("y", y, (n,)), np.float64)
         if (wrong := array == 0).any():
             why = "give rows that end at once half of the shortest time, or leave them out"
-            raise requirement("y", f"times above 0 for the {self.name} family", first(array, wrong), why)
+            raise requirement("y", f"times above 0 for the {self.name} family", first_place(array, wrong), why)
         return array
 
     def coded(self, y: npt.ArrayLike) -> Coded:

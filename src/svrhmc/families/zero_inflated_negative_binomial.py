@@ -8,17 +8,15 @@ p = σ(v); for y > 0 ℓ is sp(ζ) and that of `negative_binomial.py`. ℓ is no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from svrhmc.core.arrays import Array
 from svrhmc.core.serialise import part
 from svrhmc.families.base import Formulas, Loss, family
-from svrhmc.families.counts import SHAPE, with_shape_and_zeros
+from svrhmc.families.counts import SHAPE, CountWithShapeAndZeros, with_shape_and_zeros
 from svrhmc.families.negative_binomial import NegativeBinomial, NegativeBinomialLoss, parts_of_counts
 from svrhmc.families.primitives import Fields, Primitives, Value
-from svrhmc.families.zero_inflated_poisson import EXTRA_ZERO, EXTRA_ZERO_PART, ZeroInflatedLoss, mixed_zero
+from svrhmc.families.zero_inflated_poisson import EXTRA_ZERO, EXTRA_ZERO_PART, ZeroInflatedLoss, zero_formulas
 
 
 @family
@@ -44,7 +42,7 @@ class ZeroInflatedNegativeBinomial(NamedTuple):
         g_bb = φ(sp(v) − 2p + p(1 − p)).
         """
         where, soft, sigmoid, softplus = op.where, op.soft, op.sigmoid, op.softplus
-        zero, (energy, slopes) = mixed_zero(op), parts_of_counts(op)
+        zero, (energy, slopes) = zero_formulas(op), parts_of_counts(op)
 
         @op.function
         def parts(a: Value, b: Value, zeta: Value, y: Value, phi: Value, log_rising: Value, rate: Value) -> Value:
@@ -79,7 +77,7 @@ class ZeroInflatedNegativeBinomial(NamedTuple):
 
 @part
 @dataclass(frozen=True)
-class ZeroInflatedNegativeBinomialLoss(ZeroInflatedLoss):
+class ZeroInflatedNegativeBinomialLoss(CountWithShapeAndZeros, ZeroInflatedLoss):
     """Extra zeros by log odds ζ, else negative binomial counts, t = (log μ, log φ, ζ)."""
 
     name = "zero-inflated-negative-binomial"
@@ -90,17 +88,4 @@ class ZeroInflatedNegativeBinomialLoss(ZeroInflatedLoss):
     shared_prior = (0.25, 0.0)
     nanoseconds = 60.0
     kernel = ZeroInflatedNegativeBinomial
-    counted = NegativeBinomialLoss()
-
-    @property
-    def shared(self) -> int:
-        """log φ and ζ."""
-        return 2
-
-    def improper_reason(
-        self, weight: float, free: int, exact: bool, flat: Sequence[bool] = (), y: Array | None = None
-    ) -> str | None:
-        """As φ → ∞ the law tends to that with Poisson counts, and as ζ → −∞ to that without extra zeros."""
-        if not flat or flat[0]:
-            return "as log φ grows the likelihood tends to that of Poisson counts and never to 0"
-        return super().improper_reason(weight, free, exact, flat, y)
+    count_family = NegativeBinomialLoss()

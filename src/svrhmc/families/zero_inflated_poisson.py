@@ -44,7 +44,7 @@ def zero_inflated_poisson() -> Loss:
     return ZeroInflatedPoissonLoss()
 
 
-def mixed_zero(op: Primitives) -> Value:
+def zero_formulas(op: Primitives) -> Value:
     """Value and slopes, by g and ζ, of a count of 0."""
     exp, expm1, log1p, where, sigmoid, softplus = op.exp, op.expm1, op.log1p, op.where, op.sigmoid, op.softplus
     maximum, minimum = op.maximum, op.minimum
@@ -73,7 +73,7 @@ class ZeroInflatedPoisson(NamedTuple):
         """Slopes μσ(−w) and −σ(w)q for y = 0, else μ − y and σ(ζ); curvatures μσ(−w)(1 − μσ(w)), −μc and σ(ζ)σ(−ζ) − c
         for y = 0, else μ, 0 and σ(ζ)σ(−ζ).
         """
-        exp, where, sigmoid, softplus, zero = op.exp, op.where, op.sigmoid, op.softplus, mixed_zero(op)
+        exp, where, sigmoid, softplus, zero = op.exp, op.where, op.sigmoid, op.softplus, zero_formulas(op)
 
         @op.function
         def parts(eta: Value, zeta: Value, y: Value) -> Value:
@@ -98,9 +98,9 @@ class ZeroInflatedPoisson(NamedTuple):
 
 
 class ZeroInflatedLoss(CountWithZeros):
-    """What counts with extra zeros have in common: `counted` is the law of the others."""
+    """What counts with extra zeros have in common: `count_family` is the law of the others."""
 
-    counted: ClassVar[Loss]
+    count_family: ClassVar[Loss]
     zeros = EXTRA_ZERO
     only_zeros = "nothing tells extra zeros from the others"
     modelled = "the logarithm of the mean of {response} where it is no extra zero"
@@ -126,10 +126,10 @@ class ZeroInflatedLoss(CountWithZeros):
 
     def variance(self, t: Array) -> Array:
         """(1 − π)(v + μ²) − (E y)², with the mean μ and the variance v of the other counts."""
-        others = self._others(t)
-        variance = self.counted.variance(others)
+        others = self._count_predictors(t)
+        variance = self.count_family.variance(others)
         assert variance is not None
-        square = NUMPY.sigmoid(-t[..., -1]) * (variance + self.counted.mean(others) ** 2)
+        square = NUMPY.sigmoid(-t[..., -1]) * (variance + self.count_family.mean(others) ** 2)
         return np.asarray(square - self.mean(t) ** 2, np.float64)
 
     def mean(self, t: Array) -> Array:
@@ -140,18 +140,18 @@ class ZeroInflatedLoss(CountWithZeros):
         """0 up to π, and then the quantile of the other counts."""
         extra, rest = NUMPY.sigmoid(t[..., -1]), NUMPY.sigmoid(-t[..., -1])
         rank = np.clip((u - extra) / np.maximum(rest, 1e-300), 0.0, 1.0)
-        return np.where(u <= extra, 0.0, np.maximum(self.counted.draw(self._others(t), rank), 0.0))
+        return np.where(u <= extra, 0.0, np.maximum(self.count_family.draw(self._count_predictors(t), rank), 0.0))
 
     def cumulative(self, t: Array, y: Array, trials: Array | None = None) -> tuple[Array, Array]:
         """π + (1 − π)P(Y ≤ y)."""
-        law = self.counted.cumulative(self._others(t), y)
+        law = self.count_family.cumulative(self._count_predictors(t), y)
         assert law is not None
         extra, rest = NUMPY.sigmoid(t[..., -1]), NUMPY.sigmoid(-t[..., -1])
         return np.where(y > 0, extra + rest * law[0], 0.0), np.asarray(extra + rest * law[1])
 
-    def _others(self, t: Array) -> Array:
+    def _count_predictors(self, t: Array) -> Array:
         """The predictors of the other counts."""
-        return np.asarray(t[..., :-1] if self.counted.predictor_shape else t[..., 0])
+        return np.asarray(t[..., :-1] if self.count_family.predictor_shape else t[..., 0])
 
 
 @part
@@ -168,4 +168,4 @@ class ZeroInflatedPoissonLoss(ZeroInflatedLoss):
     shared_prior = (0.25, 0.0)
     nanoseconds = 40.0
     kernel = ZeroInflatedPoisson
-    counted = PoissonLoss()
+    count_family = PoissonLoss()

@@ -10,7 +10,7 @@ from typing import Any
 
 from svrhmc.core.errors import DataError, did_you_mean, missing_package, requirement
 from svrhmc.families.base import Loss
-from svrhmc.families.labels import names_rows
+from svrhmc.families.labels import identifies_rows
 from svrhmc.families.ordinal import ordinal
 from svrhmc.posterior import usual_settings
 from svrhmc.tables.columns import unknown_column_error
@@ -191,7 +191,7 @@ def _unusable(data: FileTable, names: Sequence[str]) -> dict[str, str]:
         kind = frame[name].dtype
         if kind.is_temporal():
             reasons[name] = "it holds dates or times; make a number or a category of them to use it"
-        elif kind == narwhals.String and names_rows(different := frame[name].n_unique(), data.n):
+        elif kind == narwhals.String and identifies_rows(different := frame[name].n_unique(), data.n):
             reasons[name] = f"it has {different:,} different texts, and is taken for a name of each row"
         elif kind == narwhals.String and different > _MOST_LEVELS:
             reasons[name] = (

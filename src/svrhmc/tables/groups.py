@@ -22,7 +22,7 @@ import numpy as np
 
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import DataError, requirement
-from svrhmc.families.labels import names_rows
+from svrhmc.families.labels import identifies_rows
 from svrhmc.priors.groups import INTERCEPT_COLUMN, MOST_COLUMNS, Group
 from svrhmc.tables.columns import CATEGORY, NUMBER, Column, Columns, Level
 from svrhmc.tables.formula import GroupTerm
@@ -250,7 +250,7 @@ def _require_not_measurement(text: str, name: str, column: Column, unusable: Err
     if (values == np.floor(values)).all():
         return
     count = len(np.unique(values))
-    if count > _MOST_FRACTIONS or names_rows(count, len(values)):
+    if count > _MOST_FRACTIONS or identifies_rows(count, len(values)):
         raise unusable(
             f"the grouping factor {name!r} of {text} has {count:,} different numbers that are not whole, and looks "
             f"like a measurement: for an effect that changes with it take it as a column, such as {name} or "

@@ -31,7 +31,7 @@ from svrhmc.core.arrays import Array, Reals, Values
 from svrhmc.core.cells import thousands_advice
 from svrhmc.core.errors import DataError, missing_package, requirement
 from svrhmc.core.machine import free_memory
-from svrhmc.families.labels import names_rows
+from svrhmc.families.labels import identifies_rows
 from svrhmc.tables import formula
 from svrhmc.tables.columns import CATEGORY, KINDS, Column, Columns, Level
 from svrhmc.tables.expressions import Rows, State, Value, require_state, unwrapped, wrapped_columns
@@ -515,7 +515,7 @@ def require_few_levels(name: str, levels: int, rows: int, what: str = "levels", 
 
     examples: of its levels, which may be numbers that were read as texts.
     """
-    if not names_rows(levels, rows):
+    if not identifies_rows(levels, rows):
         return
     has = f"{name} has {levels:,} different {what} in {rows:,} rows"
     if remedy := thousands_advice(examples):
