@@ -2,8 +2,8 @@
 
     −log p(w) = ½(w − m)ᵀP(w − m),    P = Λ + R,    Λ = ½λ diag(P),    λ = λ_min(diag(P)^{−½} P diag(P)^{−½}).
 
-Λ is diagonal and positive: as normal priors of single coordinates with the mean m it makes each of them proper, and
-what is left, ½(w − m)ᵀR(w − m) with R positive definite, is a `Term` beside them. Together they are the joint law.
+Λ is diagonal and positive, so that it stands for proper normal priors of single coordinates, with the mean m. The rest,
+½(w − m)ᵀR(w − m) with R positive definite, is a `Term`. Together they are the joint law.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from svrhmc.priors.terms import Normal, Term
 
 
 class JointNormal(Term):
-    """½(w − m)ᵀR(w − m): what priors of single coordinates leave of a joint normal prior."""
+    """½(w − m)ᵀR(w − m): the part of a joint normal prior that is not in the priors of single coordinates."""
 
     convex = True
     quadratic = True
@@ -39,7 +39,7 @@ class JointNormal(Term):
 
 
 def joint_normal(mean: Array, covariance: Array) -> tuple[list[Normal], JointNormal]:
-    """N(mean, covariance) as priors of single coordinates, and a term beside them.
+    """N(mean, covariance) as priors of single coordinates and a term.
 
     >>> single, term = joint_normal(np.zeros(2), np.array([[1.0, 0.5], [0.5, 1.0]]))
     >>> w = np.array([[1.0, 1.0]])

@@ -1,7 +1,7 @@
 """Priors that shrink many coefficients together: most of them nearly to 0, or to 0, a few hardly at all.
 
-`svrhmc.priors.local_scales` has the laws of their variances. The columns are to have one scale: `fit` and `regress`
-standardise them.
+The laws of their variances are in `svrhmc.priors.local_scales`. The columns should have the same scale: `fit` and
+`regress` standardise them.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ from svrhmc.priors.terms import Prior, require_ordinary
 
 
 class Joint(Prior):
-    """A prior of coefficients that share parts of it, which are unknown."""
+    """A prior of several coefficients, which share unknown parameters."""
 
     joint = True
-    in_units_of_y: ClassVar[str] = ""  # the setting that is, if one is
+    in_units_of_y: ClassVar[str] = ""  # the name of the setting in units of y, if there is one
 
     def of(self, j: int) -> tuple[float, float]:
-        """No prior of a coordinate by itself."""
+        """Precision 0 and mean 0, as a single coordinate has no prior of its own."""
         return 0.0, 0.0
 
     def scaled(self, factor: float) -> Self:
-        """In other units of y."""
+        """The prior in other units of y."""
         name = self.in_units_of_y
         return replace(self, **{name: getattr(self, name) * factor}) if name else self  # type: ignore[type-var]
 
     def on_columns(self, scale: Array, size: float) -> list[Prior]:
-        """The same for all columns, as they are standardised; in units of y."""
+        """The same prior for all columns, as they are standardised, in units of y."""
         return [self.scaled(size)] * len(scale)
 
     def shifted(self, by: float) -> Prior:
-        """Refused: it is no prior of an intercept."""
+        """Refused, as an intercept takes a prior of its own."""
         why = "it is one of many coefficients; an intercept takes Normal, StudentT, Laplace or Flat"
         raise requirement("the prior of an intercept", "one of a single number", repr(self), why)
 
     @property
     def spread(self) -> tuple[float, float]:
-        """As of a flat one: no width is its own."""
+        """That of a flat prior, as a single coefficient has no known width."""
         return 0.0, float("inf")
 
 
@@ -52,7 +52,7 @@ class Shrinking(Joint):
 
     @abstractmethod
     def scales(self, count: int, rows: float) -> LocalScales:
-        """The law of the variances of so many coefficients, for so many rows."""
+        """The law of the variances of `count` coefficients, for a number of rows."""
 
 
 def _require_few(expected: float, count: int) -> None:
@@ -83,7 +83,7 @@ class Horseshoe(Shrinking):
             require_ordinary(name, getattr(self, name))
 
     def scales(self, count: int, rows: float) -> HorseshoeScales:
-        """With τ₀ for so many coefficients and rows."""
+        """The law with τ₀ for this number of coefficients and rows."""
         _require_few(self.expected, count)
         global_scale = self.expected / ((count - self.expected) * rows**0.5)
         return HorseshoeScales(count, rows, float(global_scale), self.slab_scale, self.slab_df)
@@ -171,17 +171,17 @@ class LearntScale(Joint):
 
 
 def joint_prior(priors: Prior | Sequence[Prior], count: int) -> tuple[Shrinking | LearntScale, list[int]] | None:
-    """The one joint prior among those of some coefficients, and which have it; None where none has one."""
-    each = list(priors) if isinstance(priors, Sequence) else [priors] * count
-    places = [j for j, one in enumerate(each) if getattr(one, "joint", False)]  # others are refused elsewhere
+    """The joint prior of some coefficients and the indices of those that have it; None where none has one."""
+    listed = list(priors) if isinstance(priors, Sequence) else [priors] * count
+    places = [j for j, prior in enumerate(listed) if getattr(prior, "joint", False)]  # others are refused elsewhere
     if not places:
         return None
-    first = each[places[0]]
+    first = listed[places[0]]
     if not isinstance(first, Shrinking | LearntScale):
         allowed = "Horseshoe(…), R2D2(…), SpikeAndSlab(…) or LearntScale(), where it couples coefficients"
         raise requirement("prior", allowed, repr(first))
     for j in places:
-        if each[j] != first:
+        if listed[j] != first:
             why = "coefficients that share a prior share its settings"
-            raise requirement("prior", f"{first!r} for all that have a joint prior", repr(each[j]), why)
+            raise requirement("prior", f"{first!r} for all that have a joint prior", repr(listed[j]), why)
     return first, places

@@ -39,25 +39,30 @@ from svrhmc.core.arrays import Array, Indices, digest
 from svrhmc.core.errors import finite, nonnegative, positive, real_array, requirement
 
 _RANGE = (1e-50, 1e50)  # of scales and shapes
-_PEAKED, _FOOT = 5.0, 0.05  # of a foot: how much wider than a peak it is, and its part of the second moment, at least
-_DIFFERENCE = 1e-5  # by which derivatives of a term are checked
-_WIDEST = 1e6  # times the width of a peak that a foot is taken to be
+_PEAKED, _FOOT = (
+    5.0,
+    0.05,
+)  # the least ratio of the width of a foot to its peak, and its least share of the second moment
+_DIFFERENCE = 1e-5  # step of the differences by which derivatives of a term are checked
+_WIDEST = 1e6  # the largest ratio of widths
 STUDENT, LAPLACE, HALF_STUDENT, HALF_POWER = 1, 2, 3, 4  # kinds of ψ, as compiled code has them
 
 
 class Prior(ABC):
     """The prior of one coordinate, or of all."""
 
-    positive: ClassVar[bool] = False  # whether it is one of a positive number, whose logarithm is the coordinate
-    by_data: ClassVar[bool] = False  # whether it follows the scale of the data, as usual ones do
-    joint: ClassVar[bool] = False  # whether it is one of all coefficients that have it together (`shrinkage.py`)
+    positive: ClassVar[bool] = False  # whether it is the prior of a positive number, whose logarithm is the coordinate
+    by_data: ClassVar[bool] = False  # whether it follows the scale of the data, as default priors do
+    joint: ClassVar[bool] = False  # whether all coefficients with it share unknown parameters (`shrinkage.py`)
 
     @abstractmethod
     def of(self, j: int) -> tuple[float, float] | tuple[int, float, float, float]:
-        """For coordinate j: (precision, mean) of a normal; else (kind, location, scale, shape) of a ψ."""
+        """The parameters for coordinate j: (precision, mean) of a normal prior, (kind, location, scale, shape)
+        of a ψ.
+        """
 
     def check(self, dim: int) -> None:
-        """Refuse settings that do not fit so many coordinates."""
+        """Refuse settings that do not fit `dim` coordinates."""
         return
 
     @abstractmethod
@@ -65,7 +70,7 @@ class Prior(ABC):
         """The prior of a coordinate times a factor above 0."""
 
     def on_columns(self, scale: Array, size: float) -> list[Prior]:
-        """The priors of coefficients of standardised columns, from their scales; size: of a large effect."""
+        """The priors of coefficients of standardised columns, given their scales; size: that of a large effect."""
         return [self.scaled(float(s)) for s in scale]
 
     @abstractmethod
@@ -75,7 +80,7 @@ class Prior(ABC):
     @property
     @abstractmethod
     def spread(self) -> tuple[float, float]:
-        """Where it is, and how wide: location and standard deviation (of Student's t, its scale; infinite if flat)."""
+        """Location and standard deviation; the scale for Student's t, and infinite for a flat prior."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +96,7 @@ class Normal(Prior):
 
     def __post_init__(self) -> None:
         for name, value in (("prior_precision", self.precision), ("prior_mean", self.mean)):
-            per_column(name, value, 1) if _is_one(value) else real_array(name, value, ("columns",))
+            per_column(name, value, 1) if _is_single(value) else real_array(name, value, ("columns",))
 
     @staticmethod
     def with_sd(sd: float, mean: float = 0.0) -> Normal:
@@ -268,11 +273,11 @@ class PositivePrior(Prior):
     positive = True
 
     def scaled(self, factor: float) -> Prior:
-        """Coefficients may have either sign."""
+        """Refused, as coefficients may have either sign."""
         raise self._refusal()
 
     def shifted(self, by: float) -> Prior:
-        """As little as the intercept."""
+        """Refused, as intercepts may have either sign."""
         raise self._refusal()
 
     def _refusal(self) -> ValueError:
@@ -282,7 +287,7 @@ class PositivePrior(Prior):
 
 @dataclass(frozen=True)
 class HalfStudentT(PositivePrior):
-    """|scale·t| with df degrees of freedom: of a spread that is probably at most about `scale`, but may be far above.
+    """|scale·t| with df degrees of freedom, for a spread that is probably at most about `scale`, but may be far above.
 
     >>> HalfStudentT(df=4.0, scale=2.5)
     HalfStudentT(df=4.0, scale=2.5)
@@ -323,18 +328,18 @@ class HalfCauchy(PositivePrior):
         require_ordinary("scale", self.scale)
 
     def of(self, j: int) -> tuple[int, float, float, float]:
-        """As of Student's t with ν = 1."""
+        """Those of Student's t with ν = 1."""
         return HalfStudentT(1.0, self.scale).of(j)
 
     @property
     def spread(self) -> tuple[float, float]:
-        """As of Student's t with ν = 1."""
+        """Those of Student's t with ν = 1."""
         return HalfStudentT(1.0, self.scale).spread
 
 
 @dataclass(frozen=True)
 class HalfNormal(PositivePrior):
-    """|scale·z| with z ~ N(0, 1): of a spread that is at most a few times `scale`.
+    """|scale·z| with z ~ N(0, 1), for a spread that is at most a few times `scale`.
 
     >>> HalfNormal(2.0)
     HalfNormal(scale=2.0)
@@ -437,14 +442,14 @@ _SHAPES = {
 
 
 def _exp(t: Array) -> Array:
-    """e^t; ∞ where it is beyond float64, which every sampler rejects."""
+    """e^t, and ∞ where it overflows; such states are rejected by every sampler."""
     with np.errstate(over="ignore"):
         return np.exp(t)
 
 
 @dataclass(frozen=True, eq=False)
 class Heavy:
-    """The ψⱼ of some coordinates: which, of what kind, and their numbers."""
+    """The priors ψⱼ of the coordinates in `columns`, with their kinds and parameters."""
 
     columns: Indices
     kinds: Indices
@@ -454,56 +459,57 @@ class Heavy:
 
     def value(self, x: Array) -> Array:
         """Σⱼ ψⱼ at states (…, dim)."""
-        total: Array = self._each(x, 0).sum(axis=-1)
+        total: Array = self._evaluate(x, 0).sum(axis=-1)
         return total
 
     def values(self, x: Array) -> Array:
         """ψ of every coordinate: (…, dim), 0 where there is none."""
-        return self._spread(x, self._each(x, 0))
+        return self._expand(x, self._evaluate(x, 0))
 
     def slope(self, x: Array) -> Array:
         """ψ′ of every coordinate: (…, dim), 0 where there is none."""
-        return self._spread(x, self._each(x, 1))
+        return self._expand(x, self._evaluate(x, 1))
 
     def curvature(self, x: Array) -> Array:
         """ψ″ of every coordinate."""
-        return self._spread(x, self._each(x, 2))
+        return self._expand(x, self._evaluate(x, 2))
 
     def strength(self, dim: int) -> Array:
-        """ψ″ at its location, the largest there is of a prior that has its peak there."""
+        """ψ″ at the location, where it is largest for a prior with its peak there."""
         centre = np.zeros(dim)
         centre[self.columns] = self.location
         return self.curvature(centre)
 
     def bounds(self, dim: int) -> tuple[Array, Array]:
-        """The least and the largest ψ″ anywhere, of every coordinate."""
+        """The infimum and supremum of ψ″ for every coordinate."""
         least, most = np.zeros(dim), np.zeros(dim)
-        for kind, some in self._groups:
-            low, high = _SHAPES[kind].bounds(self.scale[some], self.shape[some])
-            least[self.columns[some]], most[self.columns[some]] = low, high
+        for kind, members in self._groups:
+            low, high = _SHAPES[kind].bounds(self.scale[members], self.shape[members])
+            least[self.columns[members]], most[self.columns[members]] = low, high
         return least, most
 
     def equivalent(self, x: Array, precision: Array) -> Array:
-        """Precisions of normal priors, with those of symmetric ψⱼ replaced by the ones that pull as hard towards the
-        location at a state x: ψ′(d)/d, and ψ″(0) where d = 0. Far out a heavy tail pulls less than its width suggests.
+        """The precisions, with those of symmetric ψⱼ replaced by the precision of a normal prior with the same slope at
+        x: ψ′(d)/d, and ψ″(0) where d = 0. Far out a heavy tail pulls less than its width suggests.
         """
-        out, d, slope, curvature = precision.copy(), x[self.columns] - self.location, self._each(x, 1), self._each(x, 2)
+        d, slope, curvature = x[self.columns] - self.location, self._evaluate(x, 1), self._evaluate(x, 2)
         pull = np.where(d == 0, curvature, slope / np.where(d == 0, 1.0, d))
-        some = np.array([_SHAPES[int(kind)].symmetric for kind in self.kinds])
-        out[self.columns[some]] = pull[some]
+        symmetric = np.array([_SHAPES[int(kind)].symmetric for kind in self.kinds])
+        out = precision.copy()
+        out[self.columns[symmetric]] = pull[symmetric]
         return out
 
     def feet(self, point: Array, covariance: Array) -> Array:
-        """How many times wider than the peak at a mode the foot is on which it stands, for every coordinate; 1 where
-        the foot holds next to nothing.
+        """For every coordinate the ratio R of the width of the posterior's foot to that of its peak at a mode; 1 where
+        the foot has hardly any mass.
 
-        With Σ the inverse Hessian at the mode m, the law without ψⱼ has along coordinate j the variance
+        With Σ the inverse Hessian at the mode m, the law without ψⱼ has in coordinate j the variance
 
             Σ′ⱼⱼ = Σⱼⱼ/(1 − ψⱼ″(mⱼ)Σⱼⱼ) = R²Σⱼⱼ,
 
         by the formula of Sherman and Morrison. Where ψⱼ grows slowly, π falls from its peak, of width √Σⱼⱼ, to a foot
-        of width R√Σⱼⱼ that is lower by about e^{−Δ}, Δ = ψⱼ(mⱼ ± √Σ′ⱼⱼ) − ψⱼ(mⱼ): beside the peak's, its mass is about
-        Re^{−Δ}, and its second moment R³e^{−Δ}.
+        of width R√Σⱼⱼ that is lower by about e^{−Δ}, Δ = ψⱼ(mⱼ ± √Σ′ⱼⱼ) − ψⱼ(mⱼ). Relative to the peak its mass is
+        about Re^{−Δ}, and its second moment R³e^{−Δ}.
         """
         variance = np.diag(covariance)
         left = np.maximum(1 - self.curvature(point) * variance, _WIDEST**-2)
@@ -513,23 +519,25 @@ class Heavy:
         return np.where((R > _PEAKED) & (share > math.log(_FOOT)), R, 1.0)
 
     def digest(self) -> str:
-        """A name for all of it."""
+        """A digest of all fields."""
         return digest(self.columns, self.kinds, self.location, self.scale, self.shape)
 
     @cached_property
     def _groups(self) -> list[tuple[int, Indices]]:
         return [(int(kind), np.flatnonzero(self.kinds == kind)) for kind in np.unique(self.kinds)]
 
-    def _each(self, x: Array, order: int) -> Array:
+    def _evaluate(self, x: Array, order: int) -> Array:
+        """ψ or its derivative of this order, for each of `columns`."""
         d = x[..., self.columns] - self.location
         out = np.zeros(d.shape)
-        for kind, some in self._groups:
+        for kind, members in self._groups:
             shape = _SHAPES[kind]
             function = (shape.value, shape.slope, shape.curvature)[order]
-            out[..., some] = function(d[..., some], self.scale[some], self.shape[some])
+            out[..., members] = function(d[..., members], self.scale[members], self.shape[members])
         return out
 
-    def _spread(self, x: Array, values: Array) -> Array:
+    def _expand(self, x: Array, values: Array) -> Array:
+        """Values of `columns` in the shape of x, 0 for other coordinates."""
         out = np.zeros(x.shape)
         out[..., self.columns] = values
         return out
@@ -539,12 +547,12 @@ class Term(ABC):
     """A term of minus the log prior that couples coordinates, and may bring parameters of its own.
 
     The coordinates of a model with terms are (β, shared parameters, parameters of the first term, of the second, …). A
-    term sees states w = (β, shared parameters, its own parameters), (states, dim), and adds
+    term is a function of states w = (β, shared parameters, its own parameters), (states, dim), and adds
 
-        −log p(w) = value(w),        with gradient and Hessian there,
+        −log p(w) = value(w),        with its gradient and Hessian,
 
-    to f; priors of single coordinates stand beside it, and its own parameters have no other. It is exact in every
-    sampler that takes it: an engine that has no such term says so.
+    to f, in addition to the priors of single coordinates; its own parameters have no other prior. It is exact in every
+    sampler that supports it; engines without support refuse it.
 
     names: of its own parameters. convex: whether its value is known to be convex in w. quadratic: whether it is a
     quadratic in w.
@@ -567,56 +575,59 @@ class Term(ABC):
         """At one state: (dim,) → (dim, dim)."""
 
     def identity(self) -> str:
-        """What a run that goes on must find unchanged: here its printed form, which should show its numbers."""
+        """What must be unchanged when a run is resumed: here its printed form, which should show its numbers."""
         return repr(self)
 
 
 @dataclass(frozen=True, eq=False)
 class Terms:
-    """Terms that couple coordinates, each with the places of what it sees among all coordinates."""
+    """The terms of a prior that couple coordinates."""
 
     terms: tuple[Term, ...]
     inner: int  # coordinates before the first parameter of a term
 
     @property
     def parameters(self) -> int:
-        """The number of parameters that all terms bring with them."""
+        """The number of own parameters of all terms."""
         return sum(len(term.names) for term in self.terms)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the parameters that terms bring with them."""
+        """The names of the own parameters of all terms."""
         return tuple(name for term in self.terms for name in term.names)
 
     def placed(self) -> list[tuple[Term, Indices]]:
-        """Each term with the places that it sees."""
-        own, pairs = self.inner, []
+        """Each term with the indices of its coordinates."""
+        first, pairs = self.inner, []
         for term in self.terms:
-            pairs.append((term, np.r_[: self.inner, own : own + len(term.names)]))
-            own += len(term.names)
+            pairs.append((term, np.r_[: self.inner, first : first + len(term.names)]))
+            first += len(term.names)
         return pairs
 
     def value(self, x: Array) -> Array:
-        """Their sum at states (states, dim)."""
-        return np.asarray(sum((term.value(x[:, seen]) for term, seen in self.placed()), np.zeros(len(x))), np.float64)
+        """The sum of all terms at states (states, dim)."""
+        values = (term.value(x[:, indices]) for term, indices in self.placed())
+        return np.asarray(sum(values, np.zeros(len(x))), np.float64)
 
     def gradient(self, x: Array) -> Array:
-        """(states, dim)."""
+        """The gradient of the sum of all terms: (states, dim)."""
         total = np.zeros(x.shape)
-        for term, seen in self.placed():
-            total[:, seen] += term.gradient(x[:, seen])
+        for term, indices in self.placed():
+            total[:, indices] += term.gradient(x[:, indices])
         return total
 
     def hessian(self, x: Array) -> Array:
         """The Hessian of the sum of all terms at one state."""
         total = np.zeros((len(x), len(x)))
-        for term, seen in self.placed():
-            total[np.ix_(seen, seen)] += term.hessian(x[seen])
+        for term, indices in self.placed():
+            total[np.ix_(indices, indices)] += term.hessian(x[indices])
         return total
 
 
 def require_terms(terms: Sequence[Term], inner: int) -> Terms | None:
-    """The terms, checked at a point: shapes of what they give, and derivatives that are their own; None of none."""
+    """The terms, after a check of the shapes of their results and of their derivatives at some points; None
+    without any.
+    """
     if not terms:
         return None
     for term in terms:
@@ -630,19 +641,19 @@ def require_terms(terms: Sequence[Term], inner: int) -> Terms | None:
             raise requirement(f"the term {term!r}", f"one that gives {allowed}", " and ".join(map(str, shapes)))
         step = _DIFFERENCE * np.eye(size)
         slope = (term.value(w[0] + step) - term.value(w[0] - step)) / (2 * _DIFFERENCE)
-        bend = (term.gradient(w[0] + step) - term.gradient(w[0] - step)) / (2 * _DIFFERENCE)
-        for name, function, given, numbers in (
+        curvature = (term.gradient(w[0] + step) - term.gradient(w[0] - step)) / (2 * _DIFFERENCE)
+        for name, function, derivative, differences in (
             ("gradient", "value", term.gradient(w)[0], slope),
-            ("hessian", "gradient", term.hessian(w[0]), bend),
+            ("hessian", "gradient", term.hessian(w[0]), curvature),
         ):
-            if not np.allclose(given, numbers, rtol=1e-4, atol=1e-4 * (1 + np.abs(numbers).max())):
-                off = f"one that is off by {np.abs(given - numbers).max():.2g}"
+            if not np.allclose(derivative, differences, rtol=1e-4, atol=1e-4 * (1 + np.abs(differences).max())):
+                off = f"one that is off by {np.abs(derivative - differences).max():.2g}"
                 raise requirement(f"{name} of {term!r}", f"the derivative of its {function}", off)
     return Terms(tuple(terms), inner)
 
 
 class Settled(NamedTuple):
-    """A prior as arrays: Λ, p, and the ψⱼ where there are any; and terms that couple coordinates."""
+    """A prior as arrays: Λ, p and the ψⱼ, None if there are none; and the terms that couple coordinates."""
 
     precision: Array
     mean: Array
@@ -650,14 +661,14 @@ class Settled(NamedTuple):
     terms: Terms | None = None
 
     def repeated(self, times: int) -> Settled:
-        """The same for so many blocks of coordinates."""
-        whole = self
+        """The prior of `times` blocks of coordinates with this prior each."""
+        repeated = self
         for _ in range(times - 1):
-            whole = whole.followed(self)
-        return whole
+            repeated = repeated.followed(self)
+        return repeated
 
     def followed(self, other: Settled) -> Settled:
-        """Those of the coordinates after these, besides."""
+        """The prior of these coordinates, followed by those of another prior."""
         heavy, dim = self.heavy, len(self.mean)
         if other.heavy is not None:
             later = replace(other.heavy, columns=other.heavy.columns + dim)
@@ -669,8 +680,10 @@ class Settled(NamedTuple):
 
 
 def settle(prior: object, dim: int, positive: bool = False, joint: bool = False) -> Settled:
-    """One prior for all coordinates, or a list of one for each, as arrays; priors of positive numbers are allowed where
-    the coordinates are logarithms of such, and joint ones where they are taken care of elsewhere.
+    """One prior for all coordinates, or a list of one for each, as arrays.
+
+    positive: whether the coordinates are logarithms of positive numbers, so that priors of these are allowed. joint:
+    whether joint priors are allowed, because the caller takes care of them.
 
     >>> settled = settle([Flat(), Normal(4.0), Laplace(0.5)], 3)
     >>> settled.precision, settled.heavy.columns
@@ -697,30 +710,30 @@ def settle(prior: object, dim: int, positive: bool = False, joint: bool = False)
         single.check(dim if not isinstance(prior, Sequence) else 1)
     parameters = [single.of(j if not isinstance(prior, Sequence) else 0) for j, single in enumerate(priors)]
     normal = np.array([pair if len(pair) == 2 else (0.0, 0.0) for pair in parameters])
-    some = np.array([j for j, single in enumerate(parameters) if len(single) == 4], np.int64)
+    columns = np.array([j for j, single in enumerate(parameters) if len(single) == 4], np.int64)
     heavy = None
-    if len(some):
+    if len(columns):
         kinds, location, scale, shape = (
-            np.array(column) for column in zip(*(parameters[j] for j in some), strict=True)
+            np.array(column) for column in zip(*(parameters[j] for j in columns), strict=True)
         )
-        heavy = Heavy(some, kinds.astype(np.int64), location, scale, shape)
+        heavy = Heavy(columns, kinds.astype(np.int64), location, scale, shape)
     return Settled(normal[:, 0].copy(), normal[:, 1].copy(), heavy)
 
 
 def per_column(name: str, value: float | npt.ArrayLike, dim: int) -> Array:
     """One finite number for each column."""
-    one = _is_one(value)
-    array = real_array(name, np.atleast_1d(np.asarray(value)) if one else value, (1 if one else dim,))
+    single = _is_single(value)
+    array = real_array(name, np.atleast_1d(np.asarray(value)) if single else value, (1 if single else dim,))
     return np.array(np.broadcast_to(array, dim), np.float64)
 
 
 def require_ordinary(name: str, value: float) -> None:
-    """Refuse numbers whose powers leave float64."""
+    """Refuse numbers so large or small that their powers leave float64."""
     low, high = _RANGE
     if not low <= positive(name, value) <= high:
         raise requirement(name, f"a number from {low:g} to {high:g}", value)
 
 
-def _is_one(value: object) -> bool:
-    """Whether it is one thing, and no list or array of several."""
+def _is_single(value: object) -> bool:
+    """Whether the value is a single one, and not a list or an array."""
     return not isinstance(value, list | tuple) and np.ndim(value) == 0  # type: ignore[arg-type]
