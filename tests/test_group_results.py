@@ -202,7 +202,7 @@ def test_where_a_column_that_varies_by_group_is_0_changes_no_prediction(family):
         place = posterior.names.index("sd(1 | g)")
         term, stated = posterior._target.group_terms[0], posterior.trace.draws[..., place:].reshape(-1, 3)
         numbers = {
-            "slopes": stated[:, 1], "at the centre": term.covariance.at_centre(stated)[:, 0],
+            "slopes": stated[:, 1], "at the centre": term.covariance.centred_sds_and_correlations(stated)[:, 0],
             "known": posterior.predict(known).mean, "new": posterior.predict(new).sd,
             "shares": posterior.variances().mean, "rows": posterior.loo().elpd, "groups": posterior.loo(by="g").elpd if family == "gaussian" else 0.0,
             "lp": posterior.to_arviz(lp=True).sample_stats.lp.values.mean(),

@@ -161,7 +161,7 @@ def test_factors_of_covariances_their_derivatives_and_coordinates(width):
         assert state @ state.T == pytest.approx(sigma, rel=1e-12, abs=1e-14)
         assert (np.triu(state, 1) == 0).all()
         assert covariance.coordinates(sigma) == pytest.approx(own, rel=1e-9, abs=1e-10)
-        stated = covariance.stated(own[None])[0]
+        stated = covariance.sds_and_correlations(own[None])[0]
         omega = correlations(own[width:], width)
         assert stated == pytest.approx(np.concatenate([tau, [omega[i, j] for i, j in covariance.pairs]]), abs=1e-13)
     for E, d in zip(covariance.derivatives(theta), STEP * np.eye(covariance.dim), strict=True):
@@ -197,14 +197,18 @@ def test_covariances_at_the_centre_of_columns_are_stated_for_the_columns_as_they
     theta = 0.7 * rng.normal(size=(4, moved.dim))
     A = np.eye(width)
     A[0, 1:] = -centre[1:]
-    for M, stated in zip(moved.factor(theta), moved.stated(theta), strict=True):
+    for M, stated in zip(moved.factor(theta), moved.sds_and_correlations(theta), strict=True):
         sigma = A @ M @ M.T @ A.T
         tau = np.sqrt(np.diag(sigma))
         expected = [*tau, *(sigma[i, j] / (tau[i] * tau[j]) for i, j in moved.pairs)]
         assert stated == pytest.approx(expected, rel=1e-11, abs=1e-12)
-    assert moved.unstated(moved.stated(theta)) == pytest.approx(theta, abs=1e-7)
-    assert moved.at_centre(moved.stated(theta)) == pytest.approx(at_zero.stated(theta), abs=1e-9)
-    assert moved.log_prior(moved.stated(theta)) == pytest.approx(at_zero.log_prior(at_zero.stated(theta)), abs=1e-8)
+    assert moved.from_sds_and_correlations(moved.sds_and_correlations(theta)) == pytest.approx(theta, abs=1e-7)
+    assert moved.centred_sds_and_correlations(moved.sds_and_correlations(theta)) == pytest.approx(
+        at_zero.sds_and_correlations(theta), abs=1e-9
+    )
+    assert moved.log_prior(moved.sds_and_correlations(theta)) == pytest.approx(
+        at_zero.log_prior(at_zero.sds_and_correlations(theta)), abs=1e-8
+    )
     Z = np.column_stack([np.ones(6), centre[1:] + rng.normal(size=(6, width - 1))])
     group = Group([0, 0, 1, 1, 2, 2], Z, centre=centre)
     drawn = rng.normal(size=(2, group.count * width))
@@ -215,9 +219,9 @@ def test_covariances_at_the_centre_of_columns_are_stated_for_the_columns_as_they
 
 def test_a_correlation_of_1_to_rounding_has_a_root_and_a_finite_density():
     covariance = Covariance.of([priors.HalfNormal(1.0)] * 2, 2.0, np.array([0.0, 2000.0]))
-    stated = covariance.stated(np.array([[-40.0, 0.0, 0.3]]))
+    stated = covariance.sds_and_correlations(np.array([[-40.0, 0.0, 0.3]]))
     assert stated[0, 2] == pytest.approx(-1, abs=1e-15)
-    assert np.isfinite(covariance.unstated(stated)).all()
+    assert np.isfinite(covariance.from_sds_and_correlations(stated)).all()
     even = Covariance.of([priors.HalfNormal(1.0)] * 2, 1.0)
     assert np.isfinite(even.log_prior(np.array([[2.0, 1.0, -1.0]]))).all()
     assert semidefinite_root(np.array([[1.0, -1.0], [-1.0, 1.0]])).tolist() == [[1.0, 0.0], [-1.0, 0.0]]
@@ -242,7 +246,7 @@ def test_every_correlation_has_the_law_that_lkj_gives_it(width, lkj):
     p = np.exp(value.min() - value)
     p /= p.sum()
     a = lkj - 1 + width / 2
-    for rho in covariance.stated(theta)[:, width:].T:
+    for rho in covariance.sds_and_correlations(theta)[:, width:].T:
         assert p @ rho == pytest.approx(0, abs=1e-9)
         assert p @ rho**2 == pytest.approx(1 / (2 * a + 1), rel=1e-5)
         assert p @ rho**4 == pytest.approx(3 / ((2 * a + 1) * (2 * a + 3)), rel=1e-5)

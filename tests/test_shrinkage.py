@@ -302,7 +302,7 @@ def renewed(model, y):
 def prior_state(model, rng, noise):
     """β, shared and scales from their prior."""
     shared = np.array([model.conditional.prior_mean[-1] + rng.standard_normal() * noise])[: model.loss.shared]
-    scales = model.scales.drawn(rng, model.log_noise(shared))
+    scales = model.scales.draw_prior(rng, model.log_noise(shared))
     mean, variance = model.prior_of(scales, shared)
     return model.joined(mean + np.sqrt(variance) * rng.standard_normal(model.width), shared, scales)
 

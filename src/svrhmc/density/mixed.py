@@ -135,7 +135,9 @@ class MixedModel(FiniteSum):
 
     def coordinates_of(self, stated: Array) -> Array:
         """θ of standard deviations and correlations: (states, dim of θ) → (states, dim of θ)."""
-        return np.concatenate([term.covariance.unstated(stated[:, term.theta]) for term in self.terms], axis=1)
+        return np.concatenate(
+            [term.covariance.from_sds_and_correlations(stated[:, term.theta]) for term in self.terms], axis=1
+        )
 
     def outward(self, effects: Array) -> Array:
         """Effects (…, effects) of the columns in the units of the table, from those in w (`EffectTerm.outward`)."""

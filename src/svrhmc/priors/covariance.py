@@ -15,9 +15,9 @@ The prior |Ω|^{η−1} of the correlations (Lewandowski, Kurowicka & Joe 2009) 
 
     −log p(c) = −Σ bⱼ log(1 − tanh² cᵢⱼ),        ∂/∂cᵢⱼ = 2 bⱼ tanh cᵢⱼ.
 
-All of this is of the effects of the columns z less their centre m, with m₀ = 0 for the intercept: where m is far from
-0, as with years, a level's intercept is its slope's extrapolation over m, and no prior by which the two are about
-independent there could be weak. What is reported is of the columns themselves: from zᵀu = (z − m)ᵀu′
+All of this holds for the effects of the columns z − m, with a centre m and m₀ = 0 for the intercept: where m is far
+from 0, as for years, the intercept of a level is its slope extrapolated over m, and no weak prior could make the two
+about independent there. Results are reported for the columns z themselves: from zᵀu = (z − m)ᵀu′
 
     u₀ = u′₀ − Σ_{j>0} mⱼu′ⱼ,  uⱼ = u′ⱼ,  or  u = Au′,        Σ = AMMᵀAᵀ,        |A| = 1.
 """
@@ -34,12 +34,12 @@ from svrhmc.core.arrays import Array
 from svrhmc.priors.terms import Heavy, Prior, settle
 
 _WHOLE = 1 - 1e-15  # the largest partial correlation that has a coordinate
-_FURTHEST = 50.0  # |c|, beyond which a correlation is ±1 to any digit
+_FURTHEST = 50.0  # |c| beyond which a correlation is ±1 to rounding
 
 
 @dataclass(frozen=True, eq=False)
 class Covariance:
-    """The coordinates of one term: r scales, then r(r − 1)/2 correlations, with their prior; centre: m, None for 0."""
+    """The covariance of one term, with its prior: r scales, then r(r − 1)/2 correlations. centre: m, None for 0."""
 
     width: int
     heavy: Heavy
@@ -48,7 +48,7 @@ class Covariance:
 
     @staticmethod
     def of(priors: Sequence[Prior], lkj: float, centre: Array | None = None) -> Covariance:
-        """priors: of the standard deviations, one for each column."""
+        """The covariance with these priors of the standard deviations, one for each column."""
         heavy = settle(list(priors), len(priors), positive=True).heavy
         assert heavy is not None  # as priors of positive numbers have a ψ
         return Covariance(len(priors), heavy, float(lkj), centre)
@@ -70,7 +70,7 @@ class Covariance:
         c = theta[:, self.width :]
         L = np.zeros((len(theta), self.width, self.width))
         left = np.ones((len(theta), self.width))  # ∏ √(1 − p²) of each row so far
-        for p, rest, (i, j) in zip(np.tanh(c).T, _root_of_rest(c).T, self.pairs, strict=True):
+        for p, rest, (i, j) in zip(np.tanh(c).T, _sech(c).T, self.pairs, strict=True):
             L[:, i, j] = p * left[:, i]
             left[:, i] *= rest
         places = np.arange(self.width)
@@ -91,7 +91,7 @@ class Covariance:
         E = np.empty((self.dim, len(theta), r, r))
         for a in range(r):
             E[a] = inverse[:, :, a, None] * L[:, a, None, :]
-        p_of, rest = np.tanh(theta[:, r:]).T, _root_of_rest(theta[:, r:]).T
+        p_of, rest = np.tanh(theta[:, r:]).T, _sech(theta[:, r:]).T
         for place, (p, root, (i, j)) in enumerate(zip(p_of, rest, self.pairs, strict=True), r):
             change = np.zeros((len(theta), r))
             earlier = np.prod([rest[self.pairs.index((i, k))] for k in range(j)], axis=0)
@@ -130,57 +130,63 @@ class Covariance:
             left[i] *= np.sqrt(1 - p * p)
         return np.concatenate([np.log(tau), partial])
 
-    def unstated(self, stated: Array) -> Array:
-        """The reverse of `stated`: θ of standard deviations and correlations."""
-        stated = self.at_centre(stated)
-        L, left = semidefinite_root(self._correlations(stated)), np.ones((len(stated), self.width))
-        out = np.empty_like(stated)
-        out[:, : self.width] = np.log(stated[:, : self.width])
+    def from_sds_and_correlations(self, moments: Array) -> Array:
+        """θ from standard deviations and correlations, the inverse of `sds_and_correlations`."""
+        moments = self.centred_sds_and_correlations(moments)
+        L, left = semidefinite_root(self._correlations(moments)), np.ones((len(moments), self.width))
+        out = np.empty_like(moments)
+        out[:, : self.width] = np.log(moments[:, : self.width])
         for place, (i, j) in enumerate(self.pairs, self.width):
             p = np.clip(L[:, i, j] / np.maximum(left[:, i], 1e-300), -_WHOLE, _WHOLE)
             out[:, place] = np.arctanh(p)
             left[:, i] *= np.sqrt((1 - p) * (1 + p))
         return out
 
-    def log_prior(self, stated: Array) -> Array:
-        """Of standard deviations and correlations at the centre, up to a constant: (states, dim) → (states, dim). That
-        of all correlations together stands with the first of them.
+    def log_prior(self, moments: Array) -> Array:
+        """The log prior of standard deviations and correlations at the centre, up to a constant, (states, dim); the
+        first correlation has the log prior of all correlations together.
         """
-        stated = self.at_centre(stated)
-        out, phi = np.zeros(stated.shape), np.log(stated[:, : self.width])
+        moments = self.centred_sds_and_correlations(moments)
+        out, phi = np.zeros(moments.shape), np.log(moments[:, : self.width])
         out[:, : self.width] = -self.heavy.values(phi) - phi  # ψ is of log τ, whose density is τ times that of τ
         if self.width > 1 and self.lkj != 1:
-            out[:, self.width] = (self.lkj - 1) * np.linalg.slogdet(self._correlations(stated))[1]
+            out[:, self.width] = (self.lkj - 1) * np.linalg.slogdet(self._correlations(moments))[1]
         return out
 
-    def _correlations(self, stated: Array) -> Array:
+    def _correlations(self, moments: Array) -> Array:
         """Ω: (states, r, r)."""
-        omega = np.broadcast_to(np.eye(self.width), (len(stated), self.width, self.width)).copy()
+        omega = np.broadcast_to(np.eye(self.width), (len(moments), self.width, self.width)).copy()
         for place, (i, j) in enumerate(self.pairs, self.width):
-            omega[:, i, j] = omega[:, j, i] = stated[:, place]
+            omega[:, i, j] = omega[:, j, i] = moments[:, place]
         return omega
 
-    def stated(self, theta: Array) -> Array:
+    def sds_and_correlations(self, theta: Array) -> Array:
         """Standard deviations, then correlations, of the effects u: (states, dim) → (states, dim)."""
         L, scales = self.correlation_factor(theta), np.exp(theta[:, : self.width])
-        return self._stated(scales, L) if self.centre is None else self._moved(scales[:, :, None] * L, -self.centre)
+        return (
+            self._concatenate_sds(scales, L)
+            if self.centre is None
+            else self._shift_first(scales[:, :, None] * L, -self.centre)
+        )
 
-    def at_centre(self, stated: Array) -> Array:
-        """The same of the effects u′, whose prior it is."""
+    def centred_sds_and_correlations(self, moments: Array) -> Array:
+        """Standard deviations and correlations of the effects u′, which have the prior, from those of u."""
         if self.centre is None:
-            return stated
-        root = stated[:, : self.width, None] * semidefinite_root(self._correlations(stated))
-        return self._moved(root, self.centre)
+            return moments
+        root = moments[:, : self.width, None] * semidefinite_root(self._correlations(moments))
+        return self._shift_first(root, self.centre)
 
-    def _moved(self, root: Array, by: Array) -> Array:
-        """What is stated of effects with the root (states, r, r), where `by` times the others is added to the first."""
+    def _shift_first(self, root: Array, by: Array) -> Array:
+        """Standard deviations and correlations of effects with the root (states, r, r) of their covariance, after
+        adding `by` times the others to the first.
+        """
         root = root.copy()
         root[:, 0] += np.einsum("a,sab->sb", by, root)
         scales = np.maximum(np.sqrt((root * root).sum(axis=2)), 1e-300)
-        return self._stated(scales, root / scales[:, :, None])
+        return self._concatenate_sds(scales, root / scales[:, :, None])
 
-    def _stated(self, scales: Array, L: Array) -> Array:
-        """Rows of L have the length 1."""
+    def _concatenate_sds(self, scales: Array, L: Array) -> Array:
+        """Scales, then the correlations LLᵀ; the rows of L have length 1."""
         omega = np.clip(L @ L.transpose(0, 2, 1), -1.0, 1.0)
         correlations = np.array([omega[:, i, j] for i, j in self.pairs]).reshape(-1, len(L)).T
         return np.concatenate([scales, correlations], axis=1)
@@ -197,7 +203,7 @@ def semidefinite_root(matrices: Array) -> Array:
     return L
 
 
-def _root_of_rest(c: Array) -> Array:
+def _sech(c: Array) -> Array:
     """√(1 − tanh²c) = 1/cosh c, which stays above 0 however far out a state is."""
     rest: Array = 1 / np.cosh(np.clip(c, -_FURTHEST, _FURTHEST))
     return rest

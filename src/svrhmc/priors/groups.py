@@ -22,16 +22,16 @@ from svrhmc.core.arrays import Array, Indices, Values, digest
 from svrhmc.core.errors import positive, real_array, requirement, set_fields
 from svrhmc.priors.terms import Prior
 
-ScalePriors = Prior | Sequence[Prior | None] | None  # of standard deviations: of all columns, or of each
+ScalePriors = Prior | Sequence[Prior | None] | None  # of standard deviations: one for all columns, or one for each
 INTERCEPT_COLUMN = "1"
 MOST_COLUMNS = 12  # of one term, whose covariances are dense
 
 
 class EffectTerm(ABC):
-    """Effects u ~ N(0, Σ) of each level, with unknown standard deviations and correlations: what a model knows of a
-    term, whether its levels are those of a grouping factor (`Group`) or the functions of a smooth (`Smooth`).
+    """Effects u ~ N(0, Σ) of each level, with unknown standard deviations and correlations. The levels are those of a
+    grouping factor (`Group`), or the basis functions of a smooth (`Smooth`).
 
-    Z = `design()` has a column for each level and column, level by level, and the rows add Zu to their predictors.
+    Z = `design()` has a column for each level and column, level by level; Zu is added to the predictors of the rows.
     """
 
     name: str
@@ -39,8 +39,8 @@ class EffectTerm(ABC):
     lkj: float  # η of the prior of their correlations
     column_names: tuple[str, ...] | None
     levels: Any
-    centre: Array | None = None  # what is taken off the columns where priors hold and effects are drawn, (r,)
-    by_level: ClassVar[bool]  # whether its effects are those of levels of a grouping factor
+    centre: Array | None = None  # subtracted from the columns for priors and sampling, (r,)
+    by_level: ClassVar[bool]  # whether the effects are those of levels of a grouping factor
 
     @property
     @abstractmethod
@@ -55,11 +55,11 @@ class EffectTerm(ABC):
     @property
     @abstractmethod
     def label(self) -> str:
-        """As a formula has it."""
+        """The term as written in a formula."""
 
     @abstractmethod
     def chosen(self, rows: Indices) -> Self:
-        """The same for some of the rows."""
+        """The term for the chosen rows."""
 
     @abstractmethod
     def design(self) -> Any:
@@ -75,15 +75,15 @@ class EffectTerm(ABC):
 
     @abstractmethod
     def spreads(self) -> Array:
-        """What a change of one is large beside, for each column."""
+        """For each column the size of a typical change of it."""
 
     @abstractmethod
     def parameter_names(self) -> tuple[str, ...]:
-        """Of the standard deviations, one for each column, then of the correlations."""
+        """The names of the standard deviations, one for each column, then of the correlations."""
 
     @abstractmethod
     def prior_names(self, column: int) -> tuple[str, ...]:
-        """By which a prior of the standard deviation of a column is given."""
+        """The names by which a prior of the standard deviation of a column can be given."""
 
     @abstractmethod
     def identity(self) -> dict[str, object]:
@@ -91,7 +91,7 @@ class EffectTerm(ABC):
 
     @abstractmethod
     def require_columns(self) -> None:
-        """Refuse columns whose standard deviations nothing tells."""
+        """Refuse columns whose standard deviations the rows do not determine."""
 
     @property
     def of_single_rows(self) -> bool:
@@ -99,25 +99,25 @@ class EffectTerm(ABC):
         return False
 
     def outward(self, effects: Array) -> Array:
-        """Effects (…, levels · r) of the columns as they are, from those of the columns less their centre."""
-        return effects if self.centre is None else self._moved(effects, -self.centre)
+        """Effects (…, levels · r) of the columns themselves, from those of the centred columns."""
+        return effects if self.centre is None else self._shift_first(effects, -self.centre)
 
     def inward(self, effects: Array) -> Array:
-        """The reverse of `outward`."""
-        return effects if self.centre is None else self._moved(effects, self.centre)
+        """Effects of the centred columns from those of the columns themselves: the inverse of `outward`."""
+        return effects if self.centre is None else self._shift_first(effects, self.centre)
 
-    def _moved(self, effects: Array, by: Array) -> Array:
-        """`by` times the effects of a level are added to the first of them."""
+    def _shift_first(self, effects: Array, by: Array) -> Array:
+        """Add `by` times the effects of each level to the first effect of the level."""
         blocks = effects.reshape(*effects.shape[:-1], self.count, self.width).copy()
         blocks[..., 0] += blocks @ by
         return blocks.reshape(effects.shape)
 
     def few(self) -> str:
-        """Why little may be known of its standard deviations, for the end of a clause."""
+        """Why its standard deviations may be poorly determined, as the end of a clause."""
         return ""
 
     def correlation_words(self) -> list[str]:
-        """The prior of the correlations, where there are some."""
+        """The prior of the correlations in words, if there are any."""
         return []
 
     @property
@@ -126,29 +126,29 @@ class EffectTerm(ABC):
         return 1
 
     def priors(self, usual: Sequence[Prior]) -> list[Prior]:
-        """One for each column: those given, or the usual ones."""
+        """One prior for each column: the given one, or else the usual one."""
         if self.prior is None:
             return list(usual)
-        given: list[Prior | None] = [self.prior] * self.width if isinstance(self.prior, Prior) else list(self.prior)
-        if len(given) != self.width:
-            raise requirement(f"prior of {self.label}", f"one, or {self.width} of them", len(given))
-        return [weak if own is None else own for own, weak in zip(given, usual, strict=True)]
+        priors: list[Prior | None] = [self.prior] * self.width if isinstance(self.prior, Prior) else list(self.prior)
+        if len(priors) != self.width:
+            raise requirement(f"prior of {self.label}", f"one, or {self.width} of them", len(priors))
+        return [weak if own is None else own for own, weak in zip(priors, usual, strict=True)]
 
     def with_priors(self, scales: Sequence[Prior | None], lkj: float) -> Self:
-        """The same with other priors of the standard deviations, None for usual ones, and of the correlations."""
-        some = any(one is not None for one in scales)
-        return replace(self, prior=tuple(scales) if some else None)  # type: ignore[type-var]
+        """The term with other priors of the standard deviations, None for usual ones, and of the correlations."""
+        given = any(prior is not None for prior in scales)
+        return replace(self, prior=tuple(scales) if given else None)  # type: ignore[type-var]
 
     def settled(self, usual: Sequence[Prior]) -> Self:
-        """The same with the usual priors where none were given."""
+        """The term with the usual priors where none were given."""
         return replace(self, prior=tuple(self.priors(usual)))  # type: ignore[type-var]
 
     def prior_words(self) -> str:
-        """The priors of standard deviations and correlations, as a summary states them."""
+        """The priors of standard deviations and correlations, in the words of a summary."""
         priors: list[Any] = self.priors([None] * self.width)  # type: ignore[list-item]
         at = ["" if self.centre is None else ", at the means of the columns,", *[""] * (self.width - 1)]
         named = zip(self.parameter_names(), at, priors, strict=False)
-        scales = [f"{name}{where} ~ {_stated(one)}" for name, where, one in named]
+        scales = [f"{name}{place} ~ {_prior_words(prior)}" for name, place, prior in named]
         return "; ".join([*scales, *self.correlation_words()])
 
 
@@ -420,7 +420,7 @@ class Smooth(EffectTerm):
         return (f"sd({self.name})",)
 
 
-def _stated(prior: Any) -> str:
+def _prior_words(prior: Any) -> str:
     """A prior with its numbers to three digits: HalfNormal(2.5)."""
     if prior is None:
         return "a half-normal law on the scale of the data"
@@ -429,7 +429,7 @@ def _stated(prior: Any) -> str:
 
 
 def _array_of(values: npt.ArrayLike) -> Values:
-    """As NumPy has them; of lists of unequal lengths one of objects, which fit nothing."""
+    """A NumPy array; an empty one of objects, which is refused later, for lists of unequal lengths."""
     try:
         return np.asarray(values)
     except (ValueError, TypeError):
@@ -437,8 +437,8 @@ def _array_of(values: npt.ArrayLike) -> Values:
 
 
 def _require_scale_prior(prior: Any) -> None:
-    """Refuse a prior of standard deviations, or a list of them, that is none of positive numbers."""
-    for one in (prior,) if prior is None or isinstance(prior, Prior) or np.ndim(prior) == 0 else tuple(prior):
-        if one is not None and not (isinstance(one, Prior) and one.positive):
+    """Refuse a prior, or a list of priors, that is not one of positive numbers."""
+    for single in (prior,) if prior is None or isinstance(prior, Prior) or np.ndim(prior) == 0 else tuple(prior):
+        if single is not None and not (isinstance(single, Prior) and single.positive):
             allowed = "HalfNormal, HalfStudentT, HalfCauchy or Exponential"
-            raise requirement("the prior of a group's standard deviations", allowed, repr(one))
+            raise requirement("the prior of a group's standard deviations", allowed, repr(single))

@@ -1,6 +1,6 @@
-"""Laws of the variances vⱼ of coefficients βⱼ ~ N(0, vⱼ), each with a part of its own and parts that all share.
+"""Laws of the variances vⱼ of coefficients βⱼ ~ N(0, vⱼ), each with a local part and parts that all of them share.
 
-σ̃ is the standard deviation of the noise, of events as each law says; n the number of rows.
+σ̃ is the standard deviation of the noise; for events each law defines it. n is the number of rows.
 
 The regularised horseshoe (Piironen & Vehtari, Electronic Journal of Statistics 11, 2017):
 
@@ -42,7 +42,7 @@ class Scales(NamedTuple):
 
 
 class SweepNumbers(NamedTuple):
-    """What `svrhmc.kernels.sweep` asks for."""
+    """The arguments of `svrhmc.kernels.sweep`."""
 
     kind: int
     overall: float
@@ -54,9 +54,9 @@ class SweepNumbers(NamedTuple):
 
 @dataclass(frozen=True)
 class LocalScales(ABC):
-    """count, rows: numbers of the coefficients and of the rows."""
+    """A law of the variances; count, rows: the number of coefficients and of rows."""
 
-    names: ClassVar[tuple[str, ...]]  # of what is reported of the shared parts
+    names: ClassVar[tuple[str, ...]]  # of the reported shared parts
     shared_count: ClassVar[int] = 1
     stretches: ClassVar[bool] = True  # whether the first shared part is the logarithm of a factor of all √vⱼ
     point_mass: ClassVar[bool] = False  # whether a coefficient may be 0
@@ -70,40 +70,40 @@ class LocalScales(ABC):
 
     @abstractmethod
     def log_prior(self, scales: Scales, log_noise: float) -> float:
-        """Of the scales given σ̃, up to a constant."""
+        """The log prior of the scales given σ̃, up to a constant."""
 
     @abstractmethod
-    def drawn(self, rng: np.random.Generator, log_noise: float) -> Scales:
+    def draw_prior(self, rng: np.random.Generator, log_noise: float) -> Scales:
         """One draw from their prior."""
 
     @abstractmethod
     def start(self, rng: np.random.Generator, log_noise: float) -> Scales:
-        """From their prior, but the shared parts near their usual sizes."""
+        """A starting point: a draw from the prior, but with the shared parts near their usual sizes."""
 
     @abstractmethod
     def sweep_numbers(self, scales: Scales, log_noise: float) -> SweepNumbers:
-        """Those of one state and its noise."""
+        """The arguments of the compiled sweep for one state and its noise."""
 
     @abstractmethod
     def reported(self, local: Array, shared: Array) -> Array:
-        """Of states (states, coefficients) and (states, shared parts): numbers that are far from no end."""
+        """The reported quantities on an unbounded scale, from (states, coefficients) and (states, shared parts)."""
 
     @abstractmethod
-    def shown(self, reported: Array) -> Array:
-        """These as `names` has them."""
+    def to_reported_units(self, reported: Array) -> Array:
+        """The reported quantities in the units of `names`."""
 
     def log_stretched(self, scales: Scales, log_noise: float) -> Array:
-        """log ηⱼ², which is log vⱼ but for a slab: it is more by 2u where the first shared part is by u."""
+        """log ηⱼ², which is log vⱼ without the slab: it increases by 2u with the first shared part by u."""
         return np.asarray(-np.log(self.precisions(scales, log_noise)))
 
     def factors(self, scales: Scales, log_noise: float) -> Array:
-        """κⱼ = 1/(1 + nvⱼ/σ̃²): 1 where a coefficient is drawn to 0, 0 where it is left alone."""
+        """κⱼ = 1/(1 + nvⱼ/σ̃²): 1 where a coefficient is shrunk to 0, 0 where it is not shrunk."""
         return np.asarray(1 / (1 + self.rows * math.exp(-2 * log_noise) / self.precisions(scales, log_noise)))
 
 
 @dataclass(frozen=True)
 class HorseshoeScales(LocalScales):
-    """log λ; log τ and log c."""
+    """The regularised horseshoe: the local parts are log λ, the shared ones log τ and log c."""
 
     names = ("scale", "slab")
     shared_count = 2
@@ -124,7 +124,7 @@ class HorseshoeScales(LocalScales):
         of_slab = -self.slab_df * (slab + 0.5 * math.exp(min(2 * (math.log(self.slab_scale) - slab), 700.0)))
         return _half_cauchy(scales.local) + _half_cauchy(np.array([d])) + of_slab
 
-    def drawn(self, rng: np.random.Generator, log_noise: float) -> Scales:
+    def draw_prior(self, rng: np.random.Generator, log_noise: float) -> Scales:
         size = np.log(np.abs(np.tan(math.pi / 2 * rng.random(self.count + 1))))
         slab = 0.5 * math.log(self.slab_df * self.slab_scale**2 / rng.chisquare(self.slab_df))
         return Scales(size[1:], np.array([size[0] + math.log(self.global_scale) + log_noise, slab]))
@@ -140,13 +140,13 @@ class HorseshoeScales(LocalScales):
     def reported(self, local: Array, shared: Array) -> Array:
         return shared
 
-    def shown(self, reported: Array) -> Array:
+    def to_reported_units(self, reported: Array) -> Array:
         return np.exp(reported)
 
 
 @dataclass(frozen=True)
 class R2D2Scales(LocalScales):
-    """½ log g; ½ log θ."""
+    """R2D2: the local parts are ½ log g, the shared one is ½ log θ."""
 
     names = ("r2",)
     logistic_noise = math.pi / math.sqrt(3)
@@ -167,13 +167,13 @@ class R2D2Scales(LocalScales):
         own = 2 * self.concentration * float(scales.local.sum()) - total
         return own + self.a * log_w - (self.a + self.b) * float(np.logaddexp(0.0, log_w))
 
-    def drawn(self, rng: np.random.Generator, log_noise: float) -> Scales:
-        return self._with(rng, math.log(rng.gamma(self.a)) - math.log(rng.gamma(self.b)))
+    def draw_prior(self, rng: np.random.Generator, log_noise: float) -> Scales:
+        return self._from_log_shared(rng, math.log(rng.gamma(self.a)) - math.log(rng.gamma(self.b)))
 
     def start(self, rng: np.random.Generator, log_noise: float) -> Scales:
-        return self._with(rng, math.log(self.a / self.b) + rng.standard_normal())
+        return self._from_log_shared(rng, math.log(self.a / self.b) + rng.standard_normal())
 
-    def _with(self, rng: np.random.Generator, log_w: float) -> Scales:
+    def _from_log_shared(self, rng: np.random.Generator, log_w: float) -> Scales:
         # g of shape α is one of shape α + 1 times u^{1/α}, which does not underflow in logarithms
         log_g = np.log(rng.gamma(self.concentration + 1, size=self.count))
         log_g -= rng.standard_exponential(self.count) / self.concentration
@@ -185,13 +185,13 @@ class R2D2Scales(LocalScales):
     def reported(self, local: Array, shared: Array) -> Array:
         return np.asarray(2 * shared + np.logaddexp.reduce(2 * local, axis=1, keepdims=True))
 
-    def shown(self, reported: Array) -> Array:
+    def to_reported_units(self, reported: Array) -> Array:
         return np.asarray(1 / (1 + np.exp(-reported)))
 
 
 @dataclass(frozen=True)
 class SpikeScales(LocalScales):
-    """γ; log π/(1 − π)."""
+    """Spike and slab: the local parts are γ, the shared one is log π/(1 − π)."""
 
     names = ("share",)
     stretches = False
@@ -207,13 +207,13 @@ class SpikeScales(LocalScales):
         share = float(np.logaddexp(0.0, -odds))  # −log π; −log(1 − π) is more by the log odds
         return -(1 + chosen) * share - (self.b + self.count - chosen) * (share + odds)
 
-    def drawn(self, rng: np.random.Generator, log_noise: float) -> Scales:
-        return self._with(rng, math.log(rng.gamma(1.0)) - math.log(rng.gamma(self.b)))
+    def draw_prior(self, rng: np.random.Generator, log_noise: float) -> Scales:
+        return self._from_log_shared(rng, math.log(rng.gamma(1.0)) - math.log(rng.gamma(self.b)))
 
     def start(self, rng: np.random.Generator, log_noise: float) -> Scales:
-        return self._with(rng, -math.log(self.b) + 2.0 * rng.standard_normal())
+        return self._from_log_shared(rng, -math.log(self.b) + 2.0 * rng.standard_normal())
 
-    def _with(self, rng: np.random.Generator, log_odds: float) -> Scales:
+    def _from_log_shared(self, rng: np.random.Generator, log_odds: float) -> Scales:
         chosen = rng.random(self.count) < 1 / (1 + math.exp(-log_odds))
         return Scales(chosen.astype(np.float64), np.array([log_odds]))
 
@@ -223,7 +223,7 @@ class SpikeScales(LocalScales):
     def reported(self, local: Array, shared: Array) -> Array:
         return shared
 
-    def shown(self, reported: Array) -> Array:
+    def to_reported_units(self, reported: Array) -> Array:
         return np.asarray(1 / (1 + np.exp(-reported)))
 
     def factors(self, scales: Scales, log_noise: float) -> Array:
@@ -232,6 +232,6 @@ class SpikeScales(LocalScales):
 
 
 def _half_cauchy(log_size: Array) -> float:
-    """Σ of the log density of the logarithms of C⁺(0, 1)."""
+    """The sum of the log densities of logarithms of C⁺(0, 1) numbers."""
     with np.errstate(over="ignore"):
         return -float(np.log(np.exp(log_size) + np.exp(-log_size)).sum())

@@ -117,7 +117,7 @@ def under_wider_priors(terms: Sequence[Term], stated: Array) -> tuple[str, ...]:
         own = flat[:, place : place + term.covariance.dim]
         place += term.covariance.dim
         tau, heavy = own[:, : term.width], term.covariance.heavy
-        phi = np.log(term.covariance.at_centre(own)[:, : term.width])
+        phi = np.log(term.covariance.centred_sds_and_correlations(own)[:, : term.width])
         log_ratio = heavy.values(phi) - heavy.values(phi - math.log(2.0))
         weights = np.exp(log_ratio - log_ratio.max(axis=0))
         mean, sd, wider = tau.mean(axis=0), tau.std(axis=0), (weights * tau).sum(axis=0) / weights.sum(axis=0)

@@ -74,7 +74,7 @@ class ReportedEffects:
         model = self._space.model
         coefficients_in_model = np.concatenate([w[:, : model.columns], w[:, model.effects.stop :]], axis=1)
         coefficients = coefficients_in_model if self._units is None else self._units.outward(coefficients_in_model)
-        stated = [term.covariance.stated(theta[:, term.theta]) for term in model.terms]
+        stated = [term.covariance.sds_and_correlations(theta[:, term.theta]) for term in model.terms]
         return np.concatenate([coefficients, *stated], axis=1)
 
     def out(self, z: Array, first: int = 0) -> Array:

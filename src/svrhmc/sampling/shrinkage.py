@@ -162,6 +162,6 @@ class ShrinkageSearch:
     def _shrinkage(self, states: Array, x: Array) -> Shrinkage:
         flat = states.reshape(-1, states.shape[-1])
         law, count = self.model.scales, len(self.model.scales.names)
-        scales = np.concatenate([law.shown(x[..., -count - 1 : -1]), x[..., -1:]], axis=-1)
+        scales = np.concatenate([law.to_reported_units(x[..., -count - 1 : -1]), x[..., -1:]], axis=-1)
         factors = self.model.shrinkage_factors(flat).mean(axis=0)
         return Shrinkage(self.model.shrunk, factors, scales, (*law.names, "effective"))
