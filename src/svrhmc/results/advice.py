@@ -1,5 +1,5 @@
-"""Advice to users: what to change about a model, in the words of the door that it came through, and warnings in Python,
-which reach those who never print a posterior.
+"""Advice to users: what to change about a model, in the words of the function that they called, and warnings in Python,
+which reach users who never print a posterior.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _PACKAGE = __name__.partition(".")[0]
 
 @dataclass(frozen=True)
 class Advice:
-    """Of a door that takes arrays and a target; other doors say otherwise.
+    """What to try, in the words of the functions that take arrays and a target; other entry points have other words.
 
     curve: how a column {name} gets another form than a straight line. curves: the same for all columns together.
     narrower: what to do where a prior is too wide for so many coefficients.
     prior, noise: what to do about a prior, or a noise, that contradicts the data. link: where another one is taken.
-    words: what this door calls things, by what targets call them. columns: the columns that `curve` can name, as this
-    door writes them; None where it can name all.
+    words: this entry point's words, by those in the errors of targets. columns: the columns that `curve` can name, as
+    they are written here; None where it can name all.
     """
 
     curve: str = "columns of its square, its logarithm or splines beside {name}"
@@ -44,13 +44,13 @@ class Advice:
     columns: Mapping[str, str] | None = None
 
     def of_column(self, name: str) -> str:
-        """For one column that has a curve."""
+        """What to try for a single column whose effect is curved."""
         if self.columns is None:
             return self.curve.format(name=name)
         return self.curve.format(name=self.columns[name]) if name in self.columns else self.curves
 
     def named(self, sentence: str, names: Sequence[str] = ()) -> str:
-        """A sentence in the words of this door, with columns by their names where they were given as numbers."""
+        """A sentence in the words of this entry point, with the names of columns instead of their numbers."""
         for elsewhere, here in self.words.items():
             sentence = sentence.replace(elsewhere, here)
 
@@ -61,7 +61,7 @@ class Advice:
 
     @contextmanager
     def speaking(self, names: Sequence[str]) -> Iterator[None]:
-        """What is refused within is refused in the words of this door. names: of the columns of the target."""
+        """A context whose errors are raised in the words of this entry point. names: of the columns of the target."""
         try:
             yield
         except (ValueError, DataError) as error:
@@ -86,7 +86,7 @@ ARRAYS = Advice(narrower=_NARROWER, prior=_PRIOR, noise="leave noise_variance ou
 
 
 def of_formula(columns: Mapping[str, str], smooths: bool = True) -> Advice:
-    """With columns as the formula names them. smooths: whether the model takes s(x)."""
+    """Advice for models with a formula. columns: names as the formula writes them. smooths: whether s(x) works."""
     smooth, smooth_of_x = ("s({name}) or ", "s(x) or ") if smooths else ("", "")
     return Advice(
         curve=f"{smooth}bs({{name}}, df=4) in the formula",

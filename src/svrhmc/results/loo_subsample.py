@@ -52,7 +52,7 @@ class Total(NamedTuple):
 
 
 def total_of(values: Array, rough: Array, places: Indices) -> Total:
-    """Σᵢ πᵢ, from π of some rows and π̃ of all."""
+    """Σᵢ πᵢ with its errors, from π of some rows (`places`) and π̃ of all."""
     n, m = len(rough), len(places)
     some = rough[places]
     value = float(rough.sum() + n * (values - some).mean())
@@ -133,7 +133,7 @@ class SubsampledLoo(Tabular):
 
 
 def loo_subsample_of(posterior: PosteriorData, rows: int, draws: int | None, seed: int) -> SubsampledLoo:
-    """That of a `Posterior`, from so many of its rows."""
+    """Cross-validation from `rows` of the rows, drawn by the seed."""
     most = draw_count(posterior, draws, 20)
     size, seed = whole_number("rows", rows, 10), whole_number("seed", seed, 0)
     require_rows_in_memory(posterior)
@@ -156,7 +156,7 @@ def loo_subsample_of(posterior: PosteriorData, rows: int, draws: int | None, see
 
 
 def _at_one(form: RowsForm, x: Array) -> Array:
-    """log p(yᵢ | x) of all rows at one x."""
+    """log p(yᵢ | x) of all rows at a single x."""
     out = np.empty(form.rows.n)
     for begin in range(0, form.rows.n, _BLOCK):
         some = np.arange(begin, min(begin + _BLOCK, form.rows.n))

@@ -1,7 +1,7 @@
 """What a prior did, and whether a model contradicts the scale of the data.
 
-How much of what is known of a coefficient comes from its prior: where likelihood and prior are about Gaussian,
-precisions add: with s₀ the prior's standard deviation and s the posterior's, the prior's share of the precision is
+How much of the information on a coefficient comes from its prior: where likelihood and prior are about Gaussian,
+precisions add. With s₀ the prior's standard deviation and s the posterior's, the prior's share of the precision is
 (s/s₀)², and it has moved the mean by (s/s₀)²(m − m₀) towards its own. An intercept is looked at where its prior is, at
 the centre of the columns.
 
@@ -44,12 +44,12 @@ from svrhmc.results.base import even_rows
 from svrhmc.rows.forms import RowsForm
 
 DOMINATES = 0.5  # of the precision: from here on more is known from the prior than from the data
-_LOOKED = 1000  # coordinates up to which combinations are looked for
+_LOOKED = 1000  # most coordinates whose combinations are examined
 _FAR, _MATTERS, _FACTOR = 5.0, 1.0, 5.0  # |z|, |shift|, and the factor of σ
 _SPREAD_TOLD = 1e-4  # of the prior's precision: a spread of which rows say less is no clash, as they have no residuals
 _TOLD = 1e-12  # the same for a coefficient: the rows looked at say nothing of it
-_ERRORS = 4.0  # standard errors that chance is allowed
-_WIDER = 0.15  # posterior sds by which a prior twice as wide may move the mean of a scale of groups, unsaid
+_ERRORS = 4.0  # standard errors that are attributed to chance
+_WIDER = 0.15  # posterior sds by which a prior twice as wide may move the mean of a scale of groups without a note
 _ROWS, _FREE = 5000, 20  # rows that are looked at, and the least n − p
 
 
@@ -74,7 +74,7 @@ class Influence:
 
     @staticmethod
     def of(location: Array, precision: Array, draws: Array, said: str) -> Influence:
-        """From draws (chain, draw, dim) in the variables that the prior is stated in."""
+        """The influence of a prior, from draws (chain, draw, dim) in the variables that it is stated in."""
         flat = draws.reshape(-1, draws.shape[2])
         with np.errstate(over="ignore", invalid="ignore"):  # more than all of it is all of it
             mean, sd = flat.mean(axis=0), flat.std(axis=0, ddof=1)
@@ -83,7 +83,7 @@ class Influence:
         return Influence(location, precision, np.nan_to_num(share, nan=1.0), np.nan_to_num(shift), said)
 
     def dominated(self) -> Indices:
-        """The coordinates of which more is known from the prior than from the data."""
+        """The coordinates whose precision comes from the prior more than from the data."""
         return np.flatnonzero(self.share > DOMINATES)
 
     def entangled(self, draws: Array) -> Indices:

@@ -156,7 +156,7 @@ class Reference:
 
 
 def project(posterior: PosteriorData, columns: Sequence[str] | None, most: int, draws: int, level: float) -> Summary:
-    """That of a `Posterior`."""
+    """The result of `Posterior.project`, whose arguments these are."""
     most, draws, ends = whole_number("most", most, 1), whole_number("draws", draws, 2), interval_ends(level)
     if posterior.group_effects is not None:
         raise requirement("the posterior", "one without groups and smooths, to be projected", repr(posterior.family))

@@ -45,7 +45,7 @@ _LISTED = 8
 
 
 def sensitivity_of(posterior: PosteriorData, draws: int) -> Summary:
-    """Of each coordinate that is reported, to prior and to likelihood."""
+    """The sensitivity of each reported coordinate to prior and likelihood, from at most `draws` draws."""
     most = whole_number("draws", draws, 100)
     require_rows_in_memory(posterior)
     form: RowsForm | None = posterior.form

@@ -33,7 +33,7 @@ from svrhmc.results.predict import Grouping, predictions_at
 _POINTS = 101  # of curves, where no times are given
 _NODES = 48
 _BELOW_ONE = 1 - 2.0**-53
-_ROUNDS = 2000  # of an estimate that is repeated until it stays
+_ROUNDS = 2000  # most iterations of Turnbull's estimate
 _SHOWN = 10  # curves in one figure
 
 
@@ -218,7 +218,7 @@ def _survival(loss: Loss, t: Array, time: float) -> Array:
 
 
 def _times(posterior: PosteriorData, times: npt.ArrayLike | None) -> Array:
-    """Those given, or even ones up to the longest that was fitted."""
+    """The given times, or evenly spaced ones up to the longest fitted time."""
     if times is None:
         form = posterior.form
         if form is None:

@@ -68,7 +68,7 @@ class Waic(PointwiseDensity):
 
 
 def waic_of(posterior: PosteriorData, draws: int | None) -> Waic:
-    """That of a `Posterior`."""
+    """The criterion of a posterior, from at most `draws` draws."""
     most = draw_count(posterior, draws, 20)
     require_rows_in_memory(posterior)
     count, blocks = pointwise_log_likelihoods(posterior, most)
