@@ -258,6 +258,7 @@ class Expression:
         )
 
     def error(self, why: str) -> DataError:
+        """The error that says why the expression cannot be used."""
         return DataError(f"the formula's {self.text[:80]!r} cannot be used: {why}.")
 
     def _iterate_variables(self, node: ast.AST) -> Iterator[str]:
@@ -282,6 +283,7 @@ class Expression:
         return None if name is None else self.names.get(name, name)
 
     def function_name(self, node: ast.Call) -> str:
+        """The dotted name of the function that a call calls."""
         name = _dotted_name(node.func) or ""
         return self.names.get(name, name)
 
@@ -290,6 +292,7 @@ class Expression:
         return self.function_name(call) == "C" and node not in call.args[:1] and self.column_name(node) in _CONTRASTS
 
     def column_of_q(self, node: ast.Call) -> str:
+        """The column that a call of Q names."""
         if len(node.args) != 1 or node.keywords or not isinstance(node.args[0], ast.Constant):
             raise self.error('Q takes the name of a column as a text, such as Q("a b")')
         return str(node.args[0].value)
@@ -553,6 +556,7 @@ class _Computation:
         return _require_row_values(function(*arguments, **keywords), self.rows, name)
 
     def argument_value(self, call: ast.Call, node: ast.AST) -> Value:
+        """The value of an argument of a call, or the contrasts that it names."""
         return (
             _contrast(str(self.expression.column_name(node)))
             if self.expression._is_contrast(call, node)

@@ -134,7 +134,7 @@ class NewRows:
         return numbers if matrix is None else matrix @ numbers
 
     def rows(self) -> Matrix:
-        """The design matrix."""
+        """The design matrix of these rows, with unknown levels averaged if that was asked for."""
         with self._errors_by_table_row():
             averaged: Matrix = self._average(self.design.matrix(self._expanded[0]))
             return averaged
