@@ -96,7 +96,8 @@ class ExactSampler(ABC):
             space = target if own else whitened(target, _map(journal, target, map_given))
             return Begun(self.chains(space, seed, numbers, threads, engine=engine), space.out)
 
-        order = Order(self, target.n, seed, numbers, burn_in + draws, Keep(burn_in + 1), burn_in, target.names)
+        names = () if own else target.names
+        order = Order(self, target.n, seed, numbers, burn_in + draws, Keep(burn_in + 1), burn_in, names)
         return carried_out(order, begin, journal, progress)
 
     def chains(
