@@ -581,12 +581,30 @@ class GeneralisedLinear(RowsDensity):
         slopes: Array = compute_array_once(of_rows, x.shape, x)
         return slopes + self.prior_gradient(x)
 
-    def _gradient_at_predictors(self, x: Array, predictors: Array) -> Array:
-        """`gradient` at x, from its known predictors (1, n)."""
-        gradient: Array = self._finite_value(
-            "the gradient", self._point(x), lambda at: self._gradients(at, predictors)
-        )[0]
-        return gradient
+    def predictors_at_centre(self, centre: Array) -> Array:
+        """All tᵢ at the centre of a whitening, (1, n) in float64. Those of the last centre are kept, because a target
+        is often whitened several times at its mode.
+        """
+        key, last = centre.tobytes(), self._last_centre
+        known = last.get(key)
+        if known is None:
+            known = {"predictors": self._form.predictors(centre[None, :])}
+            last.clear()
+            last[key] = known
+        return known["predictors"]
+
+    def gradient_at_centre(self, centre: Array) -> Array:
+        """∇f there, from the same predictors; it is kept with them."""
+        predictors, known = self.predictors_at_centre(centre), self._last_centre.get(centre.tobytes(), {})
+        if "gradient" not in known:
+            known["gradient"] = self._finite_value(
+                "the gradient", self._point(centre), lambda at: self._gradients(at, predictors)
+            )[0]
+        return known["gradient"]
+
+    @cached_property
+    def _last_centre(self) -> dict[bytes, dict[str, Array]]:
+        return {}
 
     def parts(self, x: Array, indices: Indices | None) -> Array:
         """nwᵢℓ′(tᵢ, yᵢ): one number a row."""

@@ -176,12 +176,12 @@ class WhitenedRows(Whitened):
         self.identity_hessian = how.identity_hessian  # M = I
         self.modal_first = how.identity_hessian  # curvatures at the mode are known, bounds take passes over the rows
         self.rows_form, kind = target.form(), target.rows.dtype
-        found = self.rows_form.predictors(how.centre[None, :])
+        found = target.predictors_at_centre(how.centre)
         self._float64_predictors: Array = found[0]  # t̂ᵢ in float64; `predictors` are those of the rows' precision
         self.predictors: Array = found[0].astype(kind, copy=False).astype(np.float64, copy=False)
         self.slopes: Array = self.rows_form.slopes(self.predictors)
         self.curvatures: Array = self.rows_form.curvatures(self.predictors)
-        self.force = -how.pull(target._gradient_at_predictors(how.centre, found)) if force is None else force
+        self.force = -how.pull(target.gradient_at_centre(how.centre)) if force is None else force
 
     def form(self) -> RowsForm:
         """The target's, with the map and what was taken out; made once."""
