@@ -162,5 +162,5 @@ class LeanLowering(BaseNativeLowering):
 
     @property
     def lowering_class(self):
-        """What it uses."""
+        """The class that writes the text of a function."""
         return LeanLower
