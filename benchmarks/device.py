@@ -86,10 +86,10 @@ def case_full_gradient() -> dict[str, Any]:
         if count:
             found[f"XLA, blocks of {block}"] = n * dim * 4 / seconds(lambda: blocks(X, y, theta)) / 1e12
     from svrhmc.engines.jax.gpu import gradient
-    from svrhmc.engines.jax.placement import placed
+    from svrhmc.engines.jax.placement import place_form
 
     target = targets.logistic(np.asarray(X), np.asarray(y))
-    operations = placed(target.form()).operations
+    operations = place_form(target.form()).operations
     step = per_step(Sampler(dynamics.Overdamped(1e-12), gradients.Full()), target, 1, 200 if ON_GPU else 5)
     found["engine, a step of one chain"] = n * dim * 4 / (step * 1e-6) / 1e12
     want = np.asarray(two_reads(X, y, theta))

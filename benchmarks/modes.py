@@ -193,13 +193,13 @@ def _regions(target):
     """What weights of modes are of: the laws at the modes, in the user's variables."""
     from types import SimpleNamespace
 
-    from svrhmc.exact.jumps import regions
+    from svrhmc.exact.jumps import find_regions
 
     identity = SimpleNamespace(centre=np.zeros(target.dim), pull=lambda array: array)
     space = SimpleNamespace(
         dim=target.dim, whitening=identity, into=lambda x: x, target=target, potentials=target.potentials
     )
-    return regions(space, target.modes())
+    return find_regions(space, target.modes())
 
 
 def _has(model, found, mode):

@@ -101,8 +101,8 @@ def test_draws_have_the_moments_of_the_posterior(sampler, dim, whiten, draws):
 @pytest.mark.ordinary(lambda factor: factor == 0.5)
 @pytest.mark.parametrize("factor", [0.5, 0.0])
 def test_a_factor_of_the_acceptance_of_split_hmc_changed_fails(factor, monkeypatch):
-    right = TrajectoryKernel.fall
-    monkeypatch.setattr(TrajectoryKernel, "fall", lambda self, *known: factor * right(self, *known))
+    right = TrajectoryKernel.energy_drop
+    monkeypatch.setattr(TrajectoryKernel, "energy_drop", lambda self, *known: factor * right(self, *known))
     assert worst_z(SplitHMC(1.1, 1), 2, draws=FEW, engine="reference") > 2 * LIMIT
 
 

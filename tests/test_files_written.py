@@ -144,7 +144,7 @@ def test_the_shell_refuses_them_before_it_reads(table):
 def test_a_partial_that_is_there_already_is_not_written_into(tmp_path, monkeypatch):
     """A link by the name that the next file in the making would have."""
     (tmp_path / "mine").write_text("mine")
-    monkeypatch.setattr(storage, "_numbers", iter([7, 8]))
+    monkeypatch.setattr(storage, "_partial_numbers", iter([7, 8]))
     (tmp_path / f"a.{os.getpid()}.7.part").symlink_to(tmp_path / "mine")
     storage.write_text(tmp_path / "a", "text")
     assert (tmp_path / "a").read_text() == "text"

@@ -365,7 +365,7 @@ def worth_of_proposals(seed):
     few = glm(Z, y, "gaussian", groups=[Group(index, Z, name="g"), Group(other, name="h")])
     density, start = GaussianScales(few), np.zeros(few.theta_dim)
     space = scales.find_scales(few, density, start, seed, 4).space
-    s = marginal.student(
+    s = marginal.student_draws(
         Stream(seed, np.zeros(1, np.int64)), np.arange(1000), density.dim, marginal.MarginalMH().freedom
     )[0]
     weights = np.exp((log := marginal.log_weights(space, s, marginal.MarginalMH().freedom)) - log.max())

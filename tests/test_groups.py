@@ -357,7 +357,7 @@ def test_of_too_many_effects_some_draws_are_kept_and_it_is_said(model, monkeypat
 
 def test_effects_that_are_not_kept_ask_for_no_memory(model, monkeypatch):
     """Of 10⁶ effects under 1000 draws a tenth is kept; a model without groups keeps all that it has."""
-    monkeypatch.setattr(samplers, "_LITTLE", 0)
+    monkeypatch.setattr(samplers, "_NEGLIGIBLE", 0)
     monkeypatch.setattr(samplers, "free_memory", lambda: 8.0 * 3 * 4 * 5000 * 10)
     few = {"draws": 20_000, "budget_passes": 40.0}
     with pytest.raises(ValueError, match="fit into memory"):

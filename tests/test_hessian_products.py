@@ -183,12 +183,12 @@ def slope_error(space, gradient):
 
 def test_gradients_in_other_variables_are_those_of_f_there_and_a_wrong_transpose_shows():
     from svrhmc.core.jax import scoped
-    from svrhmc.engines.jax.placement import placed
+    from svrhmc.engines.jax.placement import place_form
 
     target, _, _ = odd_model()
     how = bad_map()
     space = whitened(target, how)
-    _, operations, arrays = placed(space.form())
+    _, operations, arrays = place_form(space.form())
 
     @scoped
     def in_jax(z):

@@ -342,8 +342,8 @@ def test_a_batch_of_rows_at_once_gives_the_same():
 def test_a_gradient_with_one_read_of_the_rows(monkeypatch):
     """The kernel for GPUs, interpreted: rows in tiles, and a rest."""
     from svrhmc.engines.jax import gpu
-    from svrhmc.engines.jax.chains import running
-    from svrhmc.engines.jax.placement import placed
+    from svrhmc.engines.jax.chains import in_jax_scope
+    from svrhmc.engines.jax.placement import place_form
 
     A = ROWS.normal(size=(203, 16)).astype(np.float32)
     y, theta = np.where(ROWS.random(203) < 0.5, 1.0, -1.0), np.full(16, 0.1)
@@ -351,10 +351,10 @@ def test_a_gradient_with_one_read_of_the_rows(monkeypatch):
     monkeypatch.setattr(gpu, "on_gpu", lambda: True)
     monkeypatch.setattr(gpu, "gradient", lambda of, X, *more: (rows_of_calls.append(len(X)), kernel(of, X, *more))[1])
 
-    @running
+    @in_jax_scope
     def in_jax():
-        _, operations, arrays = placed(targets.logistic(A, y).form())
-        many = gpu.reads_once(operations, arrays["data"], 2)
+        _, operations, arrays = place_form(targets.logistic(A, y).form())
+        many = gpu.supports_gradient(operations, arrays["data"], 2)
         return np.asarray(operations.pass_over(arrays, jnp.asarray(theta)[None])), many
 
     gradient, many = in_jax()

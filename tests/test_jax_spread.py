@@ -114,14 +114,14 @@ def test_batches_of_rows_that_are_cut(name, gradient):
         HEAD
         + f"""
 from svrhmc.core.jax import scope
-from svrhmc.engines.jax.placement import placed
+from svrhmc.engines.jax.placement import place_form
 from svrhmc.core import devices as there
 from svrhmc.models.placement import OnDevices
 target, sampled = TARGETS[{name!r}](), None if {name!r} == "model" else devices
 alone = draws(logistic() if sampled is None else target, gradients.{gradient}, None)
 room, there.room_on = there.room_on, lambda device: 1.5e5
 with scope():
-    spread, operations, _ = placed(target.form(), sampled, 4)
+    spread, operations, _ = place_form(target.form(), sampled, 4)
 there.room_on = room
 cut = draws(target, gradients.{gradient}, sampled)
 right = OnDevices._mine

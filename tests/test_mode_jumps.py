@@ -99,12 +99,12 @@ def without_determinants(monkeypatch):
 
 def without_proposals(monkeypatch):
     """Modes are proposed in other shares than the acceptance has."""
-    drawn, wrong = jumps._drawn, np.log([0.6, 0.3, 0.1])
+    drawn, wrong = jumps._draw_indices, np.log([0.6, 0.3, 0.1])
 
     def other(logs, coins):
         return drawn(logs if logs.strides[0] else 0 * logs + wrong, coins)  # a jump's rows are all the same one
 
-    monkeypatch.setattr(jumps, "_drawn", other)
+    monkeypatch.setattr(jumps, "_draw_indices", other)
 
 
 def without_labels(monkeypatch):
@@ -121,7 +121,7 @@ def without_the_new_gradient(monkeypatch):
 def with_other_ways(monkeypatch):
     """A scaling whose determinant is not λ."""
     rough = rough_regions()
-    monkeypatch.setitem(globals(), "rough_regions", lambda: replace(rough, ways=1.3 * rough.ways))
+    monkeypatch.setitem(globals(), "rough_regions", lambda: replace(rough, directions=1.3 * rough.directions))
 
 
 @pytest.mark.parametrize(
@@ -369,7 +369,7 @@ def test_functions_in_jax_and_rows_of_a_family_make_the_same_draws():
     )
     modes, how = np.array([[0.00004], [1.2735]]), whitening(rows)
     spaces = [whitened(target, how) for target in (rows, functions)]
-    where = jumps.regions(spaces[0], modes)
+    where = jumps.find_regions(spaces[0], modes)
     start = where.out(np.array([0, 1, 0, 1]), np.full((4, 1), 0.5))
     first, second = (Jumps(SplitHMC(), where).chains(space, 5, np.arange(4), 1, start).extend(40) for space in spaces)
     np.testing.assert_allclose(first.draws, second.draws, rtol=1e-6, atol=1e-9)

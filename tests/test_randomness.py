@@ -98,7 +98,7 @@ def test_a_seed_is_a_64_bit_number():
 def test_weighted_rows_are_those_of_the_alias_table(weights):
     table = alias_table(weights)
     stream = Stream(3, np.arange(50))
-    rows = stream.weighted(7, 400, table.threshold, table.alias)
+    rows = stream.weighted_indices(7, 400, table.threshold, table.alias)
     assert (rows == alias_indices(*stream.words(7, Purpose.BATCH, 400), table.threshold, table.alias)).all()
     p = np.asarray(weights) / np.sum(weights)
     assert table.probabilities == pytest.approx(p, abs=1e-9)
@@ -113,4 +113,4 @@ def test_weighted_rows_are_those_of_the_alias_table(weights):
 
 def test_even_weights_draw_the_rows_of_an_even_batch():
     table, stream = alias_table(np.ones(37)), Stream(5, np.arange(4))
-    assert (stream.weighted(2, 100, table.threshold, table.alias) == stream.indices(2, 100, 37, True)).all()
+    assert (stream.weighted_indices(2, 100, table.threshold, table.alias) == stream.indices(2, 100, 37, True)).all()

@@ -137,13 +137,13 @@ def wide_block(columns, omega, z, mean, variance):
 def test_a_sampler_made_wrong_is_told(monkeypatch):
     X, y = one_column()
     model = glm(X, y, "gaussian", noise_variance=1.3, prior=PRIOR)
-    right = gibbs._swept
+    right = gibbs._sweep_coefficients
 
     def shifted(*given):
         beta, scales = right(*given)
         return beta, scales._replace(local=scales.local + 0.3)
 
-    monkeypatch.setattr(gibbs, "_swept", shifted)
+    monkeypatch.setattr(gibbs, "_sweep_coefficients", shifted)
     assert np.abs(z_scores(quantities(run(model, 3000)), gaussian_moments(model, math.sqrt(1.3)))).max() > 4.5
 
 
@@ -357,9 +357,9 @@ def test_states_and_labels_drawn_in_turn_have_the_law_of_the_prior(n, family, pr
 @pytest.mark.usefixtures("once")
 def test_a_wrong_noise_is_told_by_the_prior(monkeypatch):
     model = small_model(5, "gaussian")
-    right = gibbs._noise_scale
+    right = gibbs._draw_noise_scale
 
-    monkeypatch.setattr(gibbs, "_noise_scale", lambda *given: right(*given) + 0.1)
+    monkeypatch.setattr(gibbs, "_draw_noise_scale", lambda *given: right(*given) + 0.1)
     rng = np.random.default_rng(11)
     prior = bounded(np.stack([prior_state(model, rng, 0.4) for _ in range(8_000)]))
     chain = bounded(successive(model, 3000, 12, 0.4))

@@ -46,7 +46,7 @@ from svrhmc.core.storage import (
 )  # fmt: skip
 
 SECONDS = 2.0  # between two records of a run that goes on
-_SHORT = 0.1  # of these: work that is not worth a record of its own
+_LEAST_SHARE = 0.1  # of these: work that is not worth a record of its own
 _FORMAT, _VERSION = "svrhmc-checkpoint", 1
 _LOCK, _SETTINGS, _ROWS = "lock", "settings", ".rows"
 _PIECE = 1 << 24  # bytes of a growing file read at once
@@ -55,7 +55,7 @@ _MOST_DEEP, _MOST_ARRAYS, _MOST_KEY = 100, 100, (1 << 32) - 1  # of a result of 
 _UNUSABLE = "cannot be used; choose another folder, or remove this one."
 
 
-class Growing(ABC):
+class GrowingRows(ABC):
     """Numbers for each of some chains that grow by blocks (chains, rows, …)."""
 
     @abstractmethod
@@ -97,7 +97,7 @@ class Journal(ABC):
         """Keep this, and all rows that were appended so far to what grows with this record."""
 
     @abstractmethod
-    def growing(self, name: str, shape: tuple[int, ...], record: str) -> Growing:
+    def growing(self, name: str, shape: tuple[int, ...], record: str) -> GrowingRows:
         """Rows that grow with a record; `shape` is (chains, …), without their number."""
 
     def __enter__(self) -> Journal:
@@ -151,11 +151,11 @@ class InMemory(Journal):
     def put(self, name: str, settings: Mapping[str, object], arrays: Mapping[str, Values] | None = None) -> None:
         """There is nothing to keep it in."""
 
-    def growing(self, name: str, shape: tuple[int, ...], record: str) -> Growing:
-        return _Blocks(shape)
+    def growing(self, name: str, shape: tuple[int, ...], record: str) -> GrowingRows:
+        return _RowsInMemory(shape)
 
 
-class _Blocks(Growing):
+class _RowsInMemory(GrowingRows):
     """In memory; rows that were expected are written to their place at once."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
@@ -206,7 +206,7 @@ class Checkpoint(Journal):
         if not isinstance(path, str | os.PathLike):
             raise requirement("checkpoint", "the name of a folder", repr(path))
         self.path = Path(path)
-        self._files: dict[str, dict[str, _File]] = {}  # by record
+        self._files: dict[str, dict[str, _RowsInFile]] = {}  # by record
         self._claims: dict[str, dict[str, Claim]] = {}  # of growing files, by record
         self._until_closed = ExitStack()
         with self._writing():
@@ -223,9 +223,9 @@ class Checkpoint(Journal):
         entries = sorted(self.path.iterdir()) if self.path.is_dir() else []
         partials = [entry for entry in entries if is_partial_record(entry)]
         if not any(entry.name == _SETTINGS for entry in entries):
-            others = [entry.name for entry in entries if entry.name != _LOCK and entry not in partials]
-            if others:
-                raise CheckpointError(f"{self.path} is not a checkpoint: it has {others[0]} in it. Choose another.")
+            foreign = [entry.name for entry in entries if entry.name != _LOCK and entry not in partials]
+            if foreign:
+                raise CheckpointError(f"{self.path} is not a checkpoint: it has {foreign[0]} in it. Choose another.")
         self.path.mkdir(parents=True, exist_ok=True)
         self._lock = _lock(self.path / _LOCK)
         for partial in partials:  # of a process that was killed while it wrote
@@ -239,7 +239,7 @@ class Checkpoint(Journal):
             with self._writing():
                 write_record(self.path / _SETTINGS, header, follow=False)
             return
-        before, now = record.settings.get("settings"), _plain(settings)
+        before, now = record.settings.get("settings"), _as_stored(settings)
         form = (record.settings.get("format"), record.settings.get("version"))
         if form != (_FORMAT, _VERSION) or not isinstance(before, dict):
             raise CheckpointError(f"{self.path} is not a checkpoint that this version of svrhmc can continue.")
@@ -252,8 +252,8 @@ class Checkpoint(Journal):
                     "that version, or choose another folder."
                 )
             raise CheckpointError(
-                f"{self.path} was made with another {name}: {_short(before.get(name))}, and this call has "
-                f"{_short(now.get(name))}. Use the same settings and data as before, or choose another folder."
+                f"{self.path} was made with another {name}: {_shorten(before.get(name))}, and this call has "
+                f"{_shorten(now.get(name))}. Use the same settings and data as before, or choose another folder."
             )
         self._until_closed.enter_context(compile_in_subprocess())  # what was interrupted once may be again
 
@@ -274,7 +274,7 @@ class Checkpoint(Journal):
             rows = {file: [list(claim.shape), claim.rows, claim.checksum] for file, claim in claims.items()}
             write_record(self.path / name, {**settings, "rows": rows}, arrays, follow=False)
 
-    def growing(self, name: str, shape: tuple[int, ...], record: str) -> Growing:
+    def growing(self, name: str, shape: tuple[int, ...], record: str) -> GrowingRows:
         """A file of rows, which goes on where the record left it."""
         files = self._files.setdefault(record, {})
         if name not in files:
@@ -284,13 +284,13 @@ class Checkpoint(Journal):
                     f"{path} has rows of shape {claim.shape}, and this call has {shape}; the checkpoint {_UNUSABLE}"
                 )
             with self._writing():
-                files[name] = _File(path, claim)
+                files[name] = _RowsInFile(path, claim)
         return files[name]
 
     @contextmanager
     def recording(self, name: str, account: Account, depends_on: dict[str, object] | None = None) -> Iterator[None]:
         """In a record that is written every few seconds, and at the end."""
-        work, clock, record = _plain(depends_on or {}), Clock(), self.get(name)
+        work, clock, record = _as_stored(depends_on or {}), Clock(), self.get(name)
         earlier = _entries_in(record) if record is not None and record.settings.get("of") == work else []
         if record is not None and earlier:
             account.resume(record, "account")
@@ -303,7 +303,7 @@ class Checkpoint(Journal):
         recording = Recording(earlier, clock.due, save)
         with recording.binding():
             yield
-        if clock.elapsed() > _SHORT * SECONDS:
+        if clock.elapsed() > _LEAST_SHARE * SECONDS:
             recording.flush()
 
     def remove(self, name: str) -> None:
@@ -370,8 +370,8 @@ class Claim:
         if left or checksum != self.checksum or not finite:
             raise CheckpointError(damaged)
 
-    def mapped(self, path: Path) -> Array:
-        """The rows as (chains, rows, …), mapped and not read."""
+    def map_rows(self, path: Path) -> Array:
+        """The rows as (chains, rows, …), map_rows and not read."""
         if not self.rows:
             return np.empty((self.shape[0], 0, *self.shape[1:]))
         with open_file(path, follow=False, kind=CheckpointError) as file:
@@ -380,26 +380,26 @@ class Claim:
 
 def claims_in(record: Record) -> dict[str, Claim]:
     """What a record says of growing files; anything else is an error."""
-    return record.value("rows", _claims_of)
+    return record.value("rows", _read_claims)
 
 
-def _claims_of(name: str, files: object) -> dict[str, Claim]:
+def _read_claims(name: str, files: object) -> dict[str, Claim]:
     if not isinstance(files, dict):
         raise requirement(name, "of growing files by their names", type(files).__name__)
     claims = {}
     for file, (shape, rows, checksum) in files.items():
-        sizes = tuple(whole_number(f"the shape of {file!r}", size, 1, 1 << 40) for size in shape)
-        if not 0 < len(sizes) < _MOST_AXES:
-            raise requirement(f"the shape of {file!r}", "of a few numbers", len(sizes))
+        axes = tuple(whole_number(f"the shape of {file!r}", size, 1, 1 << 40) for size in shape)
+        if not 0 < len(axes) < _MOST_AXES:
+            raise requirement(f"the shape of {file!r}", "of a few numbers", len(axes))
         claims[file] = Claim(
-            sizes, whole_number("rows", rows, 0, 1 << 60), whole_number("checksum", checksum, 0, (1 << 32) - 1)
+            axes, whole_number("rows", rows, 0, 1 << 60), whole_number("checksum", checksum, 0, (1 << 32) - 1)
         )
     return claims
 
 
 def _entries_in(record: Record) -> list[Entry]:
     """The results of long work that a record holds."""
-    described = record.value("entries", _entries_of)
+    described = record.value("entries", _read_entries)
     names = [[f"{k}.{j}" for j in range(count)] for k, (_, count, _) in enumerate(described)]
     if sorted(record.arrays) != sorted(chain(*names)):
         raise record.unusable("it has other arrays than it speaks of")
@@ -409,7 +409,7 @@ def _entries_in(record: Record) -> list[Entry]:
     ]
 
 
-def _entries_of(name: str, entries: list[tuple[object, object, object]]) -> list[tuple[int, int, int]]:
+def _read_entries(name: str, entries: list[tuple[object, object, object]]) -> list[tuple[int, int, int]]:
     """Of each result of long work: how deep it lies, the number of its arrays, and its key."""
     return [
         (
@@ -421,13 +421,13 @@ def _entries_of(name: str, entries: list[tuple[object, object, object]]) -> list
     ]
 
 
-class _File(Growing):
+class _RowsInFile(GrowingRows):
     """Raw float64 rows (rows, chains, …), with the checksum of all of them."""
 
     def __init__(self, path: Path, claim: Claim) -> None:
         self.path, self._claim = path, claim
         claim.require_intact(path)
-        handle = _open_own(path)
+        handle = _open_for_append(path)
         try:
             os.ftruncate(handle, claim.size)
             self._handle = os.fdopen(handle, "ab")
@@ -459,7 +459,7 @@ class _File(Growing):
     def array(self) -> Array:
         """Mapped from the file, not read."""
         self._handle.flush()
-        return self._claim.mapped(self.path)
+        return self._claim.map_rows(self.path)
 
 
 class Clock:
@@ -475,8 +475,8 @@ class Clock:
 
     def learn(self, steps: int, seconds: float) -> None:
         """So many steps took so long: a piece takes about as long as the time between two records."""
-        wanted = steps * self._seconds / max(seconds, 1e-9)
-        self._count = int(min(max(wanted, 1), 8 * self._count, 1 << 40))
+        steps_per_record = steps * self._seconds / max(seconds, 1e-9)
+        self._count = int(min(max(steps_per_record, 1), 8 * self._count, 1 << 40))
 
     def elapsed(self) -> float:
         """Seconds since the last record was due."""
@@ -513,7 +513,7 @@ def remove_checkpoint(path: Path, begun: bool = False) -> None:
         path.rmdir()
 
 
-def _open_own(path: Path) -> int:
+def _open_for_append(path: Path) -> int:
     """Open for appending a file of the checkpoint, new or not: no link, and nothing that has a second name, by which
     another file would be changed.
     """
@@ -525,7 +525,7 @@ def _open_own(path: Path) -> int:
 
 def _lock(path: Path) -> IO[bytes]:
     """One process at a time; given back by the system when the process ends, however it ends."""
-    handle = os.fdopen(_open_own(path), "ab")
+    handle = os.fdopen(_open_for_append(path), "ab")
     try:
         import fcntl
     except ModuleNotFoundError:  # Windows: nothing is guarded there
@@ -543,12 +543,12 @@ def _lock(path: Path) -> IO[bytes]:
     return handle
 
 
-def _plain(settings: dict[str, object]) -> dict[str, object]:
+def _as_stored(settings: dict[str, object]) -> dict[str, object]:
     """As they come back from a file."""
     plain: dict[str, object] = json.loads(json.dumps(settings))
     return plain
 
 
-def _short(value: object) -> str:
+def _shorten(value: object) -> str:
     text = str(value)
     return text if len(text) <= 200 else text[:197] + "…"

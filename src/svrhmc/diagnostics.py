@@ -39,9 +39,9 @@ def by_columns(measure: Callable[[Array], Array]) -> Callable[[Array], Array]:
     def measured(draws: Array) -> Array:
         chains, count, columns = draws.shape
         values = []
-        for some in some_columns(chains * count, columns):
-            values.append(compute_array_once(partial(measure, draws[:, :, some]), (some.stop - some.start,)))
-            set_share_done(some.stop / columns)
+        for block in some_columns(chains * count, columns):
+            values.append(compute_array_once(partial(measure, draws[:, :, block]), (block.stop - block.start,)))
+            set_share_done(block.stop / columns)
         return np.concatenate(values)
 
     return measured
@@ -54,10 +54,10 @@ def ess(draws: Array) -> Array:
     N/τ with τ = −1 + 2 Σ_{k<K} P̂ₖ + max(ρ̂ at 2K, 0), ρ̂ the autocorrelation pooled over split chains, P̂ₖ = ρ̂₂ₖ +
     ρ̂₂ₖ₊₁ made monotone, and K the first pair that is not positive (or the last there is, whose ρ̂ may be below 0).
     """
-    return _effective(_split(draws))
+    return _effective_draws(_split_chains(draws))
 
 
-def _effective(split: Array) -> Array:
+def _effective_draws(split: Array) -> Array:
     """Of chains that are split already."""
     chains, n, count = split.shape
     covariance = _covariances(split)
@@ -71,11 +71,11 @@ def _effective(split: Array) -> Array:
     stops = pairs <= 0
     stops[last] = True
     first = stops.argmax(axis=0)
-    kept = np.arange(last + 1)[:, None] < first
+    is_summed = np.arange(last + 1)[:, None] < first
     tail = np.take_along_axis(rho, 2 * first[None, :], axis=0)[0]
     ended = np.take_along_axis(pairs, first[None, :], axis=0)[0] > 0  # by the length of the chains
     tail = np.where(ended, tail, np.maximum(tail, 0.0))
-    tau = 2 * np.where(kept, np.minimum.accumulate(pairs, axis=0), 0.0).sum(axis=0) - 1 + tail
+    tau = 2 * np.where(is_summed, np.minimum.accumulate(pairs, axis=0), 0.0).sum(axis=0) - 1 + tail
     tau = np.maximum(tau, 1 / np.log10(chains * n))
     return np.where(moving, chains * n / tau, float(chains * n))
 
@@ -89,9 +89,9 @@ def _covariances(split: Array) -> Array:
     at_once = chains if split.size < _LONG else 1
     spectrum = np.zeros((count, size // 2 + 1))
     for begin in range(0, chains, at_once):
-        some = split[begin : begin + at_once]
-        away = np.ascontiguousarray((some - some.mean(axis=1, keepdims=True)).transpose(2, 0, 1))
-        powers = rfft(away, size)
+        block = split[begin : begin + at_once]
+        centred = np.ascontiguousarray((block - block.mean(axis=1, keepdims=True)).transpose(2, 0, 1))
+        powers = rfft(centred, size)
         spectrum += (np.abs(powers) ** 2).sum(axis=1)
     return np.asarray(irfft(spectrum / chains, size)[:, :n].T / n, np.float64)
 
@@ -99,10 +99,10 @@ def _covariances(split: Array) -> Array:
 @by_columns
 def r_hat(draws: Array) -> Array:
     """√(var⁺/within) of split chains, for each quantity."""
-    return _reduction(_split(draws))
+    return _split_r_hat(_split_chains(draws))
 
 
-def _reduction(split: Array) -> Array:
+def _split_r_hat(split: Array) -> Array:
     n = split.shape[1]
     within = np.mean([chain.var(axis=0, ddof=1) for chain in split], axis=0)
     between = split.mean(axis=1).var(axis=0, ddof=1)
@@ -114,33 +114,33 @@ def _reduction(split: Array) -> Array:
 @by_columns
 def bulk_ess(draws: Array) -> Array:
     """Effective draws for the middle of the law: those of the normal scores."""
-    return _effective(_normal_scores(_split(draws)))
+    return _effective_draws(_normal_scores(_split_chains(draws)))
 
 
 @by_columns
 def tail_ess(draws: Array) -> Array:
     """Effective draws for the tails: the fewer of those for the shares below the 5% and the 95% quantile."""
     ends = np.quantile(draws, _TAILS, axis=(0, 1))
-    return np.minimum(*(_effective(_split(draws <= end).astype(np.float64)) for end in ends))
+    return np.minimum(*(_effective_draws(_split_chains(draws <= end).astype(np.float64)) for end in ends))
 
 
 @by_columns
 def rank_r_hat(draws: Array) -> Array:
     """The larger R-hat of the normal scores of x and of |x − median|."""
-    bulk = _reduction(_normal_scores(_split(draws)))
-    folded = _split(draws)
+    bulk = _split_r_hat(_normal_scores(_split_chains(draws)))
+    folded = _split_chains(draws)
     folded -= [np.median(folded[:, :, k]) for k in range(folded.shape[2])]
-    return np.maximum(bulk, _reduction(_normal_scores(np.abs(folded, out=folded))))
+    return np.maximum(bulk, _split_r_hat(_normal_scores(np.abs(folded, out=folded))))
 
 
 @by_columns
 def spread(draws: Array) -> Array:
     """The standard deviation of each quantity over all draws of all chains."""
-    unit = _units(draws)
+    unit = _scaling_units(draws)
     return np.asarray(unit * (draws / unit).reshape(-1, draws.shape[2]).std(axis=0, ddof=1), np.float64)
 
 
-def _units(draws: Array) -> Array | float:
+def _scaling_units(draws: Array) -> Array | float:
     """A unit for each quantity in which it can be squared; beside one of 1e290 others would be 0 in the same unit."""
     if scaling_unit(draws) == 1.0:
         return 1.0
@@ -157,9 +157,9 @@ def _normal_scores(draws: Array) -> Array:
         x = draws[:, :, k].reshape(-1)
         order = np.argsort(x, kind="stable")
         x = x[order]
-        ranks, apart = np.arange(1.0, len(x) + 1), x[1:] != x[:-1]
-        if not apart.all():
-            ends = np.flatnonzero(np.append(apart, True)) + 1  # one past the last of each group
+        ranks, is_new_value = np.arange(1.0, len(x) + 1), x[1:] != x[:-1]
+        if not is_new_value.all():
+            ends = np.flatnonzero(np.append(is_new_value, True)) + 1  # one past the last of each group
             begins = np.append(0, ends[:-1])
             ranks = np.repeat((begins + ends + 1) / 2, ends - begins)
         ranks -= 3 / 8
@@ -176,7 +176,7 @@ def standard_error(draws: Array) -> Array:
     return np.asarray(spread(draws) / np.sqrt(ess(draws)), np.float64)
 
 
-def _split(draws: Array) -> Array:
+def _split_chains(draws: Array) -> Array:
     """Each chain as two halves, the middle draw of an odd number dropped; in a unit in which squares can be taken."""
-    half, unit = draws.shape[1] // 2, _units(draws)
+    half, unit = draws.shape[1] // 2, _scaling_units(draws)
     return np.concatenate([draws[:, :half], draws[:, draws.shape[1] - half :]]) / unit

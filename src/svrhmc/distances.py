@@ -37,10 +37,10 @@ def gaussian_w2(mean_a: npt.ArrayLike, cov_a: npt.ArrayLike, mean_b: npt.ArrayLi
     if len(a[0]) != len(b[0]):
         raise requirement("mean_b", f"of length {len(a[0])}, as mean_a is", f"length {len(b[0])}")
     length, unit = scaling_unit(a[0], b[0]), scaling_unit(np.sqrt(np.abs(a[1])), np.sqrt(np.abs(b[1])))
-    root_a, root_b = _root("cov_a", a[1] / unit / unit), _root("cov_b", b[1] / unit / unit)
+    root_a, root_b = _symmetric_root("cov_a", a[1] / unit / unit), _symmetric_root("cov_b", b[1] / unit / unit)
     left, _, right = np.linalg.svd(root_b @ root_a)
-    apart = length * np.linalg.norm(a[0] / length - b[0] / length)
-    return float(np.hypot(apart, unit * np.linalg.norm(root_a - root_b @ (left @ right))))
+    mean_distance = length * np.linalg.norm(a[0] / length - b[0] / length)
+    return float(np.hypot(mean_distance, unit * np.linalg.norm(root_a - root_b @ (left @ right))))
 
 
 def plug_in_w2(draws: npt.ArrayLike, mean: npt.ArrayLike, covariance: npt.ArrayLike) -> PlugIn:
@@ -71,11 +71,11 @@ def plug_in_floor(covariance: npt.ArrayLike, size: int) -> float:
     with λ the eigenvalues of C: |m̂ − m|² gives tr C, and the Bures distance ½ Σ_{ij} E H_ij²/(λᵢ + λⱼ), with
     E H_ij² = λᵢλⱼ(1 + δ_ij)/N for the sample covariance's error H, gives ½ tr C on the diagonal and the sum off it.
     """
-    given = np.asarray(real_array("covariance", covariance, ("dim", "dim")), np.float64)
-    if given.shape[0] != given.shape[1]:
-        raise requirement("covariance", "a square matrix", f"shape {given.shape}")
-    unit = scaling_unit(np.sqrt(np.abs(given)))
-    spectrum = _nonnegative("covariance", np.linalg.eigvalsh(given / unit / unit))
+    matrix = np.asarray(real_array("covariance", covariance, ("dim", "dim")), np.float64)
+    if matrix.shape[0] != matrix.shape[1]:
+        raise requirement("covariance", "a square matrix", f"shape {matrix.shape}")
+    unit = scaling_unit(np.sqrt(np.abs(matrix)))
+    spectrum = _nonnegative_eigenvalues("covariance", np.linalg.eigvalsh(matrix / unit / unit))
     sums = spectrum[:, None] + spectrum
     pairs = np.divide(spectrum[:, None] * spectrum, sums, out=np.zeros_like(sums), where=sums > 0)
     return float(unit * np.sqrt((1.5 * spectrum.sum() + np.triu(pairs, 1).sum()) / whole_number("size", size, 2)))
@@ -146,13 +146,13 @@ def _moments(mean_name: str, mean: npt.ArrayLike, cov_name: str, cov: npt.ArrayL
     return center, covariance
 
 
-def _root(name: str, covariance: Array) -> Array:
+def _symmetric_root(name: str, covariance: Array) -> Array:
     spectrum, vectors = np.linalg.eigh(covariance)
-    root: Array = (vectors * np.sqrt(_nonnegative(name, spectrum))) @ vectors.T
+    root: Array = (vectors * np.sqrt(_nonnegative_eigenvalues(name, spectrum))) @ vectors.T
     return root
 
 
-def _nonnegative(name: str, spectrum: Reals) -> Array:
+def _nonnegative_eigenvalues(name: str, spectrum: Reals) -> Array:
     """Eigenvalues in rising order; those that rounding has put below 0 are 0."""
     if spectrum[0] < -1e-10 * max(spectrum[-1], 1e-300):
         raise requirement(name, "positive semi-definite", f"eigenvalue {spectrum[0]:g}")

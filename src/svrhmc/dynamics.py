@@ -326,21 +326,21 @@ class Dynamics(ABC):
         costs the target less is tried first.
         """
         for bound in (False, True) if getattr(target, "modal_first", False) else (True, False):
-            met = target.curvature_range(bound)
-            if not bound if met is None else self._stable(target, met):
+            curvatures = target.curvature_range(bound)
+            if not bound if curvatures is None else self._stable(target, curvatures):
                 return
-        met = target.curvature_range(bound=False)
-        assert met is not None
+        curvatures = target.curvature_range(bound=False)
+        assert curvatures is not None
         stable, unstable = 0.0, self.step_size
         while unstable - stable > 1e-3 * unstable:
             middle = (stable + unstable) / 2
-            if replace(self, step_size=middle)._stable(target, met):  # type: ignore[type-var]
+            if replace(self, step_size=middle)._stable(target, curvatures):  # type: ignore[type-var]
                 stable = middle
             else:
                 unstable = middle
         raise requirement(
             "step_size",
-            f"a positive number below {stable:.3g} for {self.describe()} on curvatures up to {met[1]:.4g}",
+            f"a positive number below {stable:.3g} for {self.describe()} on curvatures up to {curvatures[1]:.4g}",
             self.step_size,
             "the chain would diverge",
             UnstableStepError,
@@ -378,7 +378,7 @@ class Overdamped(Dynamics):
 
     def joined(self, long: Scheme, short: Scheme, noise: tuple[StepNoise, StepNoise]) -> StepNoise:
         """ε + ε′: what a Brownian path gains over η."""
-        return _composed(IDENTITY, noise)
+        return _compose_noise(IDENTITY, noise)
 
     def scheme(self, target: Curved) -> Scheme:
         """x ← x − η g + √(2ηT) ξ, with a velocity that stays 0."""
@@ -459,7 +459,7 @@ class EulerMaruyama(_EulerDrift):
 
     def joined(self, long: Scheme, short: Scheme, noise: tuple[StepNoise, StepNoise]) -> StepNoise:
         """ε + ε′, as the noise of a step is a Brownian path's gain over it."""
-        return _composed(IDENTITY, noise)
+        return _compose_noise(IDENTITY, noise)
 
     def scheme(self, target: Curved) -> Scheme:
         """The paper's eq. 4."""
@@ -491,7 +491,7 @@ class Underdamped(_EulerDrift):
 
     def joined(self, long: Scheme, short: Scheme, noise: tuple[StepNoise, StepNoise]) -> StepNoise:
         """Φ(η/2)ε + ε′ with Φ the flow of the process, not this scheme's drift: the noise is the process's own."""
-        return _composed(flow(self.step_size / 2, self.friction), noise)
+        return _compose_noise(flow(self.step_size / 2, self.friction), noise)
 
     def scheme(self, target: Curved) -> Scheme:
         """Algorithm 1 of the paper."""
@@ -518,7 +518,7 @@ class Exponential(_WithVelocity):
 
     def joined(self, long: Scheme, short: Scheme, noise: tuple[StepNoise, StepNoise]) -> StepNoise:
         """Φ(η/2)ε + ε′ with Φ the flow without gradient, which is this scheme's drift."""
-        return _composed(flow(self.step_size / 2, self.friction), noise)
+        return _compose_noise(flow(self.step_size / 2, self.friction), noise)
 
     def scheme(self, target: Curved) -> Scheme:
         """One map, with a − E = r(a) + 2t²/(1 + t) free of cancellation."""
@@ -530,20 +530,20 @@ class Exponential(_WithVelocity):
 
 
 @dataclass(frozen=True)
-class _Mirrored(_WithVelocity):
+class _Symmetric(_WithVelocity):
     """Schemes that go half a step without gradient, kick, and go the other half; flows without gradient compose."""
 
     couples_halves = True
 
     def joined(self, long: Scheme, short: Scheme, noise: tuple[StepNoise, StepNoise]) -> StepNoise:
         """Over η/2 the long step's is Φ(η/4)ε + ε′ of a whole short step."""
-        first, second = (pushed(short.before, one.before, one.after) for one in noise)
+        first, second = (pushed(short.before, half_step.before, half_step.after) for half_step in noise)
         return StepNoise(first, second)
 
 
 @part
 @dataclass(frozen=True)
-class UBU(_Mirrored):
+class UBU(_Symmetric):
     """Half a step of the process without gradient, a kick, the other half (Sanz-Serna & Zygalakis 2021).
 
         (x, v) ← U(η/2)(x, v) + ε ;      v ← v − ηu g(x) ;      (x, v) ← U(η/2)(x, v) + ε′
@@ -594,7 +594,7 @@ class BAOAB(_WithVelocity):
 
 @part
 @dataclass(frozen=True)
-class Anchored(_Mirrored):
+class Anchored(_Symmetric):
     """The process with f = (s/2)|x|² + R solved exactly but for R, whose gradient is a kick in the middle of the step.
 
         (x, v) ← Φ(η/2)(x, v) + ε ;      v ← v − κ (g(x) − s x) ;      (x, v) ← Φ(η/2)(x, v) + ε′
@@ -631,7 +631,7 @@ class Anchored(_Mirrored):
         return Scheme(half, noise, Kick(half.xv * kappa, half.vv * kappa), after, noise).at(self.temperature)
 
 
-def _composed(half: Map, noise: tuple[StepNoise, StepNoise]) -> StepNoise:
+def _compose_noise(half: Map, noise: tuple[StepNoise, StepNoise]) -> StepNoise:
     """For schemes with all their noise after the gradient: the first half's goes through the second half."""
     return StepNoise(noise[0].before, pushed(half, noise[0].after, noise[1].after))
 

@@ -156,11 +156,11 @@ class Recipe:
         return self.carries and step % self.period == 0
 
     def keeps_table(self, chains: int) -> bool:
-        """Whether a state of so many chains holds the mᵢ: those of a snapshot only where they are few enough."""
+        """Whether the state of this many chains holds the mᵢ: those of a snapshot only if they are few enough."""
         return self.reference == "table" or (self.remembers and self.carries and chains * self.n <= _MOST_KEPT)
 
     def evaluations(self, steps: Count) -> Count:
-        """Component gradients that a chain evaluates in so many steps (one number, or many), from its start."""
+        """Component gradients that a chain evaluates in its first `steps` steps (one number, or an array)."""
         if self.full:
             return steps * self.n
         again = 1 if self.reference == "none" or self.remembers else 2
@@ -171,13 +171,13 @@ class Recipe:
             count = count + (steps > 0) * self.n
         return count
 
-    def steps_within(self, budget: float, most: int = 1 << 62) -> int:
+    def steps_within(self, budget: float, limit: int = 1 << 62) -> int:
         """The most steps that evaluate no more component gradients than the budget, up to `most`."""
         low, high = 0, 1
         while self.evaluations(high) <= budget:
-            if high >= most:
-                return most
-            low, high = high, min(2 * high, most)
+            if high >= limit:
+                return limit
+            low, high = high, min(2 * high, limit)
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (middle, high) if self.evaluations(middle) <= budget else (low, middle)
@@ -185,7 +185,7 @@ class Recipe:
 
 
 class Counted(Protocol):
-    """What a recipe depends on."""
+    """What a recipe needs to know of a target."""
 
     @property
     def n(self) -> int:
@@ -204,19 +204,19 @@ class Gradient(ABC):
 
     @abstractmethod
     def recipe(self, target: Counted) -> Recipe:
-        """What is done on this target, as plain data; settings that do not fit the target are an error."""
+        """The recipe on this target, as plain data; settings that do not fit the target are an error."""
 
     def estimator(self, target: FiniteSum, stream: Stream) -> Estimator:
         """An object that evaluates the recipe for the chains of a random stream."""
         return Estimator(self.recipe(target), target, stream)
 
     def evaluations(self, target: Counted, steps: Count) -> Count:
-        """Component gradients that a chain evaluates in so many steps (one number, or many), from its start."""
+        """Component gradients that a chain evaluates in its first `steps` steps (one number, or an array)."""
         return self.recipe(target).evaluations(steps)
 
 
 def require_gradient(gradient: object) -> Gradient:
-    """Refuse what is no gradient."""
+    """Refuse anything but a gradient."""
     if not isinstance(gradient, Gradient):
         raise requirement("gradient", "one of svrhmc.gradients, such as SVRG()", repr(gradient))
     return gradient
@@ -391,7 +391,7 @@ class SAGA(Batched):
 
 @dataclass(frozen=True, eq=False)
 class AtMode:
-    """What a recipe with the mode as its reference needs to know there; found once for all chains."""
+    """What a recipe whose reference is the mode needs there; computed once for all chains."""
 
     recipe: Recipe
     target: FiniteSum
@@ -439,7 +439,7 @@ class Estimator:
         self._at_mode = AtMode(recipe, target) if at_mode is None else at_mode
         self._seen_mode = False
         self.evaluations = 0
-        if self._memory and recipe.remembers and "table" not in self._memory:  # made again, as it was made
+        if self._memory and recipe.remembers and "table" not in self._memory:  # it can be computed again
             self._memory["table"] = target.parts(self._memory["snapshot"], None)
 
     @property
@@ -454,38 +454,38 @@ class Estimator:
             self.evaluations += target.n
             return target.gradients(x)
         if recipe.due(step) or (recipe.carries and not self._memory):
-            self._refresh(x, step)
+            self._take_snapshot(x, step)
         if recipe.reference == "mode" and not self._seen_mode:
             self._seen_mode = True
             self.evaluations += target.n
-        batch = self._rows(step)
-        now = target.parts(x, batch)
+        batch = self._draw_batch(step)
+        parts = target.parts(x, batch)
         self.evaluations += recipe.batch
         if recipe.reference == "none":
-            return target.prior_gradient(x) + self._mean(now, batch)
+            return target.prior_gradient(x) + self._mean(parts, batch)
         if recipe.order == 2:
-            return self._second_order(x, batch, now)
-        estimate = self._reduced(x, batch, now)
+            return self._second_order(x, batch, parts)
+        estimate = self._reduced_estimate(x, batch, parts)
         if recipe.reference == "table":
-            self._renew(batch, now)
+            self._update_table(batch, parts)
         return estimate
 
-    def _reduced(self, x: Array, batch: Indices, now: Array) -> Array:
+    def _reduced_estimate(self, x: Array, batch: Indices, parts: Array) -> Array:
         """g with mᵢ and ḡ from the memory, or from the mode."""
-        then, anchor = self._then(batch, now), self._anchor(len(x))
-        return self._target.prior_gradient(x) + anchor + self._mean(now - then, batch)
+        reference_parts, anchor = self._reference_parts(batch, parts.ndim), self._anchor(len(x))
+        return self._target.prior_gradient(x) + anchor + self._mean(parts - reference_parts, batch)
 
-    def _second_order(self, x: Array, batch: Indices, now: Array) -> Array:
+    def _second_order(self, x: Array, batch: Indices, parts: Array) -> Array:
         """g with Hᵢ(x − x̂) taken from each component, and H(x − x̂) added."""
         mode = self._at_mode
-        away = x - np.broadcast_to(mode.point, x.shape)
-        rest = now - mode.expansion.parts(away, batch)
-        return self._reduced(x, batch, rest) + contract("cd,de->ce", away, mode.expansion.hessian)
+        displacement = x - np.broadcast_to(mode.point, x.shape)
+        rest = parts - mode.expansion.parts(displacement, batch)
+        return self._reduced_estimate(x, batch, rest) + contract("cd,de->ce", displacement, mode.expansion.hessian)
 
-    def _then(self, batch: Indices, now: Array) -> Array:
-        """The mᵢ of a batch, remembered or evaluated again."""
+    def _reference_parts(self, batch: Indices, axes: int) -> Array:
+        """The mᵢ of a batch, remembered or evaluated again; axes: how many an array of parts has."""
         recipe, target, chains = self._recipe, self._target, len(batch)
-        place = batch if now.ndim == 2 else batch[:, :, None]
+        place = batch if axes == 2 else batch[:, :, None]
         if recipe.reference == "mode":
             parts, point = self._at_mode.parts, self._at_mode.point
             if parts is not None:
@@ -504,7 +504,7 @@ class Estimator:
         anchor: Array = self._memory["anchor"]
         return anchor
 
-    def _refresh(self, x: Array, step: int) -> None:
+    def _take_snapshot(self, x: Array, step: int) -> None:
         """The memory at x: from all components, or from some drawn for this snapshot."""
         recipe, target, size = self._recipe, self._target, self._recipe.snapshot_rows
         memory: Memory = {} if recipe.reference == "table" else {"snapshot": x.copy()}
@@ -519,17 +519,17 @@ class Estimator:
         self._memory = memory
         self.evaluations += size or target.n
 
-    def _renew(self, batch: Indices, now: Array) -> None:
-        """The mᵢ of a batch become what was just evaluated, and ḡ follows."""
+    def _update_table(self, batch: Indices, parts: Array) -> None:
+        """Replace the mᵢ of a batch by the parts just evaluated, and update ḡ."""
         target, table = self._target, self._memory["table"]
-        for b in range(batch.shape[1]):  # one after another: a row drawn twice is renewed once
-            one = batch[:, b : b + 1]
-            place = one if now.ndim == 2 else one[:, :, None]
-            change = now[:, b : b + 1] - np.take_along_axis(table, place, axis=1)
-            self._memory["anchor"] = self._memory["anchor"] + target.assemble(change, one) / target.n
-            np.put_along_axis(table, place, now[:, b : b + 1], axis=1)
+        for b in range(batch.shape[1]):  # one after another: a row that was drawn twice changes ḡ once
+            row = batch[:, b : b + 1]
+            place = row if parts.ndim == 2 else row[:, :, None]
+            change = parts[:, b : b + 1] - np.take_along_axis(table, place, axis=1)
+            self._memory["anchor"] = self._memory["anchor"] + target.assemble(change, row) / target.n
+            np.put_along_axis(table, place, parts[:, b : b + 1], axis=1)
 
-    def _rows(self, step: int) -> Indices:
+    def _draw_batch(self, step: int) -> Indices:
         """The batch of this step: (chains, batch)."""
         recipe = self._recipe
         if recipe.weighted:

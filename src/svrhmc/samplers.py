@@ -41,7 +41,7 @@ from svrhmc.gradients import SAGA, SVRG, ControlVariate, Full, Gradient, Memory,
 from svrhmc.trace import Trace
 
 MOST_STEPS = 1 << 53  # of a chain: years of them
-_LITTLE = 1 << 20  # bytes, of which nobody asks whether there is room for them
+_NEGLIGIBLE = 1 << 20  # bytes, of which nobody asks whether there is room for them
 _STATES = 4  # of a chain that a sampler holds at least
 _MEMORY = "memory "  # before the names of a memory's arrays in a record
 
@@ -70,13 +70,13 @@ class Order:
 def carried_out(order: Order, begin: Callable[[], Begun], journal: Journal, progress: Progress) -> Trace:
     """Chains to their end, from where the journal left them; they begin once it is open."""
     report, finish = reporter(progress, order.end * len(order.chains))
-    with journal, ExitStack() as ending:
-        ending.callback(finish)
+    with journal, ExitStack() as cleanup:
+        cleanup.callback(finish)
         chains, out = begin()
         if not is_whole(journal.get("state"), order.end):
             with compilation_stage(progress):
                 chains.compile()
-        draws, spent, accepted, seconds = _driven(order, chains, out, journal, report)
+        draws, spent, accepted, seconds = _run_chains(order, chains, out, journal, report)
     return Trace(
         draws=draws,
         passes=spent / order.n,
@@ -92,7 +92,7 @@ def carried_out(order: Order, begin: Callable[[], Begun], journal: Journal, prog
     )
 
 
-def _driven(
+def _run_chains(
     order: Order, chains: Chains, out: Callable[[Array, int], Array], journal: Journal, report: Report
 ) -> tuple[Array, Array, Indices | None, float]:
     """What was kept, (chains, draws, dim), what a chain had spent at each draw, acceptances after the burn-in, and
@@ -106,9 +106,9 @@ def _driven(
         report(chains.state.step * len(chains.state.x))
     draws = journal.growing("draws", chains.state.x.shape, "state")
     spent = journal.growing("spent", (1,), "state")
-    clock, drawn = Clock(), draws.array().shape[1]
-    if record is not None and not drawn == spent.array().shape[1] == order.keep.count(chains.state.step):
-        raise record.unusable(f"{drawn} draws are not those of {chains.state.step} steps")
+    clock, count = Clock(), draws.array().shape[1]
+    if record is not None and not count == spent.array().shape[1] == order.keep.count(chains.state.step):
+        raise record.unusable(f"{count} draws are not those of {chains.state.step} steps")
     while (step := chains.state.step) < end:
         left = (order.burn_in if step < order.burn_in else end) - step
         began = time.perf_counter()
@@ -116,8 +116,8 @@ def _driven(
         took = time.perf_counter() - began
         clock.learn(chains.state.step - step, took)
         seconds += took
-        draws.append(out(extension.draws, drawn))
-        drawn += extension.draws.shape[1]
+        draws.append(out(extension.draws, count))
+        count += extension.draws.shape[1]
         spent.append(extension.spent[None, :])
         if extension.accepted is not None and step >= order.burn_in:
             accepted = extension.accepted + (0 if accepted is None else accepted)
@@ -132,15 +132,15 @@ def _driven(
 
 def require_room(name: str, draws: int, chains: int, dim: int, checkpoint: object = None) -> None:
     """Refuse draws that this process, or with a checkpoint the disk, cannot hold, before anything is made for them."""
-    states, wanted = 8.0 * _STATES * chains * dim, 8.0 * draws * chains * dim
-    if states + wanted < _LITTLE:
+    states_bytes, draws_bytes = 8.0 * _STATES * chains * dim, 8.0 * draws * chains * dim
+    if states_bytes + draws_bytes < _NEGLIGIBLE:
         return
-    there = max(free_memory(), 0.0)
-    given = f"{draws:,} draws of {chains:,} chains"
-    if states + (wanted if checkpoint is None else 0) > there:
+    available = max(free_memory(), 0.0)
+    request = f"{draws:,} draws of {chains:,} chains"
+    if states_bytes + (draws_bytes if checkpoint is None else 0) > available:
         raise requirement(
-            name, f"such that the draws fit into memory, {there / 1e9:.3g} GB",
-            f"{given}, {(states + wanted) / 1e9:.3g} GB",
+            name, f"such that the draws fit into memory, {available / 1e9:.3g} GB",
+            f"{request}, {(states_bytes + draws_bytes) / 1e9:.3g} GB",
             "thin them, keep only the last ones, or give a checkpoint, so that they are read from the disk",
         )  # fmt: skip
     if checkpoint is None or not isinstance(checkpoint, str | os.PathLike):
@@ -150,10 +150,10 @@ def require_room(name: str, draws: int, chains: int, dim: int, checkpoint: objec
     if folder is None or is_checkpoint(place):
         return
     disk = shutil.disk_usage(folder)
-    if disk.total and wanted > disk.free:  # where there is no disk at all, the checkpoint says so
+    if disk.total and draws_bytes > disk.free:  # where there is no disk at all, the checkpoint says so
         raise requirement(
             name, f"such that the draws fit onto the disk of {folder}, {disk.free / 1e9:.3g} GB",
-            f"{given}, {wanted / 1e9:.3g} GB", "thin them, or take another disk",
+            f"{request}, {draws_bytes / 1e9:.3g} GB", "thin them, or take another disk",
         )  # fmt: skip
 
 
@@ -285,26 +285,26 @@ class Sampler:
         if (steps is None) == (passes is None):
             raise requirement("steps and passes", "given one at a time", f"steps={steps}, passes={passes}")
         length = self.steps_for(target, passes) if passes is not None else whole_number("steps", steps, 1, MOST_STEPS)
-        kept = _kept(length, burn_in, thin, keep)
-        require_room("steps", kept.count(length), len(numbers), target.dim, checkpoint)
+        keep_rule = _states_to_keep(length, burn_in, thin, keep)
+        require_room("steps", keep_rule.count(length), len(numbers), target.dim, checkpoint)
         self.dynamics.check_stable(target)
         target.require_decided()
-        given = _start(start, target, len(numbers))
+        initial = _initial_states(start, target, len(numbers))
         setup = self.setup(target, seed, numbers, cores() if threads is None else whole_number("threads", threads, 1))
         setup = replace(setup, devices=devices)
         name = engines.choose(engine, setup).name
         journal: Journal = InMemory()
         if checkpoint is not None:
-            first = start if start is None or isinstance(start, str) else digest(given)
-            of_length = {"steps": length, "burn_in": int(burn_in), "thin": int(thin), "keep": keep, "start": first}
-            journal = Checkpoint(checkpoint, self._identity(target, seed, numbers, name) | of_length)
+            first = start if start is None or isinstance(start, str) else digest(initial)
+            run_settings = {"steps": length, "burn_in": int(burn_in), "thin": int(thin), "keep": keep, "start": first}
+            journal = Checkpoint(checkpoint, self._identity(target, seed, numbers, name) | run_settings)
 
         def begin() -> Begun:
-            settled, states = _settled(journal, setup, given)
+            settled, states = _recorded_start(journal, setup, initial)
             return Begun(engines.chains(name, settled, State(states, np.zeros_like(states))), target.out)
 
         return carried_out(
-            Order(self, target.n, seed, numbers, length, kept, names=target.names), begin, journal, progress
+            Order(self, target.n, seed, numbers, length, keep_rule, names=target.names), begin, journal, progress
         )
 
     def setup(self, target: FiniteSum, seed: int, chains: Indices, threads: int) -> Setup:
@@ -472,21 +472,21 @@ def chain_numbers(chains: int | Sequence[int]) -> Indices:
     if isinstance(chains, int | np.integer):
         require_room("chains", 1, whole_number("chains", chains, 1, 1 << 31), 1)
         return np.arange(chains)
-    given = list(chains) if hasattr(chains, "__iter__") else []
-    numbers = [whole_number("chains", chain, 0, (1 << 32) - 1) for chain in given]
+    items = list(chains) if hasattr(chains, "__iter__") else []
+    numbers = [whole_number("chains", chain, 0, (1 << 32) - 1) for chain in items]
     if not numbers or len(set(numbers)) != len(numbers):
         raise requirement("chains", "a number of chains or a list of distinct chain numbers", repr(chains))
     return np.array(numbers, np.int64)
 
 
-def _kept(steps: int, burn_in: int, thin: int, keep: str) -> Keep:
+def _states_to_keep(steps: int, burn_in: int, thin: int, keep: str) -> Keep:
     one_of("keep", keep, ("all", "last"))
     burn_in = whole_number("burn_in", burn_in, 0, steps - 1, f"the run has {steps} steps")
     thin = whole_number("thin", thin, 1, steps - burn_in, f"{steps - burn_in} steps follow the burn-in")
     return Keep(steps, steps) if keep == "last" else Keep(burn_in + thin, thin)
 
 
-def _settled(journal: Journal, setup: Setup, start: Array) -> tuple[Setup, Array]:
+def _recorded_start(journal: Journal, setup: Setup, start: Array) -> tuple[Setup, Array]:
     """What a run begins with, from a journal where it was kept: the sixteen numbers, the states, the mode.
 
     Their last digits may depend on the machine and on the threads of its linear algebra; so they are found once.
@@ -506,7 +506,7 @@ def _settled(journal: Journal, setup: Setup, start: Array) -> tuple[Setup, Array
     return replace(setup, sampler=replace(grid, scheme=scheme)), record.array("start", start.shape)
 
 
-def _start(start: str | npt.ArrayLike | None, target: FiniteSum, chains: int) -> Array:
+def _initial_states(start: str | npt.ArrayLike | None, target: FiniteSum, chains: int) -> Array:
     if start is None:
         return np.zeros((chains, target.dim))
     if isinstance(start, str):

@@ -142,10 +142,10 @@ class Trace:
         if self.names:
             arrays = grids(self.names) or {name: np.array(place) for place, name in enumerate(self.names)}
             draws = {name: self.draws[:, :, places] for name, places in arrays.items()}
-            named: InferenceData = inference_data(
+            with_names: InferenceData = inference_data(
                 {"posterior": draws, "sample_stats": self.stats()}, {}, {}, self.attributes()
             )
-            return named
+            return with_names
         groups = {"posterior": {"x": self.draws}, "sample_stats": self.stats()}
         exported: InferenceData = inference_data(groups, coords, {"x": [COEFFICIENT]}, self.attributes())
         return exported
@@ -190,15 +190,15 @@ class Trace:
         Anything else raises a `TraceFileError`. Every field is checked, and sizes are checked before memory is taken.
         """
         place = Path(path)
-        kept = is_checkpoint(place)
+        from_checkpoint = is_checkpoint(place)
         try:
-            if kept:
+            if from_checkpoint:
                 return _load_checkpoint(place)
             return serialise.load(place, Trace, "trace", _VERSION) if is_record(place) else _load_archive(place)
         except (StorageError, ArchiveFileError, CheckpointError) as error:
             raise TraceFileError(str(error)) from error
         except OSError as error:
-            if kept:
+            if from_checkpoint:
                 raise TraceFileError(f"{place} cannot be read ({error.strerror or error}).") from error
             raise
 
@@ -309,7 +309,7 @@ def _load_checkpoint(folder: Path) -> Trace:
         if claim is None or len(claim.shape) != axes:
             raise TraceFileError(f"{folder} is a checkpoint of something else than a run: it has no {name}.")
         claim.require_intact(path)
-        rows[name] = claim.mapped(path)
+        rows[name] = claim.map_rows(path)
     chains, draws, dim = rows["draws"].shape
     trace = Trace(
         draws=rows["draws"],
@@ -338,9 +338,9 @@ def _acceptance(record: Record, chains: int, draws: int) -> Array | None:
 
 def _load_archive(path: Path) -> Trace:
     """What 0.1.0 wrote: an .npz, whose arrays shrink little in it."""
-    room = _ARCHIVE_ROOM + _SHRINKS * path.stat().st_size
+    most_bytes = _ARCHIVE_ROOM + _SHRINKS * path.stat().st_size
     try:
-        arrays = read_npz(path, ("settings", *_ARRAYS), ("acceptance",), room)
+        arrays = read_npz(path, ("settings", *_ARRAYS), ("acceptance",), most_bytes)
     except ArchiveFileError as error:
         raise TraceFileError(f"{path} is not a svrhmc trace: {error}") from error
     try:

@@ -52,7 +52,7 @@ def work(monkeypatch):
     monkeypatch.setattr(checkpoint, "SECONDS", 0.0)  # every result is written,
     monkeypatch.setattr(os, "fsync", lambda handle: None)  # at once, as no machine is cut off here
     monkeypatch.setattr(diagnostics, "_BLOCK", 1)  # two columns at a time
-    monkeypatch.setattr(diagnostics, "_effective", made.counted(diagnostics._effective))
+    monkeypatch.setattr(diagnostics, "_effective_draws", made.counted(diagnostics._effective_draws))
     return made
 
 

@@ -1,4 +1,4 @@
-"""A line of progress for runs that take long enough to wonder about."""
+"""Progress on one line of a terminal, for runs that take more than a second or two."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from svrhmc.core.code_cache import warn_if_not_kept
 from svrhmc.core.errors import requirement
 
 _PATIENCE = 1.5  # seconds before the line first appears
-_PERIOD, _PERIOD_OF_LINES = 0.2, 10.0  # seconds between two of its states, on a terminal and where each is a line
+_PERIOD, _PERIOD_OF_LINES = 0.2, 10.0  # seconds between two updates, on a terminal and elsewhere
 _stages: list[Event] = []  # those under way, the innermost last
-_note = [""]  # how far the work of the innermost is, in words,
-_share = [0.0]  # and as a share of it, where that is known
+_note = [""]  # a note about the work of the innermost stage,
+_share = [0.0]  # and the share of it that is done, as far as it is known
 
 
 def set_progress_note(text: str) -> None:
-    """Say how far the work of a stage is, where that is known: a terminal shows it beside the stage's name."""
+    """Set the note on how far the work of a stage is; a terminal shows it beside the stage's name."""
     _note[0] = text
 
 
 def set_share_done(done: float) -> None:
-    """Say how much of the work of a stage is done, so that its end can be foretold."""
+    """Set the share of a stage's work that is done, from which the remaining time is estimated."""
     _share[0] = done
 
 
 def format_duration(seconds: float) -> str:
-    """Seconds as a person says them.
+    """A duration in seconds, minutes or hours.
 
     >>> format_duration(40.2), format_duration(200.0), format_duration(9000.0)
     ('40 s', '3 minutes', '2.5 hours')
@@ -42,7 +42,7 @@ def format_duration(seconds: float) -> str:
 
 
 class _Line:
-    """One line of a terminal, written over itself; elsewhere a line for each text, some seconds apart."""
+    """One line of a terminal that is overwritten; elsewhere a line for each text, some seconds apart."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream, self._terminal = stream, stream.isatty()
@@ -50,12 +50,12 @@ class _Line:
         self.period = _PERIOD if self._terminal else _PERIOD_OF_LINES
 
     def show(self, text: str) -> None:
-        """In place of what stood there."""
+        """Replace the line by this text."""
         _write(self._stream, "\r" + text.ljust(self._width) if self._terminal else text + "\n")
         self._width = max(self._width, len(text)) if self._terminal else 0
 
     def wipe(self) -> None:
-        """Where it was written on a terminal."""
+        """Erase the line on a terminal."""
         if self._width:
             _write(self._stream, "\r" + " " * self._width + "\r")
 
@@ -75,14 +75,14 @@ class ProgressLine:
         self._next = self._began + _PATIENCE
 
     def __call__(self, amount: int) -> None:
-        """So much more work is done."""
+        """Count some more work."""
         self._done += amount
         if self._line is not None and time.monotonic() >= self._next:
             self._line.show(self._text())
             self._next = time.monotonic() + self._line.period
 
     def close(self) -> None:
-        """Wipe the line, where one was written."""
+        """Erase the line, if one was written."""
         if self._line is not None:
             self._line.wipe()
 
@@ -96,7 +96,7 @@ class ProgressLine:
 
 
 def is_shown(show: bool | None, stream: TextIO | None) -> bool:
-    """Whether a line is shown: never where there is nothing to write to, as in programs without a console."""
+    """Whether a line is shown: never if there is no stream to write to, as in programs without a console."""
     if stream is None or getattr(stream, "closed", False):
         return False
     return stream.isatty() if show is None else show
@@ -111,7 +111,7 @@ def _can_write(text: str, stream: TextIO | None) -> bool:
 
 
 def _write(stream: TextIO, text: str) -> None:
-    """A terminal that is gone ends no run."""
+    """Write a text; a terminal that was closed ends no run."""
     with suppress(OSError, ValueError):
         stream.write(text)
         stream.flush()
@@ -119,10 +119,10 @@ def _write(stream: TextIO, text: str) -> None:
 
 @contextmanager
 def stage(name: str, progress: Progress, stream: TextIO | None = None) -> Iterator[None]:
-    """Work that may be long: from 0.5 s on, a terminal shows its name, the seconds it has taken and, where the work
-    says how much of it is done (`set_share_done`), about how many are left.
+    """Work that may be long: from 0.5 s on, a terminal shows its name, the seconds it has taken and, if the work
+    reports the share that is done (`set_share_done`), an estimate of the seconds that are left.
 
-    `progress` is that of `reporter`; a callable is told of chain steps alone, and nothing is shown.
+    `progress` is that of `reporter`; a callable is only called with chain steps, so that here nothing is shown.
     """
     out = sys.stderr if stream is None else stream
     if callable(progress) or out is None or not is_shown(progress, out):
@@ -157,9 +157,9 @@ def stage(name: str, progress: Progress, stream: TextIO | None = None) -> Iterat
 
 @contextmanager
 def compilation_stage(progress: Progress, stream: TextIO | None = None) -> Iterator[None]:
-    """Compilation, or the loading of what was compiled before; said aloud where it takes long.
+    """The stage in which code is compiled or loaded from files; shown if it takes long.
 
-    The compiler makes very many small objects and keeps them: looking for cycles among them would take a tenth longer.
+    The compiler keeps very many small objects: with garbage collection it would take a tenth longer.
     """
     if progress is not False:
         warn_if_not_kept(stream)
@@ -179,9 +179,9 @@ Progress = bool | Callable[[int, int], None] | None
 
 
 def reporter(progress: Progress, total: int, remark: str = "") -> tuple[Callable[[int], None], Callable[[], None]]:
-    """What an engine calls with each amount of work done, and what ends it.
+    """Two functions: one that an engine calls with each amount of work done, and one that ends the report.
 
-    A callable is given (done, total) in chain steps; True, False and None mean a line always, never, on a terminal.
+    progress: a callable of (done, total) in chain steps; True, False or None: a line always, never, or on a terminal.
     """
     if callable(progress):
         report, done = progress, 0

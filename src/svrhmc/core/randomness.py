@@ -6,7 +6,7 @@ a 64-bit counter to two 32-bit words:
     key     = threefry(key = seed, counter = (chain, step div 2³²))
     w₀, w₁  = threefry(key, counter = (step mod 2³², purpose·2²⁸ + slot))
 
-so a chain depends neither on the chains beside it, nor on threads, nor on the pieces a run is cut into.
+so that a chain depends neither on the other chains, nor on threads, nor on how a run is divided into calls.
 
 `count` standard normals of one step take the first words of the blocks 0 … h−1 and then their second words,
 h = ⌈count/2⌉. A word w gives the sign (top bit) and 31 bits m of magnitude; a second purpose supplies 32 further bits
@@ -52,7 +52,7 @@ _UNIT = 1 << 32
 
 
 class Purpose(IntEnum):
-    """What a random word is for; part of the counter, so that no two uses share a word."""
+    """What a random word is used for: a part of the counter, so that no two uses share a word."""
 
     NOISE = 0
     NOISE_FINE = 1
@@ -128,26 +128,26 @@ class Stream:
     def indices(
         self, step: int, count: int, bound: int, replacement: bool, purpose: Purpose = Purpose.BATCH
     ) -> Indices:
-        """Row numbers below `bound`, shape (chains, count); distinct within a chain unless `replacement`."""
+        """Indices below `bound`, shape (chains, count); distinct within a chain unless `replacement`."""
         w0, w1 = (w.astype(np.uint64) for w in self.words(step, purpose, count))
         if replacement:
             return scale_words(w0, w1, np.uint64(bound))[0]
         first = bound - count
         picks = scale_words(w0, w1, np.arange(first + 1, bound + 1, dtype=np.uint64))[0]
         for j in range(1, count):  # Floyd: a number already taken is replaced by the newest possible one
-            taken = (picks[:, :j] == picks[:, j : j + 1]).any(axis=1)
-            picks[taken, j] = first + j
+            is_taken = (picks[:, :j] == picks[:, j : j + 1]).any(axis=1)
+            picks[is_taken, j] = first + j
         return picks
 
-    def weighted(
+    def weighted_indices(
         self, step: int, count: int, threshold: Words, alias: Indices, purpose: Purpose = Purpose.BATCH
     ) -> Indices:
-        """Row numbers drawn by an alias table, shape (chains, count), each from the block that `indices` would use."""
+        """Indices drawn by an alias table, shape (chains, count), each from the block that `indices` would use."""
         return alias_indices(*self.words(step, purpose, count), threshold, alias)
 
     def words(self, step: Steps, purpose: Purpose, slots: int) -> tuple[Words, Words]:
         """Two random words for each slot of a step, (chains, slots) each; (chains, steps, slots) for an array of steps,
-        all of them within one stretch from high·2³² on.
+        which must have the same step div 2³².
         """
         low = (np.asarray(step) & _LOW).astype(np.uint32)[..., None]
         high = int(np.asarray(step).flat[0]) >> 32
@@ -162,23 +162,22 @@ class Stream:
 
 
 def slot_counters(purpose: Purpose, count: int) -> Words:
-    """Second words of the counters of so many blocks."""
+    """The second words of the counters of the first `count` slots."""
     return np.arange(count, dtype=np.uint32) + np.uint32(int(purpose) * MAX_SLOTS)
 
 
 def scale_words(
     w0: npt.NDArray[np.uint64], w1: npt.NDArray[np.uint64], bound: np.uint64 | npt.NDArray[np.uint64]
 ) -> tuple[Indices, npt.NDArray[np.uint64]]:
-    """(w₀·2³² + w₁)·bound/2⁶⁴, its whole part and 2³² times the rest: two 64-bit products, whose sum stays in 64 bits.
-
-    On arrays of uint64, NumPy's or JAX's.
+    """(w₀·2³² + w₁)·bound/2⁶⁴: its integer part, and 2³² times its fraction, by two 64-bit products whose sum stays in
+    64 bits. On arrays of uint64, NumPy's or JAX's.
     """
     product = w0 * bound + ((w1 * bound) >> np.uint64(32))
     return (product >> np.uint64(32)).astype(np.int64), product & np.uint64(_LOW)
 
 
 class AliasTable(NamedTuple):
-    """`probabilities` are those of the table as it stands, 32-bit thresholds and all: exact to float64."""
+    """An alias table; `probabilities` are those that its 32-bit thresholds give, exact to float64."""
 
     threshold: Words
     alias: Indices
@@ -194,10 +193,10 @@ def alias_indices(w0: Words, w1: Words, threshold: Words, alias: Indices) -> Ind
 def alias_table(weights: npt.ArrayLike) -> AliasTable:
     """The table of probabilities ∝ weights.
 
-    It is filled as by Vose (IEEE Trans. Softw. Eng. 17, 1991) with the cells in their order: D, the running sum of what
-    light cells lack, and S, that of what heavy ones have too much, say who fills whom. So it takes two binary searches
-    and no loop. A light cell's threshold is rounded up, so that no positive weight is lost: what is drawn too rarely,
-    is so by a relative 2⁻³² or so.
+    It is filled as by Vose (IEEE Trans. Softw. Eng. 17, 1991) with the cells in their order: D, the running sum of the
+    deficits of light cells, and S, that of the surpluses of heavy ones, determine which cell fills which. So it takes
+    two binary searches and no loop. A light cell's threshold is rounded up, so that no positive weight is lost: a
+    probability is too small by a relative 2⁻³² or so at most.
 
     >>> alias_table([1.0, 2.0, 5.0]).probabilities.round(6)
     array([0.125, 0.25 , 0.625])
@@ -210,14 +209,14 @@ def alias_table(weights: npt.ArrayLike) -> AliasTable:
     if n > MAX_BOUND:
         raise requirement("weights", f"at most {MAX_BOUND} numbers", n)
     share = w * (n / total)
-    rich = share >= 1
-    rich[np.argmax(share)] = True  # equal weights may all round to less than 1
-    light, heavy = np.flatnonzero(~rich), np.flatnonzero(rich)
+    is_heavy = share >= 1
+    is_heavy[np.argmax(share)] = True  # equal weights may all round to less than 1
+    light, heavy = np.flatnonzero(~is_heavy), np.flatnonzero(is_heavy)
     D, S = np.cumsum(1 - share[light]), np.cumsum(np.maximum(share[heavy] - 1, 0))
     threshold, alias = np.full(n, float(_UNIT)), np.arange(n)
     threshold[light] = np.ceil(share[light] * _UNIT)
     alias[light] = heavy[np.minimum(np.searchsorted(S, D - (1 - share[light]), "left"), len(heavy) - 1)]
-    emptied = np.searchsorted(D, S[:-1], "right")  # the light cell that takes more than is left
+    emptied = np.searchsorted(D, S[:-1], "right")  # the light cell that takes more than a heavy one has left
     runs_out = np.flatnonzero(emptied < len(light))
     lacking = D[emptied[runs_out]] - S[runs_out]
     threshold[heavy[runs_out]] = np.rint((1 - lacking) * _UNIT)
@@ -225,13 +224,13 @@ def alias_table(weights: npt.ArrayLike) -> AliasTable:
     threshold = np.clip(threshold, 0, _UNIT)
     full = threshold == _UNIT
     alias[full] = np.flatnonzero(full)
-    kept = threshold / _UNIT
-    probabilities = (kept + np.bincount(alias, 1 - kept, n)) / n
+    own_share = threshold / _UNIT
+    probabilities = (own_share + np.bincount(alias, 1 - own_share, n)) / n
     return AliasTable(np.minimum(threshold, _UNIT - 1).astype(np.uint32), alias, probabilities)
 
 
 def mix_with_uniform(weights: Array) -> Array:
-    """Probabilities in proportion to the weights, with a tenth shared evenly, so that none is divided by nearly 0."""
+    """Probabilities 0.9·weights/Σweights + 0.1/n: bounded away from 0, since estimates divide by them."""
     total = float(weights.sum())
-    even = np.full(len(weights), 1 / len(weights))
-    return 0.9 * weights / total + 0.1 * even if total > 0 else even
+    uniform = np.full(len(weights), 1 / len(weights))
+    return 0.9 * weights / total + 0.1 * uniform if total > 0 else uniform

@@ -1,16 +1,16 @@
-"""Objects as files, without a pickle: settings by the names of their classes, results by the types of their fields.
+"""Objects as files, without pickle: settings by the names of their classes, results by the types of their fields.
 
-**Settings** are frozen dataclasses declared with `part`, whose fields are numbers, texts, tuples of these or parts
-again. What reads a file builds only what was declared, so that a file names no other code.
+**Settings** are frozen dataclasses declared with `part`, whose fields are numbers, strings, tuples of these or parts
+again. Only declared classes are built from a file, so that a file cannot name other code.
 
-**Results** are frozen dataclasses, written and read by what their fields are declared to be: a number, a text, True or
-False, an array of float64 or int64, a dict or a tuple of such plain values, a dataclass again, or `Any`, which stands
-for a part; each may be None where it says so. So a new field of these kinds is saved with the others and needs no line
-here; one with the metadata {"saved": False} lives in memory alone, and has its default after it was read. What a class
-demands beyond that it says in `require_sound`, which is asked before anything is written and after anything is read:
-what can be saved can be loaded. A file has a format and a version. A file of a later version is refused, and says so;
-those of earlier versions are read, with the default of a field that they do not have. (cattrs or pydantic
-would be a dependency of `import svrhmc`, which loads NumPy alone.)
+**Results** are frozen dataclasses, written and read by the declared types of their fields: a number, a string, a bool,
+an array of float64 or int64, a dict or a tuple of such plain values, a dataclass again, or `Any`, which stands for a
+part; each may be None if its type says so. So a new field of these types is saved with the others and needs no line
+here; one with the metadata {"saved": False} lives in memory alone, and has its default after reading. What a class
+requires beyond that is checked by its method `require_sound`, before anything is written and after anything is read:
+what can be saved can be loaded. A file has a format and a version. A file of a later version is refused with an error
+that says so; files of earlier versions are read, with the default of a field that they do not have. (cattrs or
+pydantic would be a dependency of `import svrhmc`, which loads NumPy alone.)
 
 **Functions** of the user's own can only be pickled (`pickle_functions`); no file of ours holds them.
 """
@@ -48,15 +48,17 @@ _NOT_TEXT = re.compile(r"[\x00-\x08\x0e-\x1b\x7f\x80-\x84\x86-\x9f\ud800-\udfff]
 
 def part(kind: Class) -> Class:
     """Declare that objects of a frozen dataclass can be written and read by the name of their class."""
-    other = _PARTS.get(kind.__name__, kind)
-    if (other.__module__, other.__qualname__) != (kind.__module__, kind.__qualname__):
-        raise requirement("a part", "of a name of its own", kind.__name__, f"{other.__module__} has one of this name")
+    registered = _PARTS.get(kind.__name__, kind)
+    if (registered.__module__, registered.__qualname__) != (kind.__module__, kind.__qualname__):
+        raise requirement(
+            "a part", "of a name of its own", kind.__name__, f"{registered.__module__} has one of this name"
+        )
     _PARTS[kind.__name__] = kind
     return kind
 
 
 def is_part(value: object) -> bool:
-    """Whether a value is plain or a declared part, with all the parts in it."""
+    """Whether a value is plain, or a declared part whose fields are plain or parts."""
     return _is_plain(value) or (
         _is_declared(value) and all(is_part(getattr(value, field.name)) for field in dataclasses.fields(value))
     )
@@ -72,7 +74,7 @@ def to_settings(value: object) -> Settings:
 
 
 def from_settings(settings: object) -> Any:
-    """The part that plain data describe; anything else is a ValueError."""
+    """The part described by plain data; a ValueError if they describe none."""
     if not isinstance(settings, dict) or not isinstance(settings.get("type"), str):
         raise requirement("a part", "a type with its settings", repr(settings)[:60])
     name, values = settings["type"], {key: value for key, value in settings.items() if key != "type"}
@@ -90,7 +92,7 @@ def from_settings(settings: object) -> Any:
 
 
 def _setting(value: object) -> object:
-    """Of a part: plain, a tuple of plain values, or a part again."""
+    """A field of a part: plain, a tuple of plain values, or a part again."""
     if isinstance(value, list) and all(map(_is_plain, value)):
         return tuple(value)
     return from_settings(value) if isinstance(value, dict | list) else value
@@ -101,17 +103,17 @@ def _is_declared(value: object) -> TypeIs[DataclassInstance]:
 
 
 def _is_plain(value: object) -> bool:
-    one = value is None or isinstance(value, bool | int | float | str)
-    return one or (isinstance(value, tuple) and all(map(_is_plain, value)))
+    is_scalar = value is None or isinstance(value, bool | int | float | str)
+    return is_scalar or (isinstance(value, tuple) and all(map(_is_plain, value)))
 
 
 def stable_repr(value: object) -> str:
-    """The repr of an object, without the address in memory that Python's own repr has."""
+    """The repr of an object without addresses in memory."""
     return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
 
 
 def pickle_functions(functions: object) -> bytes:
-    """The bytes from which `pickle.loads` makes them again; by cloudpickle where pickle alone cannot."""
+    """A pickle of functions; by cloudpickle if pickle alone cannot do it."""
     try:
         return pickle.dumps(functions)
     except Exception:  # pickle raises AttributeError, TypeError or PicklingError for functions without a name
@@ -124,22 +126,22 @@ def pickle_functions(functions: object) -> bytes:
         try:
             return bytes(cloudpickle.dumps(functions))
         except Exception as error:
-            given = f"functions that cloudpickle cannot take either ({error})"
-            raise requirement("the functions of a pickled model", allowed, given, "make the model anew") from error
+            problem = f"functions that cloudpickle cannot take either ({error})"
+            raise requirement("the functions of a pickled model", allowed, problem, "make the model anew") from error
 
 
 def save(path: Path, value: DataclassInstance, name: str, version: int) -> None:
-    """Write a result in one step: a kill at any moment leaves the old file or the new one."""
+    """Write a result in one step: after a kill at any moment the file is the old one or the new one."""
     _require_sound(value)
     arrays: dict[str, Values] = {}
-    fields = _written(value, "", arrays)
+    fields = _collect_fields(value, "", arrays)
     remove_partials(path, abandoned=True)
     front = {"format": f"svrhmc-{name}", "version": version, "written_by": VERSION}
     write_record(path, {**front, name: fields}, arrays)
 
 
 def load(path: Path, kind: type[Result], name: str, version: int) -> Result:
-    """Read what `save` wrote; anything else is a `StorageError`, and that there is no file the system's error."""
+    """Read a file that `save` wrote; anything else is a `StorageError`, and a missing file the system's error."""
     if not is_record(path):
         raise StorageError(f"{path} is not a svrhmc {name}.")
     record = read_record(path)
@@ -147,12 +149,12 @@ def load(path: Path, kind: type[Result], name: str, version: int) -> Result:
         raise FileNotFoundError(path)
     form, written = str(record.settings.get("format")), record.settings.get("version")
     if form != f"svrhmc-{name}":
-        what = form.removeprefix("svrhmc-")[:40]
-        raise StorageError(f"{path} is not a svrhmc {name}: it is a {what}, and not read by {kind.__name__}.load.")
+        actual = form.removeprefix("svrhmc-")[:40]
+        raise StorageError(f"{path} is not a svrhmc {name}: it is a {actual}, and not read by {kind.__name__}.load.")
     if type(written) is not int or not 0 < written <= version:
         by = str(record.settings.get("written_by"))[:40]
         raise StorageError(
-            f"{path} is a {name} of version {_short(written)}, written by svrhmc {by}; this svrhmc ({VERSION}) reads "
+            f"{path} is a {name} of version {_shorten(written)}, written by svrhmc {by}; this svrhmc ({VERSION}) reads "
             f"versions up to {version}. Load it with that svrhmc, or a later one."
         )
     try:
@@ -163,7 +165,7 @@ def load(path: Path, kind: type[Result], name: str, version: int) -> Result:
 
 
 def is_text(value: str) -> bool:
-    r"""Whether files and pages can hold it: any signs but those that steer a terminal, and halves of signs.
+    r"""Whether files and pages can hold a text: it has no control characters for terminals, and no lone surrogates.
 
     >>> is_text("a no-break\u00a0space,\ta tab"), is_text("\x1b[31m"), is_text("\ud800")
     (True, False, False)
@@ -171,16 +173,16 @@ def is_text(value: str) -> bool:
     return _NOT_TEXT.search(value) is None
 
 
-def _written(value: DataclassInstance, prefix: str, arrays: dict[str, Values]) -> Settings:
-    """The fields that are no arrays, as JSON takes them; arrays go by the names of the fields that lead to them."""
+def _collect_fields(value: DataclassInstance, prefix: str, arrays: dict[str, Values]) -> Settings:
+    """The fields for JSON; arrays are put into `arrays`, by the path of field names that leads to them."""
     fields: Settings = {}
     for name, kind in _saved_fields(value).items():
         field, path, dtype = getattr(value, name), f"{prefix}{name}", _dtype(kind)
         if field is not None and dtype is not None:
             arrays[path] = field if isinstance(field, np.memmap) else np.asarray(field, dtype)
         elif field is not None and _dataclass(kind) is not None:
-            fields[name] = _written(field, f"{path}.", arrays)
-        elif _bare(kind) is Any:
+            fields[name] = _collect_fields(field, f"{path}.", arrays)
+        elif _without_none(kind) is Any:
             fields[name] = None if field is None else to_settings(field)
         else:
             fields[name] = field
@@ -188,9 +190,9 @@ def _written(value: DataclassInstance, prefix: str, arrays: dict[str, Values]) -
 
 
 def _read(name: str, kind: type[Result], fields: object, prefix: str, arrays: Mapping[str, Values]) -> Result:
-    """A dataclass from its fields in a file, each of the kind that it is declared to be."""
+    """A dataclass from its fields in a file, each of its declared type."""
     if not isinstance(fields, dict):
-        raise requirement(name, "what its fields are", _short(fields))
+        raise requirement(name, "what its fields are", _shorten(fields))
     values: Settings = {}
     for field, declared in _saved_fields(kind).items():
         path, inner, dtype = f"{prefix}{field}", _dataclass(declared), _dtype(declared)
@@ -214,14 +216,14 @@ def _read(name: str, kind: type[Result], fields: object, prefix: str, arrays: Ma
 def _read_plain(name: str, kind: Annotation, value: object) -> object:
     if value is None and (_may_be_none(kind) or kind is Any):
         return None
-    bare = _bare(kind)
+    bare = _without_none(kind)
     container, inner = typing.get_origin(bare), typing.get_args(bare)
     if container is dict and isinstance(value, dict):
         return {key: _read_plain(f"{name}[{key[:20]!r}]", inner[1], item) for key, item in value.items()}
     if container in (tuple, list) and isinstance(value, list):
         return container(_read_plain(f"{name}[{k}]", inner[0], item) for k, item in enumerate(value))
     if container in (dict, tuple, list):
-        raise requirement(name, "a dict" if container is dict else "a list", _short(value))
+        raise requirement(name, "a dict" if container is dict else "a list", _shorten(value))
     if bare is Any:
         return from_settings(value)
     if bare not in _READERS:
@@ -231,13 +233,13 @@ def _read_plain(name: str, kind: Annotation, value: object) -> object:
 
 def _number(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise requirement(name, "a number", _short(value))
+        raise requirement(name, "a number", _shorten(value))
     return float(value)
 
 
 def _text(name: str, value: object) -> str:
     if not isinstance(value, str) or not is_text(value):
-        raise requirement(name, "a text", _short(value))
+        raise requirement(name, "a text", _shorten(value))
     return value
 
 
@@ -253,7 +255,7 @@ def _saved_fields(kind: object) -> dict[str, Annotation]:
 
 
 def _fields(kind: object) -> tuple[dataclasses.Field[object], ...]:
-    """Of a dataclass or of an object of one."""
+    """The fields of a dataclass, or of an instance of one."""
     return dataclasses.fields(cast("DataclassInstance", kind))
 
 
@@ -262,7 +264,7 @@ def _fields_with_default(kind: object) -> set[str]:
     return {f.name for f in _fields(kind) if f.default is not none or f.default_factory is not none}
 
 
-def _bare(kind: Annotation) -> Annotation:
+def _without_none(kind: Annotation) -> Annotation:
     """The annotation without its None."""
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
         return next(option for option in typing.get_args(kind) if option is not type(None))
@@ -275,13 +277,13 @@ def _may_be_none(kind: Annotation) -> bool:
 
 def _dataclass(kind: Annotation) -> type[DataclassInstance] | None:
     """The dataclass that a field holds, or None."""
-    bare = _bare(kind)
+    bare = _without_none(kind)
     return bare if isinstance(bare, type) and dataclasses.is_dataclass(bare) else None
 
 
 def _dtype(kind: Annotation) -> np.dtype[np.generic] | None:
-    """The type of an array's numbers; None for what is no array."""
-    return _ARRAYS.get(_bare(kind))
+    """The dtype of an array field; None for other fields."""
+    return _ARRAYS.get(_without_none(kind))
 
 
 def _require_sound(value: object) -> None:
@@ -289,6 +291,6 @@ def _require_sound(value: object) -> None:
         value.require_sound()
 
 
-def _short(value: object) -> str:
+def _shorten(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "…"

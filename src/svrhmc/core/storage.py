@@ -1,15 +1,15 @@
-"""Files that are either whole or not there: named numbers, texts and arrays with a checksum, and no pickle.
+"""Records: files of named numbers, texts and arrays with a checksum, written in one step and without pickle.
 
 A record is
 
     "svrhmc\\n" | length of the header, 8 bytes | header (JSON: settings, and name, type and shape of each array) |
     the arrays, one after another | SHA-256 of all before it, 32 bytes.
 
-It is written beside its place, brought to the disk (fsync) and moved there in one step: whoever reads finds the old
-record or the new one, never a part.
+It is written to a temporary file in the same folder, flushed to the disk (fsync) and renamed: whoever reads finds the
+old record or the new one, never a part of one.
 
-A checksum shows that a file is whole, not who wrote it. So whatever uses a record takes numbers and arrays from it by
-`Record.value` and `Record.array`, which say of what kind and shape they have to be.
+A checksum shows that a file is complete, not who wrote it. So values are taken from a record by `Record.value` and
+`Record.array`, which check their types and shapes.
 """
 
 from __future__ import annotations
@@ -45,32 +45,30 @@ if TYPE_CHECKING:
 _MAGIC = b"svrhmc\n"
 _TYPES = ("<f8", "<f4", "<i8", "<u4")
 _DIGEST = hashlib.sha256().digest_size
-_MOST_HEADER = 1 << 24  # bytes; Python takes up to twelve times as many for what it reads from them
+_MOST_HEADER = 1 << 24  # bytes; the objects that Python parses from them can take twelve times as many
 _MOST_NESTED = 1 << 17  # lists and dictionaries in a header
-_PIECE = 1 << 24  # bytes written or read at once
-_ABANDONED = 3600.0  # seconds
+_PIECE = 1 << 24  # bytes written or read at a time
+_ABANDONED_AFTER = 3600.0  # seconds
 _PARTIAL = r"\.\d+\.\d+\.part"  # what follows the name of a file in the making: the process, and a number
 _KINDS_OF_FILES = (
     (stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"), (stat.S_ISLNK, "a link"),
 )  # fmt: skip
-_numbers = count()  # of files in the making, so that threads do not write into one
+_partial_numbers = count()  # of files in the making, so that threads do not write into one
 Value = TypeVar("Value")
 Number = TypeVar("Number", bound=np.generic)
 
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """What a file holds: settings (numbers, texts and lists of them) and arrays; path: that file, where it was
-    read from one.
-    """
+    """The content of a file: settings (numbers, texts and lists of them) and arrays. path: the file, if it was read."""
 
     settings: dict[str, object]
     arrays: Mapping[str, Values] = field(default_factory=dict)
     path: Path | None = None
 
     def value(self, name: str, check: Callable[..., Value], *bounds: object) -> Value:
-        """The setting of a name, as `check(name, value, *bounds)` gives it back; a `StorageError` where it is not
-        there or the check raises an error.
+        """The setting of a name, as `check(name, value, *bounds)` returns it; a `StorageError` if it is missing or the
+        check raises an error.
 
         >>> from svrhmc.core.errors import whole_number
         >>> Record({"step": 7}).value("step", whole_number, 0, 10)
@@ -94,27 +92,27 @@ class Record:
         """An array of another type."""
 
     def array(self, name: str, shape: tuple[int | None, ...], kind: npt.DTypeLike = np.float64) -> Values:
-        """An array of this type and shape (None for any length), all finite; else a `StorageError`."""
-        array, wanted = self.arrays.get(name), np.dtype(kind)
+        """An array of this type and shape (None for any length), all finite; otherwise a `StorageError`."""
+        array, expected = self.arrays.get(name), np.dtype(kind)
         if array is None:
             raise self.unusable(f"it has no {name}")
         fits = len(shape) == array.ndim and all(s in (None, have) for s, have in zip(shape, array.shape, strict=True))
-        if array.dtype != wanted or not fits:
+        if array.dtype != expected or not fits:
             allowed = "(" + ", ".join("any" if size is None else str(size) for size in shape) + ")"
-            raise self.unusable(f"{name} must be {wanted} of shape {allowed}; got {array.dtype} of {array.shape}")
+            raise self.unusable(f"{name} must be {expected} of shape {allowed}; got {array.dtype} of {array.shape}")
         if not all(np.isfinite(piece).all() for piece in _blocks(array)):
             raise self.unusable(f"{name} must be finite everywhere; got numbers that are not")
         return array
 
     def unusable(self, why: str) -> StorageError:
-        """The error where a record is whole, but not one of the work that reads it."""
+        """The error if a record is complete, but cannot be one of the work that reads it."""
         return StorageError(f"{self.path or 'the record'} does not belong to this work or was changed: {why}.")
 
 
 def open_file(path: Path, follow: bool = True, kind: type[ValueError] = StorageError) -> IO[bytes]:
-    """Open for reading what is a file, and no folder, pipe, socket or device, where reading could wait or never end.
+    """Open a regular file for reading. A folder, pipe, socket or device is refused: reading it could wait for ever.
 
-    follow: whether a link may lead to it. kind: of the error that says what it is instead.
+    follow: whether it may be a link. kind: the type of the error.
     """
     require_file(path, os.stat(path) if follow else os.lstat(path), kind)
     flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -128,10 +126,10 @@ def open_file(path: Path, follow: bool = True, kind: type[ValueError] = StorageE
 
 
 def require_file(path: Path, status: os.stat_result, kind: type[ValueError] = StorageError) -> None:
-    """Refuse what is no file, by what the system says of it."""
+    """Refuse anything but a regular file, by its status."""
     if not stat.S_ISREG(status.st_mode):
-        what = next((word for is_one, word in _KINDS_OF_FILES if is_one(status.st_mode)), "a device")
-        raise kind(f"{path} is {what}, not a file: give the name of a file.")
+        kind_word = next((word for test, word in _KINDS_OF_FILES if test(status.st_mode)), "a device")
+        raise kind(f"{path} is {kind_word}, not a file: give the name of a file.")
 
 
 def write_record(
@@ -140,7 +138,7 @@ def write_record(
     arrays: Mapping[str, Values] | None = None,
     follow: bool = True,
 ) -> None:
-    """Write a record in one step; arrays mapped from files are read piece by piece."""
+    """Write a record in one step; memory maps are read piece by piece."""
     parts = arrays or {}
     described = [[name, _type_of(name, array), list(array.shape)] for name, array in parts.items()]
     header = json.dumps({"said": settings, "arrays": described}).encode()
@@ -150,7 +148,7 @@ def write_record(
             f"{len(header):,}."
         )
     total = hashlib.sha256()
-    with _replacing(path, follow) as file:
+    with _replace_file(path, follow) as file:
         front = (_MAGIC, len(header).to_bytes(8, "little"), header)
         pieces: Iterator[Buffer] = chain(front, *(_pieces(array) for array in parts.values()))
         for piece in pieces:
@@ -160,7 +158,7 @@ def write_record(
 
 
 def _pieces(array: Values) -> Iterator[Buffer]:
-    """The numbers of an array in their order, some at a time where they do not lie in it."""
+    """The bytes of an array in C order, piece by piece if it is not contiguous."""
     if array.flags.c_contiguous:
         yield array.reshape(-1).data
         return
@@ -168,7 +166,7 @@ def _pieces(array: Values) -> Iterator[Buffer]:
 
 
 def _blocks(array: Values) -> Iterator[Values]:
-    """An array in blocks, in the order of its numbers."""
+    """An array in blocks of at most `_PIECE` bytes, in C order."""
     if array.nbytes <= _PIECE:
         yield array
         return
@@ -184,7 +182,7 @@ def write_text(path: Path, text: str) -> None:
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Write bytes in one step."""
-    with _replacing(path) as file:
+    with _replace_file(path) as file:
         file.write(content)
 
 
@@ -194,9 +192,7 @@ def write_checked(path: Path, content: bytes) -> None:
 
 
 def read_checked(path: Path, trusted: Callable[[os.stat_result], bool] = lambda status: True) -> bytes | None:
-    """What `write_checked` wrote; None where there is nothing, nothing whole, or a file that is not trusted by what the
-    system says of it.
-    """
+    """The bytes that `write_checked` wrote; None if there is no file, it is damaged, or its status is not trusted."""
     try:
         with open_file(path, follow=False) as file:
             content = file.read() if trusted(os.fstat(file.fileno())) else b""
@@ -206,25 +202,25 @@ def read_checked(path: Path, trusted: Callable[[os.stat_result], bool] = lambda 
 
 
 def remove_partials(path: Path, abandoned: bool = False) -> None:
-    """What processes that were killed while they wrote this file have left; where others may be at it too, only what
-    nobody has touched for an hour.
+    """Remove temporary files of processes that were killed while they wrote this file. abandoned: only those that were
+    not changed for an hour, since other processes may be writing too.
     """
     for partial in path.parent.glob(f"{glob.escape(path.name)}.*.part"):
         with suppress(OSError):
             if not re.fullmatch(re.escape(path.name) + _PARTIAL, partial.name) or not is_plain(partial):
                 continue
-            if not abandoned or time.time() - partial.stat().st_mtime > _ABANDONED:
+            if not abandoned or time.time() - partial.stat().st_mtime > _ABANDONED_AFTER:
                 partial.unlink(missing_ok=True)
 
 
 def is_plain(path: Path) -> bool:
-    """Whether it is a file of its own: no link, and nothing that has another name as well."""
+    """Whether it is a regular file with one name: neither a symbolic link nor a hard link of another file."""
     status = os.lstat(path)
     return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
 
 
 def is_partial_record(path: Path) -> bool:
-    """Whether it is what a process that was killed while it wrote a record has left: by its name and how it begins."""
+    """Whether it is a temporary file of a process that was killed while it wrote a record, by its name and content."""
     if not re.fullmatch(f".+{_PARTIAL}", path.name) or not is_plain(path):
         return False
     with open_file(path, follow=False) as file:
@@ -239,9 +235,9 @@ def is_record(path: Path) -> bool:
 
 
 def read_record(path: Path, follow: bool = True) -> Record | None:
-    """Read a record; None where there is no file. Anything but a whole record is a `StorageError`.
+    """Read a record; None if there is no file. Anything but a complete record is a `StorageError`.
 
-    No more memory is taken than the file is long, whatever its header says, and none where that is more than is free.
+    It takes no more memory than the file is long, whatever its header says, and refuses a file that does not fit.
     """
     try:
         with open_file(path, follow) as file:
@@ -285,7 +281,7 @@ def _read(path: Path, file: IO[bytes], length: int) -> Record:
 
 
 def _header(header: dict[str, Any]) -> tuple[dict[str, object], list[tuple[str, str, tuple[int, ...]]]]:
-    """The settings, and name, type and shape of each array; anything else is a ValueError."""
+    """The settings, and the name, type and shape of each array; a ValueError if the header is not valid."""
     settings, described = header["said"], [(name, kind, tuple(shape)) for name, kind, shape in header["arrays"]]
     for name, kind, shape in described:
         whole = all(type(size) is int and 0 <= size < 1 << 62 for size in shape)
@@ -308,11 +304,11 @@ def _type_of(name: str, array: Values) -> str:
 
 
 @contextmanager
-def _replacing(path: Path, follow: bool = True) -> Iterator[IO[bytes]]:
-    """A file that takes the place of another when it is whole, and is gone where it could not be made.
+def _replace_file(path: Path, follow: bool = True) -> Iterator[IO[bytes]]:
+    """A temporary file that replaces the file at `path` at the end, and is removed after an error.
 
-    A link stays a link: what it leads to is replaced; unless links are not to be followed: then it is refused. What the
-    system says is about the file that was asked for, and not about the one beside it.
+    follow: whether the target of a link is replaced; otherwise a link is refused. Errors of the system name `path`, not
+    the temporary file.
     """
     place = Path(os.path.realpath(path)) if follow else path
     try:
@@ -337,14 +333,14 @@ def _replacing(path: Path, follow: bool = True) -> Iterator[IO[bytes]]:
 
 
 def _new_beside(place: Path) -> IO[bytes]:
-    """A file that nobody has made yet: nothing that is there is opened or emptied."""
+    """A new file in the same folder; never one that exists already."""
     while True:
         with suppress(FileExistsError):
-            return place.with_name(f"{place.name}.{os.getpid()}.{next(_numbers)}.part").open("xb")
+            return place.with_name(f"{place.name}.{os.getpid()}.{next(_partial_numbers)}.part").open("xb")
 
 
 def require_free(path: Path, size: int) -> None:
-    """An error of the system unless so many bytes can be written there now."""
+    """Raise the system's error unless this many bytes can be written to the folder of `path` now."""
     if not hasattr(os, "posix_fallocate"):
         if shutil.disk_usage(path.parent).free < size:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
@@ -357,7 +353,7 @@ def require_free(path: Path, size: int) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Bring the names in a folder to the disk, where the system can."""
+    """Flush the names in a folder to the disk, if the system can."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     import pandas
 
 _WIDTH, _WIDEST = 100, 48  # of sentences, and of names in a printed table
-_SHOWN, _ARRAYS = 60, 5  # rows that are printed (a data frame has all), and arrays that are said to be cut
-_LONG, _FOLDED = 20, 8  # entries from which on an array beside others is cut, and those of it that are printed
+_SHOWN, _ARRAYS = 60, 5  # rows that are printed (a data frame has all), and shortened arrays that are listed
+_LONG, _FOLDED = 20, 8  # an array of more entries is shortened if there are others, to so many entries
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,49 +113,50 @@ class Summary:
 
 
 class _NoColumnError(KeyError):
-    """A summary has no such column; printed as the sentence that it is, not in quotes as other key errors are."""
+    """A summary has no such column; printed as a sentence, without the quotes of other key errors."""
 
     def __str__(self) -> str:
         return str(self.args[0])
 
 
 def array_name(name: str) -> str:
-    """Of what a number is an entry: theta of theta[3], plan of plan[pro]; other names stand for themselves."""
+    """The array that an entry belongs to: theta for theta[3], plan for plan[pro]; other names stay as they are."""
     array, bracket, _ = name.partition("[")
     return array if bracket and name.endswith("]") else name
 
 
-def rows_to_print(names: Sequence[str], most: int, folded: bool = False) -> tuple[list[int], str]:
-    """At most so many places, of which long arrays leave out the ends, and how many of which are left out. folded:
-    whether an array of many entries, such as the levels of a category, leaves out most of them beside others.
+def rows_to_print(names: Sequence[str], limit: int, folded: bool = False) -> tuple[list[int], str]:
+    """The places of at most `limit` rows to print, and a text with how many of which are left out: the ends of long
+    arrays. folded: whether an array of many entries, such as the levels of a category, is shortened if there are
+    others.
 
     >>> rows_to_print(("a", "w[0]", "w[1]", "w[2]", "w[3]", "b"), 4)
     ([0, 1, 2, 5], '2 more of w')
     """
-    every: dict[str, list[int]] = {}
+    places_of: dict[str, list[int]] = {}
     for j, name in enumerate(names):
-        every.setdefault(array_name(name), []).append(j)
-    entries = every
-    if folded and len(every) > 1:
-        entries = {name: some[:_FOLDED] if len(some) > _LONG else some for name, some in every.items()}
-    sizes, room = sorted(map(len, entries.values())), most
+        places_of.setdefault(array_name(name), []).append(j)
+    entries = places_of
+    if folded and len(places_of) > 1:
+        entries = {name: group[:_FOLDED] if len(group) > _LONG else group for name, group in places_of.items()}
+    lengths, rows_left = sorted(map(len, entries.values())), limit
     longest = 0  # entries of an array that are shown: the most for which all arrays have room
-    for left, size in zip(range(len(sizes), 0, -1), sizes, strict=True):
-        longest = max(1, room // left)
+    for left, size in zip(range(len(lengths), 0, -1), lengths, strict=True):
+        longest = max(1, rows_left // left)
         if size > longest:
             break
-        longest, room = max(longest, size), room - size
-    places = sorted(place for some in entries.values() for place in some[:longest])[:most]
-    hidden = [(name, len(set(some) - set(places))) for name, some in every.items()]
-    arrays = [f"{count:,} more of {name}" for name, count in hidden if count and len(every[name]) > 1]
-    others = sum(count for name, count in hidden if count and len(every[name]) == 1)
+        longest, rows_left = max(longest, size), rows_left - size
+    places = sorted(place for group in entries.values() for place in group[:longest])[:limit]
+    hidden = [(name, len(set(group) - set(places))) for name, group in places_of.items()]
+    arrays = [f"{count:,} more of {name}" for name, count in hidden if count and len(places_of[name]) > 1]
+    singles = sum(count for name, count in hidden if count and len(places_of[name]) == 1)
     if len(arrays) > _ARRAYS:
-        arrays, others = [], sum(count for _, count in hidden)
-    return places, ", ".join([*arrays, *([f"{others:,} more"] if others else [])])
+        arrays, singles = [], sum(count for _, count in hidden)
+    return places, ", ".join([*arrays, *([f"{singles:,} more"] if singles else [])])
 
 
 def interval_ends(level: float) -> tuple[float, float]:
-    """The levels at which the middle interval of so much probability ends."""
+    """The quantile levels at which the central interval of this probability ends."""
     if not (isinstance(level, Real) and 0 < level < 1):
         percent = isinstance(level, Real) and 1 < level < 100
         raise requirement(
@@ -165,7 +166,7 @@ def interval_ends(level: float) -> tuple[float, float]:
 
 
 def interval_end_names(level: float) -> tuple[str, str]:
-    """Their names: 5% and 95% for 0.9.
+    """The names of those levels: 5% and 95% for 0.9.
 
     >>> interval_end_names(0.9), interval_end_names(0.95)
     (('5%', '95%'), ('2.5%', '97.5%'))
@@ -175,7 +176,7 @@ def interval_end_names(level: float) -> tuple[str, str]:
 
 
 def quantile_levels(levels: npt.ArrayLike) -> tuple[float, ...]:
-    """Numbers in [0, 1], one or several; refuses others."""
+    """One or several numbers in [0, 1]; refuses others."""
     try:
         array = np.asarray(levels)
     except ValueError:  # lists of unequal lengths

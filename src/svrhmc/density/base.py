@@ -246,7 +246,7 @@ class FiniteSum(ABC):
 
     def drawn(self, stream: Stream, step: int, count: int) -> Indices:
         """Components drawn by importance at a step, (chains, count)."""
-        return stream.weighted(step, count, *self.row_table[:2])
+        return stream.weighted_indices(step, count, *self.row_table[:2])
 
     def drawn_with(self, indices: Indices) -> Array:
         """The probabilities with which `drawn` takes some components."""

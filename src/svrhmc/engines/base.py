@@ -25,10 +25,12 @@ from svrhmc.gradients import Memory
 from svrhmc.rows.forms import Form, RowsForm, rows_of
 
 Report = Callable[[int], None]  # is told of chain steps made, all chains together
-NEAR = 1e4  # |z|²/dim up to which f has to be a number; a trajectory that is thrown further may overflow
-THROWN = 100.0  # above the energy that it began with, from which a trajectory is thrown out, and refused whatever f is
+NEARBY = 1e4  # |z|²/dim up to which f has to be a number; a trajectory that is thrown further may overflow
+ENERGY_LIMIT = (
+    100.0  # above the energy that it began with, from which a trajectory is thrown out, and refused whatever f is
+)
 PIECE_SECONDS = 0.1  # between two looks at the clock, at an interrupt and at who is told
-HIGH = 1 << 32  # steps after which the keys of chains change
+STEPS_PER_KEY = 1 << 32  # steps after which the keys of chains change
 
 
 class Pace:
@@ -40,11 +42,11 @@ class Pace:
     def learn(self, steps: int, seconds: float) -> None:
         """So many chain steps took so long; a call that only asked for a pass over the rows made none."""
         if steps:
-            wanted = steps * PIECE_SECONDS / max(seconds, 1e-9)
-            self.steps = int(min(max(wanted, 1), 8 * self.steps, 1 << 40))
+            steps_per_piece = steps * PIECE_SECONDS / max(seconds, 1e-9)
+            self.steps = int(min(max(steps_per_piece, 1), 8 * self.steps, 1 << 40))
 
 
-def quiet(amount: int) -> None:
+def no_report(amount: int) -> None:
     """A report of progress that nobody hears."""
 
 
@@ -54,7 +56,7 @@ def require_defined(chains: Indices, step: int, z: Array, f: Array, rise: Array 
     rise: of the total energy of each trajectory, when it was last kicked on the way to z. A kick by a steep slope that
     adds 100 or more throws it to where there is nothing of the posterior, and it is refused whatever f is there.
     """
-    lost = np.isnan(f) & ((z * z).sum(axis=1) <= NEAR * z.shape[1]) & (rise <= THROWN)
+    lost = np.isnan(f) & ((z * z).sum(axis=1) <= NEARBY * z.shape[1]) & (rise <= ENERGY_LIMIT)
     if lost.any():
         raise UndefinedDensityError(int(chains[int(np.argmax(lost))]), step)
 
@@ -116,22 +118,22 @@ class Extension:
     counts: Indices | None = None
 
 
-def joined(parts: list[Extension]) -> Extension:
+def concatenate_extensions(parts: list[Extension]) -> Extension:
     """Extensions one after another, as one."""
     if len(parts) == 1:
         return parts[0]
 
-    def along(name: str, axis: int = 1, join: Callable[..., Values] = np.concatenate) -> Any:
+    def joined(name: str, axis: int = 1, join: Callable[..., Values] = np.concatenate) -> Any:
         arrays = [getattr(part, name) for part in parts]
         return None if arrays[0] is None else join(arrays, axis)
 
     return Extension(
-        draws=along("draws"),
-        spent=along("spent", 0),
+        draws=joined("draws"),
+        spent=joined("spent", 0),
         evaluations=sum(part.evaluations for part in parts),
-        gradients=along("gradients"),
-        accepted=along("accepted", 0, np.sum),
-        counts=along("counts"),
+        gradients=joined("gradients"),
+        accepted=joined("accepted", 0, np.sum),
+        counts=joined("counts"),
     )
 
 
@@ -146,7 +148,7 @@ class Chains(ABC):
     state: State
 
     @abstractmethod
-    def extend(self, count: int, keep: Keep = EVERY, report: Report = quiet) -> Extension:
+    def extend(self, count: int, keep: Keep = EVERY, report: Report = no_report) -> Extension:
         """Make `count` more steps of each chain."""
 
     def compile(self) -> None:
@@ -237,7 +239,7 @@ def form_of(density: object) -> Any:
     return None if form is None else form()
 
 
-class Place(NamedTuple):
+class StepResult(NamedTuple):
     """Where chains are after a step: x, v and what they remember, as in a `State`.
 
     memory: is asked for at the end of a call alone. gradient: ∇f at x, where it is known. accepted: whether each chain
@@ -258,7 +260,7 @@ class Kernel(ABC):
     proposes: ClassVar[bool] = False  # whether there are proposals, which may be refused
 
     @abstractmethod
-    def walk(self, chains: Indices, state: State, end: int) -> Iterator[Place]:
+    def walk(self, chains: Indices, state: State, end: int) -> Iterator[StepResult]:
         """Where the chains of these numbers are after each step, from their state to the end."""
 
     @abstractmethod
@@ -357,7 +359,7 @@ class Engine(ABC):
 
 # Where each is: compiled code is not loaded before it is used. "auto" takes the first that can, after the one that is
 # preferred.
-_PLACES = {
+_ENGINES = {
     "numba": ("svrhmc.engines.compiled", "Compiled"),
     "reference": ("svrhmc.engines.reference", "Reference"),
     "jax": ("svrhmc.engines.jax", "OnJax"),
@@ -367,7 +369,7 @@ _LOADED: dict[str, Engine] = {}
 
 def names() -> tuple[str, ...]:
     """The names of all engines."""
-    return tuple({**_PLACES, **_LOADED})
+    return tuple({**_ENGINES, **_LOADED})
 
 
 def register(engine: Engine) -> None:
@@ -386,7 +388,7 @@ def register(engine: Engine) -> None:
 def load(name: str) -> Engine:
     """The engine of this name."""
     if name not in _LOADED:
-        module, kind = _PLACES[name]
+        module, kind = _ENGINES[name]
         _LOADED[name] = getattr(import_module(module), kind)()
     return _LOADED[name]
 
@@ -399,8 +401,8 @@ def choose(name: str, setup: Setup) -> Engine:
     """
     one_of("engine", name, ("auto", *names()))
     own, reasons = _preferred(setup), {}
-    for candidate in sorted(names(), key=lambda other: other != own) if name == "auto" else (name,):
-        reason = _reason(load(candidate), setup)
+    for candidate in sorted(names(), key=lambda candidate: candidate != own) if name == "auto" else (name,):
+        reason = _why_unsupported(load(candidate), setup)
         if reason is None:
             load(candidate).check(setup)
             return load(candidate)
@@ -408,8 +410,10 @@ def choose(name: str, setup: Setup) -> Engine:
     if name == "auto":
         why = "; ".join(f"{candidate}: {reason}" for candidate, reason in reasons.items())
         raise requirement("sampler", "one that some engine runs on this target", repr(setup.sampler), why)
-    others = [candidate for candidate in names() if candidate != name and _reason(load(candidate), setup) is None]
-    allowed = " or ".join(map(repr, ["auto", *others])) + " for this target and sampler"
+    alternatives = [
+        candidate for candidate in names() if candidate != name and _why_unsupported(load(candidate), setup) is None
+    ]
+    allowed = " or ".join(map(repr, ["auto", *alternatives])) + " for this target and sampler"
     raise requirement("engine", allowed, repr(name), reasons[name])
 
 
@@ -429,7 +433,7 @@ def _is_small(form: Form | None) -> bool:
     return form is None or (rows is not None and (rows.is_small or not rows.rows.in_memory))
 
 
-def _reason(engine: Engine, setup: Setup) -> str | None:
+def _why_unsupported(engine: Engine, setup: Setup) -> str | None:
     """Why an engine does not run this; None where it does."""
     if setup.devices is not None and not engine.has_devices:
         return "it runs on the cores of the host alone, and devices are given"
@@ -451,7 +455,7 @@ def estimates(setup: Setup, states: Array, step: int) -> Array:
         return engine.estimates(setup, states, step)
     estimates = np.empty(states.shape)
     for first in range(0, len(states), block):
-        some = np.minimum(np.arange(first, first + block), len(states) - 1)  # the last one fills the last block
-        there = engine.estimates(replace(setup, chains=setup.chains[some]), states[some], step)
-        estimates[first : first + block] = there[: len(states) - first]
+        numbers = np.minimum(np.arange(first, first + block), len(states) - 1)  # the last one fills the last block
+        block_estimates = engine.estimates(replace(setup, chains=setup.chains[numbers]), states[numbers], step)
+        estimates[first : first + block] = block_estimates[: len(states) - first]
     return estimates

@@ -23,13 +23,13 @@ from svrhmc.engines.base import (
     Extension,
     Keep,
     Kernel,
-    Place,
     Report,
     Setup,
     State,
+    StepResult,
+    concatenate_extensions,
     form_of,
-    joined,
-    quiet,
+    no_report,
 )
 from svrhmc.gradients import AtMode, Estimator, Memory, Recipe
 from svrhmc.rows.forms import rows_of
@@ -81,7 +81,7 @@ class ReferenceChains(Chains):
     def empty_memory(self) -> Memory:
         return self.kernel.empty_memory(self.state)
 
-    def extend(self, count: int, keep: Keep = EVERY, report: Report = quiet) -> Extension:
+    def extend(self, count: int, keep: Keep = EVERY, report: Report = no_report) -> Extension:
         """Stretch by stretch; the state moves when all are made."""
         now, end = self.state, self.state.step + count
         parts: list[Extension] = []
@@ -89,23 +89,23 @@ class ReferenceChains(Chains):
             now, part = self._stretch(now, self.kernel.until(now.step, end), keep, report)
             parts.append(part)
         self.state = now
-        return joined(parts)
+        return concatenate_extensions(parts)
 
     def _stretch(self, state: State, end: int, keep: Keep, report: Report) -> tuple[State, Extension]:
-        kernel, kept, numbers = self.kernel, keep.within(state.step, end), self.setup.chains
-        draws = np.empty((len(state.x), len(kept), state.x.shape[1]))
+        kernel, kept_steps, numbers = self.kernel, keep.within(state.step, end), self.setup.chains
+        draws = np.empty((len(state.x), len(kept_steps), state.x.shape[1]))
         gradients = np.empty_like(draws) if kernel.gradients else None
         accepted = np.zeros(len(state.x), np.int64) if kernel.proposes else None
         x, v, memories = state.x.copy(), state.v.copy(), []
         for block in kernel.blocks(len(x)):
             memory = {name: array[block] for name, array in state.memory.items()}
-            place = Place(x[block], v[block], memory.copy)
-            begun = State(*place[:2], memory, state.step, state.spent)
+            place = StepResult(x[block], v[block], memory.copy)
+            start = State(*place[:2], memory, state.step, state.spent)
             slot = 0
-            for step, place in enumerate(kernel.walk(numbers[block], begun, end), state.step + 1):
+            for step, place in enumerate(kernel.walk(numbers[block], start, end), state.step + 1):
                 if accepted is not None:
                     accepted[block] += place.accepted
-                if slot < len(kept) and kept[slot] == step:
+                if slot < len(kept_steps) and kept_steps[slot] == step:
                     draws[block, slot] = place.x
                     if gradients is not None:
                         gradients[block, slot] = place.gradient
@@ -114,7 +114,7 @@ class ReferenceChains(Chains):
             x[block], v[block] = place.x, place.v
             memories.append(place.memory())
         memory = {name: np.concatenate([part[name] for part in memories]) for name in memories[0]}
-        spent = self.setup.sampler.spent(state, np.r_[state.step, kept, end], self.setup.target.n)
+        spent = self.setup.sampler.spent(state, np.r_[state.step, kept_steps, end], self.setup.target.n)
         evaluations = round((spent[-1] - spent[0]) * len(x))
         extension = Extension(draws, spent[1:-1], evaluations, gradients, accepted)
         return State(x, v, memory, end, float(spent[-1])), extension
@@ -148,14 +148,14 @@ class GridKernel(Kernel):
     def __init__(self, setup: Setup) -> None:
         recipe: Recipe = setup.sampler.recipe
         self.setup, target = setup, setup.target
-        self._elsewhere = target.at_hand < target.n and not recipe.full  # full gradients are passes in any case
+        self._fetches_rows = target.at_hand < target.n and not recipe.full  # full gradients are passes in any case
         self._stretch: int = max(1, min(_STRETCH, _MOST_PICKS // (max(1, recipe.batch) * len(setup.chains))))
         self._first: int | None = None  # step of the rows that were fetched
         self._target, self._at_mode = target, AtMode(recipe, target)
 
     def until(self, step: int, end: int) -> int:
         """The end of a stretch, where rows are elsewhere."""
-        if not self._elsewhere:
+        if not self._fetches_rows:
             return end
         first = step // self._stretch * self._stretch
         if self._first != first:
@@ -189,7 +189,7 @@ class GridKernel(Kernel):
             memory["table"] = self._target.parts(x, None)[:0]
         return memory | ({"anchor": x[:0]} if recipe.carries else {})
 
-    def walk(self, chains: Indices, state: State, end: int) -> Iterator[Place]:
+    def walk(self, chains: Indices, state: State, end: int) -> Iterator[StepResult]:
         scheme, recipe, stream = self.setup.sampler.scheme, self.setup.sampler.recipe, Stream(self.setup.seed, chains)
         memory = {name: array.copy() for name, array in state.memory.items()}
         estimate = Estimator(recipe, self._target, stream, memory, self._at_mode)
@@ -208,11 +208,11 @@ class GridKernel(Kernel):
                 x, v = move(scheme.after, scheme.after_noise, x, v, normals)
                 x, v = x - scheme.kick.x * g, v - scheme.kick.v * g
             self._require_finite(chains, step, x, v)
-            yield Place(x, v, carried)
+            yield StepResult(x, v, carried)
 
     def estimates(self, states: Array, step: int) -> Array:
         """Of ∇f at many states, each by the chain of its number."""
-        if self._elsewhere:
+        if self._fetches_rows:
             self._fetch(step, step + 1)
         out, recipe, numbers = np.empty_like(states), self.setup.sampler.recipe, self.setup.chains
         for block in self.blocks(len(states)):
@@ -232,8 +232,8 @@ def _require_gradient(chains: Indices, step: int, x: Array, g: Array) -> None:
     """A gradient that is not finite at an ordinary state is the target's fault, not the step size's."""
     bad = ~np.isfinite(g).all(axis=1) & (np.abs(x).max(axis=1) < 1e30)
     if bad.any():
-        where = f"chain {_number(chains, bad)}, step {step + 1}, at a finite state"
-        raise requirement("the gradient", "finite", "nan or inf", where)
+        location = f"chain {_number(chains, bad)}, step {step + 1}, at a finite state"
+        raise requirement("the gradient", "finite", "nan or inf", location)
 
 
 def _number(chains: Indices, bad: npt.NDArray[np.bool_] | np.bool_) -> int:

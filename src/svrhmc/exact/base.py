@@ -75,7 +75,7 @@ class ExactSampler(ABC):
         """
         own = self.defined and not is_target(target) and isinstance(target, Density)
         if own:
-            _require_alone(whitening, checkpoint)
+            _require_no_settings(whitening, checkpoint)
             _require_density(target)
         else:
             self.require(target)
@@ -93,7 +93,7 @@ class ExactSampler(ABC):
             journal = Checkpoint(checkpoint, self._identity(target, map_given, seed, numbers, engine) | length)
 
         def begin() -> Begun:
-            space = target if own else whitened(target, _map(journal, target, map_given))
+            space = target if own else whitened(target, _recorded_whitening(journal, target, map_given))
             return Begun(self.chains(space, seed, numbers, threads, engine=engine), space.out)
 
         names = () if own else target.names
@@ -104,7 +104,7 @@ class ExactSampler(ABC):
         self, space: Space, seed: int, chains: Indices, threads: int, start: Array | None = None, engine: str = "auto"
     ) -> Chains:
         """Chains that can be continued, on a target in whitened variables; from N(0, I) unless a start is given."""
-        return begun(self, space, seed, chains, threads, start, engine)
+        return start_chains(self, space, seed, chains, threads, start, engine)
 
     def kernel(self, setup: Setup) -> Kernel:
         """Its definition in NumPy, for samplers that say `defined`."""
@@ -183,12 +183,12 @@ class ExactSampler(ABC):
         }
 
 
-def begun(
+def start_chains(
     sampler: SamplerData, space: Space, seed: int, chains: Indices, threads: int, start: Array | None, engine: str
 ) -> Chains:
     """Chains of an exact sampler at their start."""
     if start is None:
-        z = _inside(space, Stream(seed, chains).normals(0, space.dim, Purpose.START, Purpose.START_FINE))
+        z = _move_inside_support(space, Stream(seed, chains).normals(0, space.dim, Purpose.START, Purpose.START_FINE))
     else:
         z = np.array(real_array("start", start, (len(chains), space.dim)), np.float64)
     randomness = getattr(space, "randomness", Stream)
@@ -196,7 +196,7 @@ def begun(
     return engines.chains(engine, setup, State(z, np.zeros_like(z)))
 
 
-def _inside(space: Space, z: Array) -> Array:
+def _move_inside_support(space: Space, z: Array) -> Array:
     """States moved to the mode by halves until f is finite, where a loss may be ∞: from there a chain would go to the
     first place where it is not, however far out that is, and could stay there.
     """
@@ -206,7 +206,7 @@ def _inside(space: Space, z: Array) -> Array:
     return z
 
 
-def _require_alone(whitening: object, checkpoint: object) -> None:
+def _require_no_settings(whitening: object, checkpoint: object) -> None:
     """Refuse what cannot be done with a density of the user's own."""
     if whitening is not None:
         why = "chains run in the variables of the density"
@@ -228,7 +228,7 @@ def _require_density(density: Density) -> None:
         raise requirement("energies", allowed, " and ".join(map(str, shapes)))
 
 
-def _map(journal: Journal, target: FiniteSum, map_given: str | Map | None) -> str | Map | None:
+def _recorded_whitening(journal: Journal, target: FiniteSum, map_given: str | Map | None) -> str | Map | None:
     """The whitening, found once for a journal: its last digits may depend on the machine."""
     if not (map_given is None or isinstance(map_given, str)) or not journal.kept:
         return map_given

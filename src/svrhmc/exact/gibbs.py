@@ -55,7 +55,7 @@ from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.core.serialise import part
 from svrhmc.density.shrunk import GaussianBlock, ShrunkModel
 from svrhmc.engines import Setup, State
-from svrhmc.engines.base import Kernel, Place
+from svrhmc.engines.base import Kernel, StepResult
 from svrhmc.exact.base import ExactSampler
 from svrhmc.exact.polya_gamma import polya_gamma
 from svrhmc.gradients import Memory
@@ -104,7 +104,7 @@ class GibbsKernel(Kernel):
         """A state is all there is."""
         return {}
 
-    def walk(self, chains: Indices, state: State, end: int) -> Iterator[Place]:
+    def walk(self, chains: Indices, state: State, end: int) -> Iterator[StepResult]:
         x = state.x
         with one_blas_thread():
             large = self.model.sampled_rows.columns.size > _MUCH  # found before threads ask for it
@@ -117,7 +117,7 @@ class GibbsKernel(Kernel):
             with one_blas_thread():
                 places = range(len(chains))
                 x = np.stack(list(self._pool.map(moved, places) if large else map(moved, places)))
-            yield Place(x, state.v, dict)
+            yield StepResult(x, state.v, dict)
 
     @cached_property
     def _pool(self) -> ThreadPoolExecutor:
@@ -137,30 +137,30 @@ def start(model: ShrunkModel, rng: np.random.Generator) -> Array:
     assert len(shared) == place.stop - place.start
     scales = model.scales.start(rng, model.log_noise(shared))
     beta = np.zeros(model.width)
-    omega, z = _rows(model, beta, shared, rng)
-    return model.joined(_drawn_together(model, beta, omega, z, shared, scales, rng, True), shared, scales)
+    omega, z = _augmented_rows(model, beta, shared, rng)
+    return model.joined(_draw_jointly(model, beta, omega, z, shared, scales, rng, True), shared, scales)
 
 
 def gibbs_step(model: ShrunkModel, x: Array, rng: np.random.Generator) -> Array:
     """One draw after another."""
     beta, shared, scales = model.split(x)
-    omega, z = _rows(model, beta, shared, rng)
+    omega, z = _augmented_rows(model, beta, shared, rng)
     for _ in range(_SWEEPS):
-        beta, scales = _swept(model, beta, omega, z, shared, scales, rng)
-    beta = _drawn_together(model, beta, omega, z, shared, scales, rng, float(rng.random()) < _ALL)
+        beta, scales = _sweep_coefficients(model, beta, omega, z, shared, scales, rng)
+    beta = _draw_jointly(model, beta, omega, z, shared, scales, rng, float(rng.random()) < _ALL)
     if model.loss.gaussian_given == "polya-gamma":
-        beta = _sized(model, beta, shared, scales, rng)
-    scales = _shared_scales(model, beta, shared, scales, rng)
+        beta = _rescale_large(model, beta, shared, scales, rng)
+    scales = _draw_shared_scales(model, beta, shared, scales, rng)
     for _ in range(_STRETCHES if model.scales.stretches else 0):
-        scales = _overall_given_products(model, shared, scales, rng)
-        beta, scales = _overall_given_held(model, beta, shared, scales, rng)
+        scales = _draw_overall_scale(model, shared, scales, rng)
+        beta, scales = _move_overall_scale(model, beta, shared, scales, rng)
     if model.loss.shared:
-        shared = _noise_scale(model, beta, shared, scales, rng)
-    beta, scales = _exchanged(model, beta, shared, scales, rng)
+        shared = _draw_noise_scale(model, beta, shared, scales, rng)
+    beta, scales = _exchange_coefficients(model, beta, shared, scales, rng)
     return model.joined(beta, shared, scales)
 
 
-def _rows(model: ShrunkModel, beta: Array, shared: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+def _augmented_rows(model: ShrunkModel, beta: Array, shared: Array, rng: np.random.Generator) -> tuple[Array, Array]:
     """ω and z."""
     rows = model.sampled_rows
     if model.loss.gaussian_given == "noise":
@@ -169,67 +169,69 @@ def _rows(model: ShrunkModel, beta: Array, shared: Array, rng: np.random.Generat
     return omega, model.kappa / omega - model.offset
 
 
-def _swept(
+def _sweep_coefficients(
     model: ShrunkModel, beta: Array, omega: Array, z: Array, shared: Array, scales: Scales, rng: np.random.Generator
 ) -> tuple[Array, Scales]:
     """Each coefficient and its own scale | all else."""
     from svrhmc.kernels.sweep import sweep
 
-    columns, some = model.sampled_rows.columns, model.shrunk
-    own, local, rest = beta[some], scales.local.copy(), z - beta @ columns
+    columns, shrunk = model.sampled_rows.columns, model.shrunk
+    own, local, residual = beta[shrunk], scales.local.copy(), z - beta @ columns
     numbers = model.scales.sweep_numbers(scales, model.log_noise(shared))
     keys = rng.integers(0, 1 << 32, 2, dtype=np.uint32)
-    sweep(numbers.kind, columns, some, rng.permutation(len(some)), omega, rest, own, local, *numbers[1:], *keys)
+    sweep(numbers.kind, columns, shrunk, rng.permutation(len(shrunk)), omega, residual, own, local, *numbers[1:], *keys)
     beta = beta.copy()
-    beta[some] = own
+    beta[shrunk] = own
     return beta, scales._replace(local=local)
 
 
-def _drawn_together(
+def _draw_jointly(
     model: ShrunkModel, beta: Array, omega: Array, z: Array, shared: Array, scales: Scales, rng: np.random.Generator,
     every: bool,
 ) -> Array:  # fmt: skip
     """Some coefficients | all else, or all that may be other than 0."""
     columns = model.sampled_rows.columns
     mean, variance = model.prior_of(scales, shared)
-    some = _above(model, variance, shared, 0.0 if every else _JOINTLY)
-    if not len(some):
+    chosen = _indices_above(model, variance, shared, 0.0 if every else _JOINTLY)
+    if not len(chosen):
         return beta
-    own = columns if len(some) == len(beta) else columns[some]
-    rest = z if len(some) == len(beta) else z - beta @ columns + beta[some] @ own
+    own = columns if len(chosen) == len(beta) else columns[chosen]
+    residual = z if len(chosen) == len(beta) else z - beta @ columns + beta[chosen] @ own
     beta = beta.copy()
-    beta[some] = GaussianBlock(own, omega, rest, mean[some], variance[some]).draw(rng)
+    beta[chosen] = GaussianBlock(own, omega, residual, mean[chosen], variance[chosen]).draw(rng)
     return beta
 
 
-def _above(model: ShrunkModel, variance: Array, shared: Array, level: float) -> Indices:
+def _indices_above(model: ShrunkModel, variance: Array, shared: Array, level: float) -> Indices:
     """The coefficients of which nv/σ̃² is above a level, and those that have no part in the prior."""
     signal = variance * math.exp(math.log(model.total) - 2 * model.log_noise(shared))
     return np.flatnonzero((signal > level) | ~model.is_shrunk)
 
 
-def _sized(model: ShrunkModel, beta: Array, shared: Array, scales: Scales, rng: np.random.Generator) -> Array:
+def _rescale_large(model: ShrunkModel, beta: Array, shared: Array, scales: Scales, rng: np.random.Generator) -> Array:
     """Large coefficients times a number."""
     columns, (mean, variance) = model.sampled_rows.columns, model.prior_of(scales, shared)
-    some = _above(model, variance, shared, _LARGE)
-    if not len(some):
+    large = _indices_above(model, variance, shared, _LARGE)
+    if not len(large):
         return beta
-    own, mean, precision = beta[some], mean[some], 1 / variance[some]
-    moving = own @ columns[some]
+    own, mean, precision = beta[large], mean[large], 1 / variance[large]
+    moving = own @ columns[large]
     rest = beta @ columns - moving
 
     def log_density(by: float) -> float:
         factor = math.exp(min(by, 300.0))
         away = factor * own - mean
         fit = model.log_likelihood(rest + factor * moving, shared)
-        return fit - 0.5 * float(precision @ away**2) + len(some) * by
+        return fit - 0.5 * float(precision @ away**2) + len(large) * by
 
     beta = beta.copy()
-    beta[some] = own * math.exp(slice_step(rng, 0.0, log_density, 0.3))
+    beta[large] = own * math.exp(slice_step(rng, 0.0, log_density, 0.3))
     return beta
 
 
-def _shared_scales(model: ShrunkModel, beta: Array, shared: Array, scales: Scales, rng: np.random.Generator) -> Scales:
+def _draw_shared_scales(
+    model: ShrunkModel, beta: Array, shared: Array, scales: Scales, rng: np.random.Generator
+) -> Scales:
     """Those that do not stretch all | β, own scales."""
 
     def changed(k: int, value: float) -> Scales:
@@ -246,47 +248,51 @@ def _shared_scales(model: ShrunkModel, beta: Array, shared: Array, scales: Scale
     return scales
 
 
-def _stretched(scales: Scales, by: float, held: npt.ArrayLike = True) -> Scales:
+def _shift_overall_scale(scales: Scales, by: float, is_held: npt.ArrayLike = True) -> Scales:
     """log τ further by a number, with the own scales of what is held that much less."""
-    return Scales(np.where(held, scales.local - by, scales.local), np.append(scales.shared[0] + by, scales.shared[1:]))
-
-
-def _overall_given_products(model: ShrunkModel, shared: Array, scales: Scales, rng: np.random.Generator) -> Scales:
-    """log τ | all variances."""
-    log_noise = model.log_noise(shared)
-    return _stretched(
-        scales, slice_step(rng, 0.0, lambda by: model.scales.log_prior(_stretched(scales, by), log_noise))
+    return Scales(
+        np.where(is_held, scales.local - by, scales.local), np.append(scales.shared[0] + by, scales.shared[1:])
     )
 
 
-def _overall_given_held(
+def _draw_overall_scale(model: ShrunkModel, shared: Array, scales: Scales, rng: np.random.Generator) -> Scales:
+    """log τ | all variances."""
+    log_noise = model.log_noise(shared)
+    return _shift_overall_scale(
+        scales, slice_step(rng, 0.0, lambda by: model.scales.log_prior(_shift_overall_scale(scales, by), log_noise))
+    )
+
+
+def _move_overall_scale(
     model: ShrunkModel, beta: Array, shared: Array, scales: Scales, rng: np.random.Generator
 ) -> tuple[Array, Scales]:
     """log τ | what is held: the others move with it."""
     from scipy.special import expit, log_expit
 
-    columns, some = model.sampled_rows.columns, model.shrunk
+    columns, shrunk = model.sampled_rows.columns, model.shrunk
     low, high = _HELD
     log_signal = math.log(model.total) - 2 * model.log_noise(shared) - (low + (high - low) * float(rng.random()))
     log_squares = log_signal + model.scales.log_stretched(scales, model.log_noise(shared))
-    held = rng.random(len(some)) < expit(log_squares)
+    is_held = rng.random(len(shrunk)) < expit(log_squares)
     moving = np.zeros_like(beta)
-    moving[some[~held]] = beta[some[~held]]
+    moving[shrunk[~is_held]] = beta[shrunk[~is_held]]
     fitted = beta @ columns
     at_moving = moving @ columns
-    at_held, count, let_go = fitted - at_moving, int((~held).sum()), log_squares[~held]
+    at_held, count, let_go = fitted - at_moving, int((~is_held).sum()), log_squares[~is_held]
 
     def log_density(by: float) -> float:
         factor = math.exp(min(by, 300.0))
         at, choice = beta + moving * (factor - 1), float(log_expit(-(let_go + 2 * by)).sum())
         fit = model.log_likelihood(at_held + factor * at_moving, shared)
-        return model.log_scales(at, shared, _stretched(scales, by, held)) + fit + choice + count * by
+        return model.log_scales(at, shared, _shift_overall_scale(scales, by, is_held)) + fit + choice + count * by
 
     by = slice_step(rng, 0.0, log_density)
-    return beta + moving * math.expm1(by), _stretched(scales, by, held)
+    return beta + moving * math.expm1(by), _shift_overall_scale(scales, by, is_held)
 
 
-def _noise_scale(model: ShrunkModel, beta: Array, shared: Array, scales: Scales, rng: np.random.Generator) -> Array:
+def _draw_noise_scale(
+    model: ShrunkModel, beta: Array, shared: Array, scales: Scales, rng: np.random.Generator
+) -> Array:
     """log σ | β, scales."""
     fitted = beta @ model.sampled_rows.columns
 
@@ -297,39 +303,39 @@ def _noise_scale(model: ShrunkModel, beta: Array, shared: Array, scales: Scales,
     return np.array([slice_step(rng, float(shared[0]), log_density, 0.3)])
 
 
-def _exchanged(
+def _exchange_coefficients(
     model: ShrunkModel, beta: Array, shared: Array, scales: Scales, rng: np.random.Generator
 ) -> tuple[Array, Scales]:
     """Two coefficients of columns that go along with each other change places."""
-    columns, some, own = model.sampled_rows.columns, model.shrunk, beta[model.shrunk]
+    columns, shrunk, own = model.sampled_rows.columns, model.shrunk, beta[model.shrunk]
     squares, numbers, threshold = own**2, rng.random(2), -float(rng.standard_exponential())
     if not squares.sum() > 0:
         return beta, scales
 
-    def likeness(j: int) -> Array:
+    def similarities(j: int) -> Array:
         """wⱼₖ of all k."""
-        w = ((columns @ columns[some[j]])[some] / (model.lengths * model.lengths[j])) ** 8
+        w = ((columns @ columns[shrunk[j]])[shrunk] / (model.lengths * model.lengths[j])) ** 8
         w[j] = 0.0
         return np.asarray(w)
 
-    j = _drawn(squares, numbers[0])
-    of_j = likeness(j)
+    j = _draw_index(squares, numbers[0])
+    of_j = similarities(j)
     if not of_j.sum() > 0:
         return beta, scales
-    k = _drawn(of_j, numbers[1])
+    k = _draw_index(of_j, numbers[1])
     exchanged, places = beta.copy(), [k, j]
-    exchanged[some[[j, k]]] = own[places]
+    exchanged[shrunk[[j, k]]] = own[places]
     fitted = beta @ columns
-    moved = fitted + (own[k] - own[j]) * (columns[some[j]] - columns[some[k]])
+    moved = fitted + (own[k] - own[j]) * (columns[shrunk[j]] - columns[shrunk[k]])
     gained = model.log_likelihood(moved, shared) - model.log_likelihood(fitted, shared)
-    if not threshold < gained + math.log(of_j.sum()) - math.log(likeness(k).sum()):
+    if not threshold < gained + math.log(of_j.sum()) - math.log(similarities(k).sum()):
         return beta, scales
     local = scales.local.copy()
     local[[j, k]] = local[places]
     return exchanged, scales._replace(local=local)
 
 
-def _drawn(weights: Array, u: float) -> int:
+def _draw_index(weights: Array, u: float) -> int:
     """A place with probability proportional to its weight."""
     ends = np.cumsum(weights)
     return int(np.searchsorted(ends, u * ends[-1], side="right"))

@@ -52,7 +52,7 @@ from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.density.base import FiniteSum
 from svrhmc.engines import Chains, Density, Setup, State
 from svrhmc.engines.base import Kernel, spent_by_passes
-from svrhmc.exact.base import begun
+from svrhmc.exact.base import start_chains
 from svrhmc.exact.split import Point, Rise, SplitHMC, TrajectoryKernel
 from svrhmc.models.model import Model
 from svrhmc.whitening.curvature import curvature_at_mode
@@ -68,7 +68,8 @@ class Regions:
     """Modes in whitened variables, with what jumps between them need; see the module.
 
     centres: c, (modes, dim). roots: S, (modes, dim, dim), symmetric. log_masses: log w, which sum to 1. The rest is
-    of scalings, with a row for each coordinate that has some: rows a, offsets b, ways W⁻¹r, and reaches 1 + log R.
+    of scalings, with a row for each coordinate that has some: rows a, offsets b, directions W⁻¹r, and log_ranges 1 +
+    log R.
     """
 
     centres: Array
@@ -76,8 +77,8 @@ class Regions:
     log_masses: Array
     rows: Array
     offsets: Array
-    ways: Array
-    reaches: Array
+    directions: Array
+    log_ranges: Array
 
     @cached_property
     def _inverses(self) -> Array:
@@ -146,11 +147,11 @@ class Regions:
         freedom = _FREEDOM + z.shape[1]
         tails = 0.5 * (freedom + z.shape[1]) * np.log1p((u * u).sum(axis=2) / freedom)
         logs = log_weights - self._log_determinants - tails
-        most = logs.max(axis=1, keepdims=True)
-        return logs - most - np.log(np.exp(logs - most).sum(axis=1, keepdims=True)), u
+        largest = logs.max(axis=1, keepdims=True)
+        return logs - largest - np.log(np.exp(logs - largest).sum(axis=1, keepdims=True)), u
 
 
-def regions(space: Whitened, modes: Array) -> Regions:
+def find_regions(space: Whitened, modes: Array) -> Regions:
     """Around some points in the user's variables. A direction in which f does not curve upwards has the width that the
     whitening gives it, or, of a model of functions, that f itself tells, as where it is flat along a ring. A coordinate
     is scaled as it is at the mode where its foot is widest.
@@ -163,22 +164,22 @@ def regions(space: Whitened, modes: Array) -> Regions:
     roots = contract("kde,ke,kfe->kdf", vectors, widths, vectors)
     logs = np.log(widths).sum(axis=1) - space.potentials(centres)
     logs = logs - logs.max()
-    location, wider = (np.stack(parts) for parts in zip(*map(space.target.feet, modes), strict=True))
-    widest = wider.argmax(axis=0)
-    columns = np.flatnonzero(wider.max(axis=0) > 1)
+    location, widenings = (np.stack(parts) for parts in zip(*map(space.target.feet, modes), strict=True))
+    widest = widenings.argmax(axis=0)
+    columns = np.flatnonzero(widenings.max(axis=0) > 1)
     rows = whitening.pull(np.eye(space.dim)[columns])
-    ways = np.zeros((len(columns), space.dim))
+    directions = np.zeros((len(columns), space.dim))
     for k, j in enumerate(columns):
-        way = np.linalg.solve(hessians[widest[j]], rows[k])
-        ways[k] = way / (rows[k] @ way)
+        direction = np.linalg.solve(hessians[widest[j]], rows[k])
+        directions[k] = direction / (rows[k] @ direction)
     return Regions(
         centres,
         roots,
         logs - math.log(np.exp(logs).sum()),
         rows,
         whitening.centre[columns] - location[0][columns],
-        ways,
-        1 + np.log(wider.max(axis=0)[columns]),
+        directions,
+        1 + np.log(widenings.max(axis=0)[columns]),
     )
 
 
@@ -205,7 +206,7 @@ class Jumps:
     @property
     def scalings(self) -> int:
         """The number of scalings in a draw."""
-        return min(len(self.regions.reaches), _SCALINGS)
+        return min(len(self.regions.log_ranges), _SCALINGS)
 
     def spent(self, state: State, steps: Indices, n: int) -> Array:
         """As split HMC, and a pass for the jump and for each scaling."""
@@ -215,7 +216,7 @@ class Jumps:
         self, space: Whitened, seed: int, chains: Indices, threads: int, start: Array, engine: str = "auto"
     ) -> Chains:
         """Chains that can be continued."""
-        return begun(self, space, seed, chains, threads, start, engine)
+        return start_chains(self, space, seed, chains, threads, start, engine)
 
 
 class JumpKernel(TrajectoryKernel):
@@ -235,14 +236,14 @@ class JumpKernel(TrajectoryKernel):
         for step in range(begin, end):
             check_budget()
             coins = stream.uniforms(step, 5 + 3 * self._scalings, Purpose.JUMP).T
-            index = _drawn(self.regions.log_shares(at.z), coins[0])
-            at, moved = self._local(stream, step, index, coins[1:3], at)
+            index = _draw_indices(self.regions.log_shares(at.z), coins[0])
+            at, moved = self._local_move(stream, step, index, coins[1:3], at)
             at = self._jump(stream, step, index, coins[3:5], at)
             for first in range(5, len(coins), 3):
                 at = self._scaling(stream, step, coins[first : first + 3], at)
             yield at, moved
 
-    def _local(
+    def _local_move(
         self, stream: Stream, step: int, index: Indices, coins: Array, at: Point
     ) -> tuple[Point, npt.NDArray[np.bool_]]:
         """Move (2), in u."""
@@ -255,37 +256,37 @@ class JumpKernel(TrajectoryKernel):
 
         def energies(u: Array, rise: Rise) -> tuple[Array, Array]:
             nonlocal new
-            new = self.reached(stream, step, self.regions.out(index, u), rise)
+            new = self.evaluate_point(stream, step, self.regions.out(index, u), rise)
             return joined(new)
 
         start = Point(self.regions.into(index, at.z), *joined(at))
         v = stream.normals(step, self.density.dim)
         with np.errstate(over="ignore", invalid="ignore"):  # a trajectory that leaves the finite numbers is refused
-            moved = np.log(coins[1]) < self.fall(step, v, 2 * coins[0] - 1, start, energies)
+            moved = np.log(coins[1]) < self.energy_drop(step, v, 2 * coins[0] - 1, start, energies)
         return new.where(moved, at), moved
 
     def _jump(self, stream: Stream, step: int, index: Indices, coins: Array, at: Point) -> Point:
         """The third move: a jump to another region."""
-        where, log_q = self.regions, self._log_q
-        if where.count == 1:
+        regions, log_q = self.regions, self._log_q
+        if regions.count == 1:
             return at
-        other = _drawn(np.broadcast_to(log_q, (len(at.z), where.count)), coins[0])
-        new = self.reached(stream, step, where.out(other, where.into(index, at.z)))
-        gain = where.log_share(other, new.z)[0] + where.log_determinant(other) + log_q[index]
-        loss = where.log_share(index, at.z)[0] + where.log_determinant(index) + log_q[other]
+        proposed = _draw_indices(np.broadcast_to(log_q, (len(at.z), regions.count)), coins[0])
+        new = self.evaluate_point(stream, step, regions.out(proposed, regions.into(index, at.z)))
+        gain = regions.log_share(proposed, new.z)[0] + regions.log_determinant(proposed) + log_q[index]
+        loss = regions.log_share(index, at.z)[0] + regions.log_determinant(index) + log_q[proposed]
         return new.where(np.log(coins[1]) < (at.f - new.f) + gain - loss, at)
 
     def _scaling(self, stream: Stream, step: int, coins: Array, at: Point) -> Point:
         """The fourth move: the scaling of one coordinate about its location."""
-        where = self.regions
-        j = np.minimum((coins[0] * len(where.reaches)).astype(np.int64), len(where.reaches) - 1)
-        log_scale = where.reaches[j] * (2 * coins[1] - 1)
-        away = (where.rows[j] * at.z).sum(axis=1) + where.offsets[j]
-        new = self.reached(stream, step, at.z + (np.expm1(log_scale) * away)[:, None] * where.ways[j])
+        regions = self.regions
+        j = np.minimum((coins[0] * len(regions.log_ranges)).astype(np.int64), len(regions.log_ranges) - 1)
+        log_scale = regions.log_ranges[j] * (2 * coins[1] - 1)
+        away = (regions.rows[j] * at.z).sum(axis=1) + regions.offsets[j]
+        new = self.evaluate_point(stream, step, at.z + (np.expm1(log_scale) * away)[:, None] * regions.directions[j])
         return new.where(np.log(coins[2]) < (at.f - new.f) + log_scale, at)
 
 
-def _drawn(logs: Array, coins: Array) -> Indices:
+def _draw_indices(logs: Array, coins: Array) -> Indices:
     """An index for each row of log probabilities, from one uniform number each."""
     ends = np.cumsum(np.exp(logs), axis=1)
     return np.asarray(np.minimum((coins[:, None] * ends[:, -1:] >= ends).sum(axis=1), logs.shape[1] - 1), np.int64)
@@ -295,6 +296,6 @@ def _products(matrices: Array, index: Indices, vectors: Array) -> Array:
     """The matrix of its index times each vector; no digit depends on the vectors beside it."""
     out = np.empty_like(vectors)
     for i in np.unique(index):
-        some = index == i
-        out[some] = contract("de,ce->cd", matrices[i], vectors[some])
+        is_chosen = index == i
+        out[is_chosen] = contract("de,ce->cd", matrices[i], vectors[is_chosen])
     return out

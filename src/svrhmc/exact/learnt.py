@@ -55,10 +55,10 @@ class LearntScaleKernel(SplitKernel):
     def points(self, stream: Stream, at: Point, begin: int, end: int) -> Iterator[tuple[Point, npt.NDArray[np.bool_]]]:
         for step in range(begin, end):
             ((at, accepted),) = super().points(stream, at, step, step + 1)
-            at = self._with_scale(stream, step, at)
+            at = self._move_scale(stream, step, at)
             yield at, accepted
 
-    def _with_scale(self, stream: Stream, step: int, at: Point) -> Point:
+    def _move_scale(self, stream: Stream, step: int, at: Point) -> Point:
         """After both moves of the scale."""
         density, model = self.density, self.density.model
         prior, q = model.prior, len(model.shrunk)
@@ -79,4 +79,4 @@ class LearntScaleKernel(SplitKernel):
         with np.errstate(over="ignore", invalid="ignore"):
             gained = model.potentials(x) - model.potentials(moved) + q * u
         x = np.where((threshold < gained)[:, None], moved, x)
-        return self.reached(stream, step, density.into(x))
+        return self.evaluate_point(stream, step, density.into(x))

@@ -18,7 +18,7 @@ from svrhmc.core.serialise import part
 from svrhmc.density.gaussian_scales import ConditionalLaw, GaussianScales
 from svrhmc.density.mixed import MixedModel
 from svrhmc.engines import Setup, State
-from svrhmc.engines.base import Kernel, Place, spent_by_passes
+from svrhmc.engines.base import Kernel, StepResult, spent_by_passes
 from svrhmc.exact.base import ExactSampler
 from svrhmc.gradients import Memory
 from svrhmc.whitening.groups import Bend
@@ -112,7 +112,7 @@ class ScaleVariables:
         return np.concatenate([w, phi[: self.model.theta_dim]])
 
 
-def student(stream: Stream, steps: Indices, dim: int, freedom: float) -> Array:
+def student_draws(stream: Stream, steps: Indices, dim: int, freedom: float) -> Array:
     """Draws of a t law, (chains, steps, dim)."""
     from scipy.special import chdtri
 
@@ -158,22 +158,24 @@ class MarginalKernel(Kernel):
         """log ω, and the step of the proposal that was accepted last."""
         return {"weight": np.empty(0), "origin": np.empty(0)}
 
-    def walk(self, chains: Indices, state: State, end: int) -> Iterator[Place]:
+    def walk(self, chains: Indices, state: State, end: int) -> Iterator[StepResult]:
         step, places = state.step, list(range(len(chains)))
-        now = self._shared(lambda c: self._begun(int(chains[c]), state, c), places)
+        now = self._map_chains(lambda c: self._chain_at(int(chains[c]), state, c), places)
         while step < end:
             stop = min(end, (step // self._length + 1) * self._length)
-            blocks = self._shared(self._blocks_of(chains, now, step, stop), places)
+            blocks = self._map_chains(self._blocks_of(chains, now, step, stop), places)
             now = [chain for _, _, chain in blocks]
             for k in range(stop - step):
                 x = np.stack([draws[k] for draws, _, _ in blocks])
-                yield Place(x, state.v, _memory_of(now), None, np.array([accepted[k] for _, accepted, _ in blocks]))
+                yield StepResult(
+                    x, state.v, _memory_of(now), None, np.array([accepted[k] for _, accepted, _ in blocks])
+                )
             step = stop
 
     def _blocks_of(self, chains: Indices, now: list[_Chain], begin: int, end: int) -> Callable[[int], object]:
-        return lambda c: self._block(int(chains[c]), now[c], begin, end)
+        return lambda c: self._run_block(int(chains[c]), now[c], begin, end)
 
-    def _shared(self, work: Any, places: list[int]) -> list[Any]:
+    def _map_chains(self, work: Any, places: list[int]) -> list[Any]:
         """Chains by threads where there is much to do."""
         if not self._large:
             return [work(c) for c in places]
@@ -184,7 +186,7 @@ class MarginalKernel(Kernel):
     def _pool(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(self.setup.threads)
 
-    def _begun(self, number: int, state: State, c: int) -> _Chain:
+    def _chain_at(self, number: int, state: State, c: int) -> _Chain:
         """Where a chain is; as it was, or found again from the step that proposed it, with the same digits."""
         step, chain = self._now.get(number, (-1, None))
         if chain is not None and step == state.step:
@@ -195,13 +197,13 @@ class MarginalKernel(Kernel):
             weight = log_weights(self.space, self.space.s(phi), self.sampler.freedom, given.log_density)[0]
             return _Chain(given, 0, float(weight), 0)
         origin = int(state.memory["origin"][c])
-        given, _ = self._evaluated(number, (origin - 1) // self._length)
+        given, _ = self._proposals(number, (origin - 1) // self._length)
         return _Chain(given, (origin - 1) % self._length, float(state.memory["weight"][c]), origin)
 
     def _evaluated(self, number: int, block: int) -> tuple[ConditionalLaw, Array]:
         """The proposals of a chain in a block of steps, and log ω there."""
-        kept = self._blocks.get(number)
-        if kept is None or kept[0] != block:
+        block_proposals = self._blocks.get(number)
+        if block_proposals is None or block_proposals[0] != block:
             steps = block * self._length + np.arange(self._length)
             stream, space = self.setup.stream(np.array([number])), self.space
             s = student(stream, steps, space.density.dim, self.sampler.freedom)[0]
@@ -210,16 +212,16 @@ class MarginalKernel(Kernel):
             self._blocks[number] = kept
         return kept[1], kept[2]
 
-    def _block(self, number: int, chain: _Chain, begin: int, end: int) -> tuple[Array, list[bool], _Chain]:
+    def _run_block(self, number: int, chain: _Chain, begin: int, end: int) -> tuple[Array, list[bool], _Chain]:
         """States of a chain after each of some steps of one block, whether it accepted its proposals, and its end."""
-        given, weights = self._evaluated(number, begin // self._length)
+        given, weights = self._proposals(number, begin // self._length)
         stream, space, inner = self.setup.stream(np.array([number])), self.space, self.space.model.inner_dim
         out, accepted = np.empty((end - begin, space.dim)), []
         thresholds = np.log(stream.uniforms(np.arange(begin, end), 1, Purpose.ACCEPT)[0, :, 0])
         for k, step in enumerate(range(begin, end)):
             row = step % self._length
-            taken = bool(thresholds[k] < weights[row] - chain.weight)
-            if taken:
+            is_accepted = bool(thresholds[k] < weights[row] - chain.weight)
+            if is_accepted:
                 chain = _Chain(given, row, float(weights[row]), step + 1)
             accepted.append(taken)
             w = space.density.draw(chain.conditional_law, chain.row, stream.normals(step, inner)[0])

@@ -30,14 +30,14 @@ def polya_gamma(rng: np.random.Generator, counts: Array, t: Array) -> Array:
     >>> bool(abs(draws.mean() - np.tanh(1.0) / 4) < 0.005)
     True
     """
-    many = counts.astype(np.int64)
-    if (many == 1).all():
-        return 0.25 * _jacobi(rng, 0.5 * np.abs(t))
-    row = np.repeat(np.arange(len(t)), many)
-    return np.asarray(0.25 * np.bincount(row, _jacobi(rng, 0.5 * np.abs(t[row])), len(t)), np.float64)
+    counts_int = counts.astype(np.int64)
+    if (counts_int == 1).all():
+        return 0.25 * _draw_jacobi(rng, 0.5 * np.abs(t))
+    row = np.repeat(np.arange(len(t)), counts_int)
+    return np.asarray(0.25 * np.bincount(row, _draw_jacobi(rng, 0.5 * np.abs(t[row])), len(t)), np.float64)
 
 
-def _jacobi(rng: np.random.Generator, z: Array) -> Array:
+def _draw_jacobi(rng: np.random.Generator, z: Array) -> Array:
     """J*(1, z)."""
     from scipy.special import expit, log_ndtr
 
@@ -46,42 +46,42 @@ def _jacobi(rng: np.random.Generator, z: Array) -> Array:
     log_right = np.log(math.pi / (2 * rate)) - rate * _CUT
     left = np.logaddexp(log_ndtr((_CUT * z - 1) / root) - z, log_ndtr(-(_CUT * z + 1) / root) + z)
     right_share = expit(log_right - math.log(2) - left)
-    out, open_ = np.empty(len(z)), np.arange(len(z))
-    while len(open_):
-        right = rng.random(len(open_)) < right_share[open_]
-        x = np.empty(len(open_))
-        x[right] = _CUT + rng.standard_exponential(int(right.sum())) / rate[open_[right]]
-        x[~right] = _cut_inverse_gaussian(rng, z[open_[~right]])
-        taken = _accepted(rng, x)
-        out[open_[taken]] = x[taken]
-        open_ = open_[~taken]
+    out, pending = np.empty(len(z)), np.arange(len(z))
+    while len(pending):
+        right = rng.random(len(pending)) < right_share[pending]
+        x = np.empty(len(pending))
+        x[right] = _CUT + rng.standard_exponential(int(right.sum())) / rate[pending[right]]
+        x[~right] = _draw_truncated_inverse_gaussian(rng, z[pending[~right]])
+        is_accepted = _is_accepted(rng, x)
+        out[pending[is_accepted]] = x[is_accepted]
+        pending = pending[~is_accepted]
     return out
 
 
-def _cut_inverse_gaussian(rng: np.random.Generator, z: Array) -> Array:
+def _draw_truncated_inverse_gaussian(rng: np.random.Generator, z: Array) -> Array:
     """An inverse Gaussian law of mean 1/z and shape 1, below the cut."""
-    out, open_ = np.empty(len(z)), np.arange(len(z))
-    while len(open_):
-        own = z[open_]
+    out, pending = np.empty(len(z)), np.arange(len(z))
+    while len(pending):
+        own = z[pending]
         near = own * _CUT < 1  # where most of the law is above the cut
-        x = np.empty(len(open_))
-        x[near], kept = _cut_levy(rng, own[near])
+        x = np.empty(len(pending))
+        x[near], is_kept = _propose_truncated_levy(rng, own[near])
         x[~near] = rng.wald(1 / own[~near], 1.0)
-        taken = x < _CUT
-        taken[near] = kept
-        out[open_[taken]] = x[taken]
-        open_ = open_[~taken]
+        is_accepted = x < _CUT
+        is_accepted[near] = is_kept
+        out[pending[is_accepted]] = x[is_accepted]
+        pending = pending[~is_accepted]
     return out
 
 
-def _cut_levy(rng: np.random.Generator, z: Array) -> tuple[Array, npt.NDArray[np.bool_]]:
+def _propose_truncated_levy(rng: np.random.Generator, z: Array) -> tuple[Array, npt.NDArray[np.bool_]]:
     """Proposals of 1/ξ² below the cut, ξ a normal number above 1/√s, and which are kept with probability e^{−z²x/2}.
 
     ξ²  is 1/s·(1 + sE)², E exponential, kept where E² ≤ 2E′/s.
     """
-    e, other = rng.standard_exponential(len(z)), rng.standard_exponential(len(z))
+    e, e2 = rng.standard_exponential(len(z)), rng.standard_exponential(len(z))
     x = _CUT / (1 + _CUT * e) ** 2
-    return x, (e * e <= 2 * other / _CUT) & (rng.standard_exponential(len(z)) >= 0.5 * z * z * x)
+    return x, (e * e <= 2 * e2 / _CUT) & (rng.standard_exponential(len(z)) >= 0.5 * z * z * x)
 
 
 def _terms(x: Array, k: int) -> Array:
@@ -93,19 +93,19 @@ def _terms(x: Array, k: int) -> Array:
     return np.where(small, left, math.pi * half * np.exp(-0.5 * (half * math.pi) ** 2 * x))
 
 
-def _accepted(rng: np.random.Generator, x: Array) -> npt.NDArray[np.bool_]:
+def _is_accepted(rng: np.random.Generator, x: Array) -> npt.NDArray[np.bool_]:
     """Which proposals lie below the alternating sum."""
     total = _terms(x, 0)
     level = rng.random(len(x)) * total
-    taken, open_, k = np.zeros(len(x), bool), np.arange(len(x)), 0
-    while len(open_):
+    accepted, pending, k = np.zeros(len(x), bool), np.arange(len(x)), 0
+    while len(pending):
         k += 1
-        term = _terms(x[open_], k)
-        total[open_] += term if k % 2 == 0 else -term
+        term = _terms(x[pending], k)
+        total[pending] += term if k % 2 == 0 else -term
         if k % 2:  # a lower bound
-            sure = level[open_] <= total[open_]
-            taken[open_[sure]] = True
+            sure = level[pending] <= total[pending]
+            accepted[pending[sure]] = True
         else:
-            sure = level[open_] > total[open_]
-        open_ = open_[~sure]
-    return taken
+            sure = level[pending] > total[pending]
+        pending = pending[~sure]
+    return accepted

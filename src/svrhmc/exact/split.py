@@ -17,7 +17,7 @@ from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.core.serialise import part
 from svrhmc.density.base import FiniteSum
 from svrhmc.engines import Density, Setup, State
-from svrhmc.engines.base import HIGH, Kernel, Place, require_defined, spent_by_passes
+from svrhmc.engines.base import STEPS_PER_KEY, Kernel, StepResult, require_defined, spent_by_passes
 from svrhmc.exact.base import ExactSampler
 from svrhmc.gradients import Memory
 
@@ -240,26 +240,30 @@ class TrajectoryKernel(Kernel):
         """f and ∇f at z."""
         return {"f": np.empty(0), "gradient": np.empty((0, self.density.dim))}
 
-    def walk(self, chains: Indices, state: State, end: int) -> Iterator[Place]:
+    def walk(self, chains: Indices, state: State, end: int) -> Iterator[StepResult]:
         """From f and ∇f at the start on."""
         stream, memory = self.stream(chains), state.memory
-        start = Point(state.x, memory["f"], memory["gradient"]) if memory else self.reached(stream, state.step, state.x)
+        start = (
+            Point(state.x, memory["f"], memory["gradient"])
+            if memory
+            else self.evaluate_point(stream, state.step, state.x)
+        )
         for at, accepted in self.points(stream, start, state.step, end):
-            yield Place(at.z, state.v, at.memory, at.gradient, accepted)
+            yield StepResult(at.z, state.v, at.memory, at.gradient, accepted)
 
     def energies(self, z: Array) -> tuple[Array, Array]:
         """f and ∇f; of a trajectory that is thrown far they may overflow, and it is refused."""
         with np.errstate(over="ignore", invalid="ignore"):
             return self.density.energies(z)
 
-    def reached(self, stream: Stream, step: int, z: Array, rise: Rise | None = None) -> Point:
+    def evaluate_point(self, stream: Stream, step: int, z: Array, rise: Rise | None = None) -> Point:
         """A point that a proposal comes to, where f has to be a number."""
         f, gradient = self.energies(z)
         if np.isnan(f).any():
             require_defined(stream.chains, step + 1, z, f, 0.0 if rise is None else rise())
         return Point(z, f, gradient)
 
-    def fall(
+    def energy_drop(
         self, step: int, v: Array, jitter: Array, start: Point, energies: Callable[[Array, Rise], tuple[Array, Array]]
     ) -> Array:
         """What H falls by along one trajectory, with U = jitter; energies: f and ∇f at a point on the way, where it is
@@ -300,25 +304,25 @@ class SplitKernel(TrajectoryKernel):
         """A trajectory for each."""
         forces = getattr(self.density, "forces", None)
         for step, v, jitter, threshold in self.noise(stream, at.z.size, begin, end):
-            quick = None if forces is None else self._quickly(forces, step, v, jitter, at)
-            new, fallen = quick or self._carefully(stream, step, v, jitter, at)
+            quick = None if forces is None else self._fast_trajectory(forces, step, v, jitter, at)
+            new, fallen = quick or self._checked_trajectory(stream, step, v, jitter, at)
             accepted = threshold < fallen
             at = new.where(accepted, at)
             yield at, accepted
 
-    def _carefully(self, stream: Stream, step: int, v: Array, jitter: Array, at: Point) -> tuple[Point, Array]:
+    def _checked_trajectory(self, stream: Stream, step: int, v: Array, jitter: Array, at: Point) -> tuple[Point, Array]:
         """The end of a trajectory, and what H falls by; f has to be a number on all of it."""
         new = at
 
         def energies(q: Array, rise: Rise) -> tuple[Array, Array]:
             nonlocal new
-            new = self.reached(stream, step, q, rise)
+            new = self.evaluate_point(stream, step, q, rise)
             return new.f, new.gradient
 
-        fallen = self.fall(step, v, jitter, at, energies)
+        fallen = self.energy_drop(step, v, jitter, at, energies)
         return new, fallen
 
-    def _quickly(
+    def _fast_trajectory(
         self, forces: Callable[[Array], Array], step: int, v: Array, jitter: Array, at: Point
     ) -> tuple[Point, Array] | None:
         """The same with f at the end alone; None where that is not a number, as where f or ∇f was none on the way."""
@@ -333,7 +337,7 @@ class SplitKernel(TrajectoryKernel):
             return new.f, new.gradient
 
         with np.errstate(over="ignore", invalid="ignore"):
-            fallen = self.fall(step, v, jitter, at, energies)
+            fallen = self.energy_drop(step, v, jitter, at, energies)
         return None if np.isnan(fallen).any() else (new, fallen)
 
     def noise(self, stream: Stream, size: int, first: int, end: int) -> Iterator[tuple[int, Array, Array, Array]]:
@@ -348,7 +352,7 @@ class SplitKernel(TrajectoryKernel):
         """
         ahead = max(1, _AHEAD // size)
         while first < end:
-            steps = np.arange(first, min(end, first + ahead, (first // HIGH + 1) * HIGH))
+            steps = np.arange(first, min(end, first + ahead, (first // STEPS_PER_KEY + 1) * STEPS_PER_KEY))
             v = stream.normals(steps, self.density.dim)
             uniform = stream.uniforms(steps, 2, Purpose.ACCEPT)
             yield first, v, np.stack([np.log(uniform[..., 0]), 2 * uniform[..., 1] - 1], axis=-1)

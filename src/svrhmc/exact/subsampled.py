@@ -32,7 +32,7 @@ from svrhmc.whitening.targets import Region, Whitened, WhitenedRows
 
 _WIDER = 1 + 1e-3  # for the rounding of |ã| and of u
 _LEAST_TAIL = 12  # q is at least 10 to minus this
-_found: WeakKeyDictionary[Whitened, dict[tuple[float, float | None], Region]] = WeakKeyDictionary()  # by target
+_regions: WeakKeyDictionary[Whitened, dict[tuple[float, float | None], Region]] = WeakKeyDictionary()  # by target
 
 
 @part
@@ -135,16 +135,16 @@ def region(space: Whitened, spread: float, radius: float | None) -> Region:
     """For a target in whitened variables; found once. radius: R, or None for the whole space where ℓ‴ has a bound
     there, and else for the R with the fewest rows. Where ℓ‴ is 0 there is nothing to bound, and R is ∞.
     """
-    regions = _found.setdefault(space, {})
+    regions = _regions.setdefault(space, {})
     if (spread, radius) not in regions:
-        regions[spread, radius] = _make(space, spread, radius)
+        regions[spread, radius] = _find_region(space, spread, radius)
     return regions[spread, radius]
 
 
-def _make(space: Whitened, spread: float, radius: float | None) -> Region:
+def _find_region(space: Whitened, spread: float, radius: float | None) -> Region:
     if (sums := space.third_sums(radius)) is not None:
         reach, third, cubes = sums
-        return Region(reach, third, None, _rows(space, spread, reach, cubes))
+        return Region(reach, third, None, _expected_rows(space, spread, reach, cubes))
     rows = cast(WhitenedRows, space)  # as no passes are made for its sums
     form = rows.form()
     bound = form.loss.third_bound
@@ -152,12 +152,12 @@ def _make(space: Whitened, spread: float, radius: float | None) -> Region:
         cubes = float(form.multiply_by_weights(rows.row_norms**3).sum())
         return Region(math.inf, bound, None, 2 * (1 + spread) * bound / 6 * space.dim**1.5 * cubes)
     if radius is not None:
-        return _ball(rows, spread, radius)
+        return _ball_region(rows, spread, radius)
     from scipy.special import gammainccinv
 
     best: Region | None = None
     for power in range(1, _LEAST_TAIL + 1):
-        tried = _ball(rows, spread, math.sqrt(2 * gammainccinv(space.dim / 2, 10.0**-power)))
+        tried = _ball_region(rows, spread, math.sqrt(2 * gammainccinv(space.dim / 2, 10.0**-power)))
         if best is not None and not tried.rows < best.rows:
             return best
         best = tried
@@ -165,7 +165,7 @@ def _make(space: Whitened, spread: float, radius: float | None) -> Region:
     return best
 
 
-def _ball(space: WhitenedRows, spread: float, radius: float) -> Region:
+def _ball_region(space: WhitenedRows, spread: float, radius: float) -> Region:
     form, lengths = space.form(), space.row_norms
     t, reach = space.predictors, _WIDER * radius * lengths
     with np.errstate(over="ignore", invalid="ignore"):  # then rows are not finite, and too many
@@ -175,7 +175,7 @@ def _ball(space: WhitenedRows, spread: float, radius: float) -> Region:
     return Region(radius, 1.0, bounds, _rows(space, spread, radius, cubes))
 
 
-def _rows(space: Whitened, spread: float, radius: float, cubes: float) -> float:
+def _expected_rows(space: Whitened, spread: float, radius: float, cubes: float) -> float:
     """rows(R), with Σᵢ wᵢMᵢ(R)|ãᵢ|³."""
     from scipy.special import gammaincc
 

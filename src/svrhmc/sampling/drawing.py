@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from svrhmc.checkpoint import Clock, Growing, Journal
+from svrhmc.checkpoint import Clock, GrowingRows, Journal
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.deadline import Budget, BudgetSpent
 from svrhmc.core.errors import DivergenceError, boolean, nonnegative, optional, whole_number

@@ -25,7 +25,7 @@ from svrhmc.core.machine import one_blas_thread
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.density.gaussian_scales import GaussianScales, refusal
 from svrhmc.density.mixed import MixedModel
-from svrhmc.exact.marginal import MarginalMH, ScaleVariables, log_weights, student
+from svrhmc.exact.marginal import MarginalMH, ScaleVariables, log_weights, student_draws
 from svrhmc.sampling.approach import PILOT_SEED, Approach, Forecast, UnsuitedError, Variables, multiplication_seconds
 from svrhmc.whitening.groups import Bend
 
@@ -140,7 +140,7 @@ def find_scales(model: MixedModel, density: GaussianScales, start: Array, seed: 
     for number, count in enumerate(_ROUNDS):
         stream = Stream(seed + number, np.zeros(1, np.int64))
         freedom = MarginalMH().freedom if number else _FIRST_FREEDOM
-        s = student(stream, np.arange(count), density.dim, freedom)[0]
+        s = student_draws(stream, np.arange(count), density.dim, freedom)[0]
         phi = space.phi(s)[0]
         log_density = density.log_density(phi)
         weights = log_weights(space, s, freedom, log_density)

@@ -28,8 +28,8 @@ from svrhmc.dynamics import Scheme, normals_of
 from svrhmc.engines import base
 from svrhmc.engines.base import (
     EVERY,
-    HIGH,
     NONE,
+    STEPS_PER_KEY,
     Chains,
     Engine,
     Extension,
@@ -39,8 +39,8 @@ from svrhmc.engines.base import (
     Report,
     Setup,
     State,
-    joined,
-    quiet,
+    concatenate_extensions,
+    no_report,
 )
 from svrhmc.families.base import Loss
 from svrhmc.gradients import NEVER, Memory, Recipe
@@ -124,18 +124,18 @@ class CompiledChains(Chains):
     def empty_memory(self) -> Memory:
         return self.kernel.empty_memory()
 
-    def extend(self, count: int, keep: Keep = EVERY, report: Report = quiet) -> Extension:
+    def extend(self, count: int, keep: Keep = EVERY, report: Report = no_report) -> Extension:
         """Stretch by stretch, never across a multiple of 2³² steps, where the keys of the stream change."""
         now, end = self.state, self.state.step + count
         parts: list[Extension] = []
         while now.step < end or not parts:
-            until = min(self.kernel.until(now, end), (now.step // HIGH + 1) * HIGH)
+            until = min(self.kernel.until(now, end), (now.step // STEPS_PER_KEY + 1) * STEPS_PER_KEY)
             call = self.kernel.call(now, until, keep)
             self._run(call, report)
             now, part = call.finish()
             parts.append(part)
         self.state = now if count else self.state
-        return joined(parts)
+        return concatenate_extensions(parts)
 
     def _run(self, call: Call[Room], report: Report) -> None:
         chains, wanted = len(call.x), self.setup.threads

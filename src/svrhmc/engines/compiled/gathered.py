@@ -20,7 +20,7 @@ import numpy as np
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import UndefinedDensityError
 from svrhmc.core.randomness import Purpose, Stream, threefry2x32
-from svrhmc.engines.base import HIGH, NONE, Keep, Setup, State
+from svrhmc.engines.base import NONE, STEPS_PER_KEY, Keep, Setup, State
 from svrhmc.engines.compiled.engine import CompiledKernel, lacks_map, runs
 from svrhmc.engines.compiled.subsampled import SubsampledCall, SubsampledKernel, require_dense
 from svrhmc.gradients import Memory
@@ -73,7 +73,7 @@ class GatheredKernel(CompiledKernel):
         """The end of a stretch whose rows are there."""
         listing, step = self._listed, state.step
         if listing is None or not listing.first <= step < listing.end:
-            most = (step // HIGH + 1) * HIGH  # where the keys of the stream change
+            most = (step // STEPS_PER_KEY + 1) * STEPS_PER_KEY  # where the keys of the stream change
             listing = self._listed = self._fetch(state, min(max(end, step + _STRETCH), most))
         return min(end, listing.end)
 

@@ -112,7 +112,7 @@ class SplitCall(MetropolisCall["dict[int, Trajectories]"]):
         definition, some, count = self.kernel.definition, slice(*chains), chains[1] - chains[0]
         stream = definition.stream(self.kernel.setup.chains[some])
         if not self._evaluated and steps[0] == self.begin:
-            _, self.f[some], self.gradient[some] = definition.reached(stream, steps[0], self.x[some])
+            _, self.f[some], self.gradient[some] = definition.evaluate_point(stream, steps[0], self.x[some])
         if count not in room:
             room[count] = Trajectories(self.kernel, count)
         for first, v, uniform in definition.noise_ahead(stream, self.x[some].size, *steps):

@@ -16,7 +16,7 @@ from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.deadline import check_budget
 from svrhmc.core.jax import Tree, scoped
 from svrhmc.density.base import FiniteSum
-from svrhmc.engines.base import EVERY, HIGH, Chains, Extension, Keep, Pace, Report, Setup, State, quiet
+from svrhmc.engines.base import EVERY, STEPS_PER_KEY, Chains, Extension, Keep, Pace, Report, Setup, State, no_report
 from svrhmc.gradients import Memory
 
 Given = ParamSpec("Given")
@@ -28,7 +28,7 @@ _LEAST_STEPS, _PIECE = 16, 1e8  # nanoseconds
 _DEVICES = {"cpu": (1 << 19, 1 << 22, 1.0), "gpu": (1 << 25, 1 << 25, 300.0)}
 
 
-def running(function: Callable[Given, Result]) -> Callable[Given, Result]:
+def in_jax_scope(function: Callable[Given, Result]) -> Callable[Given, Result]:
     """The function, called inside `core.jax.scope`, without the notice that Pallas will leave Triton one day."""
 
     @scoped
@@ -41,7 +41,7 @@ def running(function: Callable[Given, Result]) -> Callable[Given, Result]:
     return inside
 
 
-class Reached(NamedTuple):
+class FinalState(NamedTuple):
     """What chains come to: x, v and memory as in a `State`, and the proposals that each accepted, if there are any."""
 
     x: Array
@@ -60,8 +60,8 @@ class JaxKernel(ABC):
         """Chains in a state, on the devices."""
 
     @abstractmethod
-    def until(self, place: Tree, step: int, wanted: int, end: int, keep: Keep) -> int:
-        """Up to which step, at most `wanted`, one call of a program goes, on the way to the end."""
+    def until(self, place: Tree, step: int, limit: int, end: int, keep: Keep) -> int:
+        """Up to which step, at most `limit`, one call of a program goes, on the way to the end."""
 
     @abstractmethod
     def advance(self, place: Tree, step: int, end: int, keep: Keep) -> tuple[Tree, tuple[Array, ...]]:
@@ -70,7 +70,7 @@ class JaxKernel(ABC):
         """
 
     @abstractmethod
-    def reached(self, place: Tree, state: State) -> Reached:
+    def final_state(self, place: Tree, state: State) -> FinalState:
         """From the devices; state: that of the beginning."""
 
     @abstractmethod
@@ -89,54 +89,54 @@ class JaxChains(Chains):
 
     engine = "jax"
 
-    @running
+    @in_jax_scope
     def __init__(self, setup: Setup, state: State, kernel: Callable[[Setup], JaxKernel]) -> None:
         self.setup, self.state, self.kernel, self._pace = setup, state, kernel(setup), Pace()
 
-    @running
+    @in_jax_scope
     def compile(self) -> None:
         """What the kernel needs."""
         self.kernel.compile(self.state)
 
-    @running
+    @in_jax_scope
     def empty_memory(self) -> Memory:
         return self.kernel.empty_memory(self.state)
 
-    @running
-    def extend(self, count: int, keep: Keep = EVERY, report: Report = quiet) -> Extension:
+    @in_jax_scope
+    def extend(self, count: int, keep: Keep = EVERY, report: Report = no_report) -> Extension:
         """Piece by piece; the state moves when all are made."""
         state, kernel, step, end = self.state, self.kernel, self.state.step, self.state.step + count
         (chains, dim), kept = state.x.shape, keep.within(step, end)
-        rooms = [np.empty((chains, len(kept), dim)) for _ in range(1 + kernel.gradients)]
-        place, drawn = kernel.begin(state), 0
+        outputs = [np.empty((chains, len(kept), dim)) for _ in range(1 + kernel.gradients)]
+        place, count_kept = kernel.begin(state), 0
         while step < end:
             check_budget()
-            wanted = min(end, step + self._pace.steps, (step // HIGH + 1) * HIGH)
-            until = kernel.until(place, step, wanted, end, keep)
+            limit = min(end, step + self._pace.steps, (step // STEPS_PER_KEY + 1) * STEPS_PER_KEY)
+            until = kernel.until(place, step, limit, end, keep)
             began = time.perf_counter()
             place, arrays = kernel.advance(place, step, until, keep)
             self._pace.learn(until - step, time.perf_counter() - began)
-            for room, new in zip(rooms, arrays, strict=True):
-                room[:, drawn : drawn + new.shape[1]] = new
+            for output, new in zip(outputs, arrays, strict=True):
+                output[:, count_kept : count_kept + new.shape[1]] = new
             report((until - step) * chains)
-            step, drawn = until, drawn + arrays[0].shape[1]
-        x, v, memory, accepted = kernel.reached(place, state)
+            step, count_kept = until, count_kept + arrays[0].shape[1]
+        x, v, memory, accepted = kernel.final_state(place, state)
         spent = self.setup.sampler.spent(state, np.r_[state.step, kept, end], self.setup.target.n)
         self.state = State(x, v, memory, end, float(spent[-1]))
-        gradients = rooms[1] if kernel.gradients else None
-        return Extension(rooms[0], spent[1:-1], round((spent[-1] - spent[0]) * chains), gradients, accepted)
+        gradients = outputs[1] if kernel.gradients else None
+        return Extension(outputs[0], spent[1:-1], round((spent[-1] - spent[0]) * chains), gradients, accepted)
 
 
-def steps_at_once(random_numbers: int, kept_numbers: int, nanoseconds: float) -> int:
+def steps_per_call(random_numbers: int, kept_numbers: int, nanoseconds: float) -> int:
     """A power of 2, for steps that need so many random numbers before the first of them, of which so many numbers are
     kept, and that take so long on a core: it does not depend on the clock, as another program may round otherwise.
     """
-    room, store, speed = _DEVICES.get(jax.default_backend(), _DEVICES["gpu"])
-    most = min(_MOST_STEPS, room // max(1, random_numbers), store // max(1, kept_numbers))
-    most = max(1, min(most, max(_LEAST_STEPS, round(_PIECE * speed / nanoseconds))))
-    return 1 << (int(most).bit_length() - 1)
+    random_capacity, kept_capacity, speed = _DEVICES.get(jax.default_backend(), _DEVICES["gpu"])
+    limit = min(_MOST_STEPS, random_capacity // max(1, random_numbers), kept_capacity // max(1, kept_numbers))
+    limit = max(1, min(limit, max(_LEAST_STEPS, round(_PIECE * speed / nanoseconds))))
+    return 1 << (int(limit).bit_length() - 1)
 
 
-def row_work(target: FiniteSum) -> float:
+def nanoseconds_of_row(target: FiniteSum) -> float:
     """Nanoseconds of a row on a core, roughly."""
     return target.row_nanoseconds or 5.0 + 0.5 * target.row_entries

@@ -5,8 +5,8 @@ Both are for dense rows with one linear predictor, and add up slope times row in
 - XLA reads X twice for a gradient over all rows, for Xθ and for Xᵀs. `gradient` reads it once: a program takes a tile
   of rows, and the sums of all programs are added in float64.
 - A turn of a loop that XLA makes starts a kernel for every part of a step, which takes longer than the parts themselves
-  where batches are small. In `walk` a chain is a program: x and v stay in registers from step to step, and a step reads
-  the rows of its batch once, for
+  where batches are small. In `make_steps` a chain is a program: x and v stay in registers from step to step, and a step
+  reads the rows of its batch once, for
 
       tᵢ = aᵢᵀx ;      g = ∇prior(x) + ḡ + (1/B) Σᵢ (n wᵢℓ′(oᵢ + tᵢ, yᵢ) − mᵢ) aᵢ .
 
@@ -56,7 +56,7 @@ def _call(kernel: Callable[..., None], warps: int, **options: Tree) -> Callable[
     return pl.pallas_call(kernel, interpret=jax.default_backend() == "cpu", compiler_params=parameters, **options)
 
 
-def reads_once(operations: Any, rows: dict[str, jax.Array], chains: int) -> bool:
+def supports_gradient(operations: Any, rows: dict[str, jax.Array], chains: int) -> bool:
     """Whether `gradient` is for such rows, and worth it: for one state. (Many share a read by XLA too.)"""
     if not on_gpu() or not operations.plain or chains != 1 or rows.keys() != {"X", "y"}:
         return False
@@ -91,7 +91,7 @@ def gradient(
     return sums.sum(axis=0, dtype=jnp.float64)
 
 
-class Walk(NamedTuple):
+class StepRange(NamedTuple):
     """Which steps are made of those whose random numbers are at hand, and which states are kept of them."""
 
     begin: Number
@@ -100,19 +100,19 @@ class Walk(NamedTuple):
     kept: Kept
 
 
-def makes_steps(operations: Any, recipe: Recipe, arrays: Arrays) -> bool:
-    """Whether `walk` is for such steps."""
+def supports_steps(operations: Any, recipe: Recipe, arrays: Arrays) -> bool:
+    """Whether `make_steps` is for such steps."""
     anchored = recipe.reference == "none" or (recipe.remembers and recipe.reference != "table")
     if not on_gpu() or not operations.plain or "ψ kinds" in arrays or operations.place.mesh is not None:
         return False
     if recipe.full or recipe.order != 1 or not anchored:
         return False
     X = arrays["data"]["X"]
-    width, count = _sizes(X, recipe)
+    width, count = _padded_sizes(X, recipe)
     return width * count * X.dtype.itemsize <= _MOST
 
 
-def walk(
+def make_steps(
     operations: Any,
     recipe: Recipe,
     arrays: Arrays,
@@ -120,7 +120,7 @@ def walk(
     noise: Noise,
     scheme: tuple[jax.Array, ...],
     numbers: tuple[jax.Array, jax.Array],
-    steps: Walk,
+    steps: StepRange,
     state: tuple[jax.Array, jax.Array, jax.Array, jax.Array],
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
     """Steps from `begin` to `end` of chains at (x, v), of which `slot` states were kept in `draws`: all four then.
@@ -130,66 +130,72 @@ def walk(
     x, v, draws, slot = state
     (chains, dim), batch = x.shape, recipe.batch
     data = arrays["data"]
-    width, count = _sizes(data["X"], recipe)
+    width, count = _padded_sizes(data["X"], recipe)
     warps = max(1, min(_WARPS, data["X"].dtype.itemsize * width * count // _OF_WARP))
-    given = {
+    inputs = {
         "X": data["X"], "y": data["y"], "precision": arrays["prior precision"], "mean": arrays["prior mean"],
         "scheme": jnp.concatenate(scheme), "normals": numbers[0], "rows": numbers[1],
         "walk": jnp.stack([jnp.asarray(number, jnp.int64) for number in (*steps[:3], *steps.kept, slot)]),
     }  # fmt: skip
-    given |= {"numbers": arrays["numbers"]} if len(arrays["numbers"]) else {}
-    given |= {"offset": data["offset"][:, 0]} if "offset" in data else {}
-    given |= {"weights": data["weights"]} if "weights" in data else {}
-    given |= {"chances": arrays["probabilities"]} if recipe.weighted else {}
+    inputs |= {"numbers": arrays["numbers"]} if len(arrays["numbers"]) else {}
+    inputs |= {"offset": data["offset"][:, 0]} if "offset" in data else {}
+    inputs |= {"weights": data["weights"]} if "weights" in data else {}
+    inputs |= {"chances": arrays["probabilities"]} if recipe.weighted else {}
     if recipe.reference == "mode":
-        given |= {"anchor": arrays["mode anchor"].reshape(1, -1), "parts": arrays["mode parts"][None, :, 0]}
+        inputs |= {"anchor": arrays["mode anchor"].reshape(1, -1), "parts": arrays["mode parts"][None, :, 0]}
     elif recipe.reference == "snapshot":
-        given |= {"anchor": memory["anchor"], "parts": memory["table"][..., 0]}
-    own = 0 if recipe.reference == "mode" else 1  # whether a chain has a reference of its own
-    names = (*given, "x", "v", "draws")
+        inputs |= {"anchor": memory["anchor"], "parts": memory["table"][..., 0]}
+    chain_stride = 0 if recipe.reference == "mode" else 1  # whether a chain has a reference of its own
+    names = (*inputs, "x", "v", "draws")
 
     def kernel(*refs: jax.Array) -> None:
         ref = dict(zip(names, refs, strict=False))
         x_out, v_out, draws_out = refs[len(names) :]
         chain, cols, places = pl.program_id(0), jnp.arange(width), jnp.arange(count)
-        there, real = cols < dim, places < batch
+        is_column, is_row = cols < dim, places < batch
 
         def row(name: str, *where: Number) -> jax.Array:
-            return triton.load(ref[name].at[(*where, cols)], mask=there, other=0.0)
+            return triton.load(ref[name].at[(*where, cols)], mask=is_column, other=0.0)
 
         begin, end, before, first, thin, slot = (ref["walk"][k] for k in range(6))
         precision, mean = row("precision"), row("mean")
-        anchor = row("anchor", own * chain) if "anchor" in ref else 0.0
+        anchor = row("anchor", chain_stride * chain) if "anchor" in ref else 0.0
         loss = operations.record(*(ref["numbers"][k] for k in range(len(arrays["numbers"]))))
         slope = operations.formulas.slope
-        P, Lp, kick, Q, Lq = _cut([ref["scheme"][k] for k in range(sum(map(len, scheme)))], scheme)
+        P, Lp, kick, Q, Lq = _split_numbers([ref["scheme"][k] for k in range(sum(map(len, scheme)))], scheme)
 
         def noise_of(i: jax.Array) -> list[jax.Array]:
             return [row("normals", i, chain, k).astype(jnp.float64) for k in range(noise.total)]
 
         def rows_of(i: jax.Array) -> jax.Array:
             """Row numbers of a step; beyond the batch 0. They are read a step before they are needed."""
-            return triton.load(ref["rows"].at[jnp.minimum(i, len(numbers[1]) - 1), chain, places], mask=real, other=0)
+            return triton.load(ref["rows"].at[jnp.minimum(i, len(numbers[1]) - 1), chain, places], mask=is_row, other=0)
 
         def read(rows: jax.Array) -> tuple[jax.Array, dict[str, jax.Array]]:
             """Rows of X, 0 beyond the batch, and what else they have: read after X, whose registers it would take."""
-            where, mask = (rows[:, None], cols[None, :]), real[:, None] & there[None, :]
-            A, others = triton.load(ref["X"].at[where], mask=mask, other=0.0), {}
-            for name, index in (("y", ()), ("offset", ()), ("weights", ()), ("chances", ()), ("parts", (own * chain,))):
+            where, mask = (rows[:, None], cols[None, :]), is_row[:, None] & is_column[None, :]
+            A, columns_of_rows = triton.load(ref["X"].at[where], mask=mask, other=0.0), {}
+            for name, index in (
+                ("y", ()),
+                ("offset", ()),
+                ("weights", ()),
+                ("chances", ()),
+                ("parts", (chain_stride * chain,)),
+            ):
                 if name in ref:
-                    others[name] = triton.load(ref[name].at[(*index, rows)], mask=real, other=1.0)
-            return A, others
+                    columns_of_rows[name] = triton.load(ref[name].at[(*index, rows)], mask=is_row, other=1.0)
+            return A, columns_of_rows
 
-        def mean_of_batch(x: jax.Array, A: jax.Array, others: dict[str, jax.Array]) -> jax.Array:
+        def mean_of_batch(x: jax.Array, A: jax.Array, columns_of_rows: dict[str, jax.Array]) -> jax.Array:
             """What the batch adds to g."""
 
             def change(t: jax.Array) -> jax.Array:
                 t = t.astype(jnp.float64)
-                t = t + others["offset"] if "offset" in others else t
-                s = operations.n * slope(loss, t, others["y"])
-                s = s * others["weights"] if "weights" in others else s
-                s = s - others["parts"] if "parts" in others else s
-                s = s / (recipe.n * others["chances"]) if "chances" in others else s
+                t = t + columns_of_rows["offset"] if "offset" in columns_of_rows else t
+                s = operations.n * slope(loss, t, columns_of_rows["y"])
+                s = s * columns_of_rows["weights"] if "weights" in columns_of_rows else s
+                s = s - columns_of_rows["parts"] if "parts" in columns_of_rows else s
+                s = s / (recipe.n * columns_of_rows["chances"]) if "chances" in columns_of_rows else s
                 return (s / batch).astype(A.dtype)
 
             return _row_sum(A, x.astype(A.dtype), change).astype(jnp.float64)
@@ -202,13 +208,13 @@ def walk(
             x, v = move(Q, Lq, noise.after, x, v, normals)
             x, v = x - kick[0] * g, v - kick[1] * g
             keeps = Kept(first, thin).has(before + i + 1)
-            triton.store(draws_out.at[slot, chain, cols], x, mask=there & keeps)
+            triton.store(draws_out.at[slot, chain, cols], x, mask=is_column & keeps)
             return x, v, slot + keeps.astype(slot.dtype), after
 
         started = row("x", chain), row("v", chain), slot, rows_of(begin)
         x, v, *_ = jax.lax.fori_loop(begin, end, step, started)
-        triton.store(x_out.at[chain, cols], x, mask=there)
-        triton.store(v_out.at[chain, cols], v, mask=there)
+        triton.store(x_out.at[chain, cols], x, mask=is_column)
+        triton.store(v_out.at[chain, cols], v, mask=is_column)
 
     after = _call(
         kernel,
@@ -216,17 +222,17 @@ def walk(
         grid=(chains,),
         out_shape=[jax.ShapeDtypeStruct(array.shape, array.dtype) for array in (x, v, draws)],
         input_output_aliases={len(names) - 1: 2},
-    )(*given.values(), x, v, draws)
+    )(*inputs.values(), x, v, draws)
     until, since = (steps.kept.count(steps.before + step) for step in (steps.end, steps.begin))
     return *after, slot + until - since
 
 
-def _sizes(X: jax.Array, recipe: Recipe) -> tuple[int, int]:
+def _padded_sizes(X: jax.Array, recipe: Recipe) -> tuple[int, int]:
     """Of a row and of a batch, as powers of 2."""
     return 1 << (X.shape[1] - 1).bit_length(), 1 << (recipe.batch - 1).bit_length()
 
 
-def _cut(numbers: list[jax.Array], parts: tuple[jax.Array, ...]) -> list[list[jax.Array]]:
+def _split_numbers(numbers: list[jax.Array], parts: tuple[jax.Array, ...]) -> list[list[jax.Array]]:
     """Numbers in lists as long as these parts."""
     lists, begin = [], 0
     for part in parts:

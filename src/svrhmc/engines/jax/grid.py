@@ -16,13 +16,13 @@ from svrhmc.core.errors import DivergenceError, requirement
 from svrhmc.core.jax import Tree
 from svrhmc.core.randomness import Stream
 from svrhmc.dynamics import Scheme
-from svrhmc.engines.base import EVERY, HIGH, Keep, Setup, State
+from svrhmc.engines.base import EVERY, STEPS_PER_KEY, Keep, Setup, State
 from svrhmc.engines.jax import gpu, loop
-from svrhmc.engines.jax.chains import JaxKernel, Reached, row_work, running, steps_at_once
-from svrhmc.engines.jax.loop import Given, Place, Program, refreshed
+from svrhmc.engines.jax.chains import FinalState, JaxKernel, in_jax_scope, nanoseconds_of_row, steps_per_call
+from svrhmc.engines.jax.loop import ChainArrays, Inputs, Program, refreshed_memory
 from svrhmc.engines.jax.maps import Arrays
 from svrhmc.engines.jax.operations import Operations
-from svrhmc.engines.jax.placement import Spread, placed
+from svrhmc.engines.jax.placement import Spread, place_form
 from svrhmc.engines.jax.scheme import Kept, Noise
 from svrhmc.gradients import NEVER, AtMode, Memory
 
@@ -44,8 +44,8 @@ class Layout:
     def of(setup: Setup) -> Layout:
         """With what the recipe needs besides the target."""
         chains = len(setup.chains)
-        spread, operations, arrays = placed(setup.form, setup.devices, 0 if setup.sampler.recipe.full else chains)
-        extra = spread.everywhere(_recipe_arrays(setup))
+        spread, operations, arrays = place_form(setup.form, setup.devices, 0 if setup.sampler.recipe.full else chains)
+        extra = spread.replicate(_recipe_arrays(setup))
         return Layout(setup, spread, operations, {**arrays, **extra}, spread.numbers(chains))
 
     @lru_cache(maxsize=2)  # noqa: B019 - a layout lives as long as its chains
@@ -63,13 +63,13 @@ class Layout:
         if mesh is None:
             return jax.tree.map(jnp.asarray, of_chains)
         arrays = jax.tree.map(lambda array: np.asarray(array)[self.numbers], of_chains)
-        even = len(self.numbers) % mesh.size == 0
-        alone = self.spread.chains or (even and not recipe.full and recipe.reference != "snapshot")
-        return jax.device_put(arrays, sharding(mesh, alone))
+        is_even = len(self.numbers) % mesh.size == 0
+        by_device = self.spread.chains or (is_even and not recipe.full and recipe.reference != "snapshot")
+        return jax.device_put(arrays, sharding(mesh, by_device))
 
     def keys(self, step: int) -> tuple[jax.Array, jax.Array]:
         """Of the chains, for the steps from this one on."""
-        return self._keys(step // HIGH)
+        return self._keys(step // STEPS_PER_KEY)
 
 
 def _recipe_arrays(setup: Setup) -> Arrays:
@@ -97,34 +97,34 @@ class GridKernel(JaxKernel):
         self.setup, self._layout = setup, Layout.of(setup)
         if setup.sampler.recipe.remembers and setup.sampler.recipe.carries:
             self._require_room_for_table(self._layout.spread)
-        self._noise, self._scheme = Noise.of(setup.sampler.scheme), _numbers(setup.sampler.scheme)
+        self._noise, self._scheme = Noise.of(setup.sampler.scheme), _scheme_arrays(setup.sampler.scheme)
 
-    def until(self, place: Place, step: int, wanted: int, end: int, keep: Keep) -> int:
+    def until(self, place: ChainArrays, step: int, limit: int, end: int, keep: Keep) -> int:
         """To where the memory is renewed, or after whole periods of it."""
-        recipe, until = self.setup.sampler.recipe, min(wanted, step + self._room(keep)[0])
+        recipe, until = self.setup.sampler.recipe, min(limit, step + self._capacity_and_records(keep)[0])
         if recipe.carries and not recipe.due(step):
             return min(until, -(-step // recipe.period) * recipe.period)
         if self._refreshes(place, step) and until - step > recipe.period:
             return until - ((until - step) % recipe.period if until < end else 0)
         return until
 
-    def advance(self, place: Place, step: int, end: int, keep: Keep) -> tuple[Place, tuple[Array]]:
+    def advance(self, place: ChainArrays, step: int, end: int, keep: Keep) -> tuple[ChainArrays, tuple[Array]]:
         """By a program with a renewal of the memory, or without."""
         refresh, count = self._refreshes(place, step), len(keep.within(step, end))
         after, draws = self._advance(place, step, end - step, keep, refresh)
         after.x.block_until_ready()
         self._require_finite(place, after, step, end - step, refresh)
-        kept = draws if _spares() else np.asarray(draws)  # JAX compiles a slice for each number that is kept
-        return after, (np.asarray(kept[:count]).transpose(1, 0, 2)[: len(self.setup.chains)],)
+        states = draws if _is_accelerator() else np.asarray(draws)  # JAX compiles a slice for each number that is kept
+        return after, (np.asarray(states[:count]).transpose(1, 0, 2)[: len(self.setup.chains)],)
 
-    def _refreshes(self, place: Place, step: int) -> bool:
+    def _refreshes(self, place: ChainArrays, step: int) -> bool:
         recipe = self.setup.sampler.recipe
         return bool(recipe.due(step) or (recipe.carries and not place.memory))
 
-    def reached(self, place: Place, state: State) -> Reached:
+    def final_state(self, place: ChainArrays, state: State) -> FinalState:
         """Of the chains themselves: there may be more places."""
         x, v = (np.array(array)[: len(state.x)] for array in (place.x, place.v))
-        return Reached(x, v, self._carried(place))
+        return FinalState(x, v, self._memory_arrays(place))
 
     def empty_memory(self, state: State) -> Memory:
         """By the shapes of what a first step would remember."""
@@ -132,7 +132,7 @@ class GridKernel(JaxKernel):
         if not recipe.carries:
             return {}
         start = layout.operations, recipe, layout.arrays, layout.keys(0), jnp.asarray(0)
-        shapes = jax.eval_shape(lambda x: self._stored(refreshed(*start, x)), layout.put(state.x))
+        shapes = jax.eval_shape(lambda x: self._stored_memory(refreshed_memory(*start, x)), layout.put(state.x))
         return {name: np.empty((0, *shape.shape[1:]), shape.dtype) for name, shape in shapes.items()}
 
     def _require_room_for_table(self, spread: Spread) -> None:
@@ -152,111 +152,115 @@ class GridKernel(JaxKernel):
         if recipe.carries and recipe.period > 1:
             self._advance(place, step + 1, 0, EVERY, False)
 
-    def _room(self, keep: Keep) -> tuple[int, int]:
+    def _capacity_and_records(self, keep: Keep) -> tuple[int, int]:
         """Steps of a program, and draws kept of them."""
         chains, dim = len(self.setup.chains), self.setup.target.dim
-        numbers = loop.numbers_of_step(chains, dim, self._noise, self.setup.sampler.recipe)
+        numbers = loop.random_numbers_of_step(chains, dim, self._noise, self.setup.sampler.recipe)
         if self._fetches:
             numbers += int(chains * self.setup.sampler.recipe.batch * self._layout.operations.place.numbers)
-        resides = gpu.makes_steps(self._layout.operations, self.setup.sampler.recipe, self._layout.arrays)
-        ahead = numbers < loop.MANY or self._fetches or resides
-        work = chains * (self.setup.sampler.recipe.rows_of_estimate * row_work(self.setup.target) + 10.0 * dim)
-        capacity = steps_at_once(numbers if ahead else 0, -(-chains * dim // keep.thin), work)
+        resides = gpu.supports_steps(self._layout.operations, self.setup.sampler.recipe, self._layout.arrays)
+        ahead = numbers < loop.MANY_NUMBERS or self._fetches or resides
+        work = chains * (
+            self.setup.sampler.recipe.rows_of_estimate * nanoseconds_of_row(self.setup.target) + 10.0 * dim
+        )
+        capacity = steps_per_call(numbers if ahead else 0, -(-chains * dim // keep.thin), work)
         return capacity, min(capacity, capacity // keep.thin + 1)
 
-    def _advance(self, place: Place, step: int, count: int, keep: Keep, refresh: bool) -> tuple[Place, jax.Array]:
-        layout, thin, (capacity, records) = self._layout, min(keep.thin, NEVER), self._room(keep)
+    def _advance(
+        self, place: ChainArrays, step: int, count: int, keep: Keep, refresh: bool
+    ) -> tuple[ChainArrays, jax.Array]:
+        layout, thin, (capacity, records) = self._layout, min(keep.thin, NEVER), self._capacity_and_records(keep)
         program = Program(
             layout.operations, self.setup.sampler.recipe, self._noise, capacity, records, refresh,
-            count == capacity and _spares(), not _spares(),
+            count == capacity and _is_accelerator(), not _is_accelerator(),
         )  # fmt: skip
-        given = Given(
+        inputs = Inputs(
             layout.arrays, self._scheme, layout.keys(step), place, step, count, Kept(keep.first, thin),
-            self._fetched(step, count, capacity),
+            self._fetch_batches(step, count, capacity),
         )  # fmt: skip
-        result: tuple[Place, jax.Array] = loop.advance(program, layout.spread, given)
+        result: tuple[ChainArrays, jax.Array] = loop.advance(program, layout.spread, inputs)
         return result
 
     @property
     def _fetches(self) -> bool:
         """Whether batches are read before the steps that need them."""
-        where = self._layout.operations.place
-        return where is not None and where.fetches and not self.setup.sampler.recipe.full
+        place = self._layout.operations.place
+        return place is not None and place.fetches and not self.setup.sampler.recipe.full
 
-    def _fetched(self, step: int, count: int, most: int) -> Tree:
+    def _fetch_batches(self, step: int, count: int, capacity: int) -> Tree:
         """The data of the batches of some steps, in room for as many as a program makes; None where they are there."""
         if not self._fetches:
             return None
         layout = self._layout
-        rows = np.array(loop.drawn(self.setup.sampler.recipe, layout.arrays, layout.keys(step), step, most))
+        rows = np.array(loop.draw_batches(self.setup.sampler.recipe, layout.arrays, layout.keys(step), step, capacity))
         rows[count:] = 0
         return layout.operations.place.fetch(rows)
 
-    def begin(self, state: State) -> Place:
+    def begin(self, state: State) -> ChainArrays:
         """A table that was not kept is made again."""
         memory = dict(state.memory)
         if "table" in memory:
             memory["table"] = memory["table"].reshape(*memory["table"].shape[:2], -1)
         x, v, memory = self._layout.put((state.x, state.v, memory))
-        place = Place(x, v, memory)
+        place = ChainArrays(x, v, memory)
         if memory and self.setup.sampler.recipe.remembers and "table" not in memory:
-            table = loop.remade(self._layout.operations, self._layout.arrays, place.memory["snapshot"])
+            table = loop.recompute_table(self._layout.operations, self._layout.arrays, place.memory["snapshot"])
             return place._replace(memory={**place.memory, "table": table})
         return place
 
-    def _carried(self, place: Place) -> Memory:
+    def _memory_arrays(self, place: ChainArrays) -> Memory:
         mine = slice(len(self.setup.chains))
-        return {name: np.array(array)[mine] for name, array in self._stored(place.memory).items()}
+        return {name: np.array(array)[mine] for name, array in self._stored_memory(place.memory).items()}
 
-    def _stored(self, memory: Mapping[str, Tree]) -> dict[str, Tree]:
+    def _stored_memory(self, memory: Mapping[str, Tree]) -> dict[str, Tree]:
         """What a `State` has of it: the mᵢ only where they are few enough."""
         others = {name: array for name, array in memory.items() if name != "table"}
         if len(others) == len(memory) or not self.setup.sampler.recipe.keeps_table(len(self.setup.chains)):
             return others
         return others | {"table": self._layout.operations.stored(memory["table"])}
 
-    def _require_finite(self, place: Place, after: Place, step: int, count: int, refresh: bool) -> None:
+    def _require_finite(self, place: ChainArrays, after: ChainArrays, step: int, count: int, refresh: bool) -> None:
         """An error that names the first chain and step whose numbers are not finite: found by halving the piece."""
-        if _sound(after):
+        if _all_finite(after):
             return
         good, bad = 0, count
         while bad - good > 1:
             middle = (good + bad) // 2
-            there, _ = self._advance(place, step, middle, EVERY, refresh)
-            good, bad = (middle, bad) if _sound(there) else (good, middle)
+            piece_end, _ = self._advance(place, step, middle, EVERY, refresh)
+            good, bad = (middle, bad) if _all_finite(piece_end) else (good, middle)
         before, _ = self._advance(place, step, good, EVERY, refresh) if good else (place, None)
-        there, _ = self._advance(place, step, bad, EVERY, refresh)
-        wrong = ~(np.isfinite(there.x).all(axis=1) & np.isfinite(there.v).all(axis=1))
+        piece_end, _ = self._advance(place, step, bad, EVERY, refresh)
+        wrong = ~(np.isfinite(piece_end.x).all(axis=1) & np.isfinite(piece_end.v).all(axis=1))
         chain, size = int(self.setup.chains[int(np.argmax(wrong))]), self.setup.sampler.step_size
         if float(np.abs(np.asarray(before.x)[wrong]).max()) < 1e30:
-            g, _ = loop.begun(
+            g, _ = loop.first_estimate(
                 self._layout.operations, self.setup.sampler.recipe, self._layout.arrays,
-                self._layout.keys(step + good), jnp.uint32((step + good) % HIGH), before.x,
+                self._layout.keys(step + good), jnp.uint32((step + good) % STEPS_PER_KEY), before.x,
             )  # fmt: skip
             if not np.isfinite(np.asarray(g)[wrong]).all():
-                where = f"chain {chain}, step {step + bad}, at a finite state"
-                raise requirement("the gradient", "finite", "nan or inf", where)
+                location = f"chain {chain}, step {step + bad}, at a finite state"
+                raise requirement("the gradient", "finite", "nan or inf", location)
         raise DivergenceError(chain, step + bad, size, size / 4)
 
 
-def _spares() -> bool:
+def _is_accelerator() -> bool:
     return jax.default_backend() != "cpu"
 
 
-def _sound(place: Place) -> bool:
+def _all_finite(place: ChainArrays) -> bool:
     return bool(jnp.isfinite(place.x).all() & jnp.isfinite(place.v).all())
 
 
-def _numbers(scheme: Scheme) -> tuple[jax.Array, ...]:
+def _scheme_arrays(scheme: Scheme) -> tuple[jax.Array, ...]:
     return tuple(jnp.asarray(part) for part in scheme.numbers())
 
 
-@running
+@in_jax_scope
 def estimates_at(setup: Setup, states: Array, step: int) -> Array:
     """The recipe's estimate of ∇f at each state."""
     layout = Layout.of(setup)
-    g, _ = loop.begun(
-        layout.operations, setup.sampler.recipe, layout.arrays, layout.keys(step), jnp.uint32(step % HIGH),
+    g, _ = loop.first_estimate(
+        layout.operations, setup.sampler.recipe, layout.arrays, layout.keys(step), jnp.uint32(step % STEPS_PER_KEY),
         layout.put(states),
     )  # fmt: skip
     return np.array(g)[: len(states)]

@@ -23,7 +23,7 @@ from svrhmc.core.jit import program
 from svrhmc.core.randomness import Purpose
 from svrhmc.engines.jax import gpu, randomness
 from svrhmc.engines.jax.maps import Arrays
-from svrhmc.engines.jax.operations import Batch, Operations, weighted
+from svrhmc.engines.jax.operations import Batch, Operations, apply_weights
 from svrhmc.engines.jax.placement import Spread
 from svrhmc.engines.jax.scheme import Kept, Noise, Number, move
 from svrhmc.gradients import Recipe
@@ -33,15 +33,15 @@ Keys = tuple[jax.Array, jax.Array]
 
 
 _UNROLLED = 8  # steps of a turn of the loop on a GPU, where each turn takes time of its own
-MANY = 1 << 16  # random numbers of a step
+MANY_NUMBERS = 1 << 16  # random numbers of a step
 
 
-def numbers_of_step(chains: int, dim: int, noise: Noise, recipe: Recipe) -> int:
+def random_numbers_of_step(chains: int, dim: int, noise: Noise, recipe: Recipe) -> int:
     """Random numbers that a step of all chains needs."""
     return chains * (noise.total * dim + max(1, recipe.batch))
 
 
-class Place(NamedTuple):
+class ChainArrays(NamedTuple):
     """Where chains are: x and v, (chains, dim), and what their gradient remembers."""
 
     x: jax.Array
@@ -49,7 +49,7 @@ class Place(NamedTuple):
     memory: Memory
 
 
-Carried = tuple[Place, jax.Array, jax.Array, Tree]  # with the states kept, their number, and numbers drawn early
+Carried = tuple[ChainArrays, jax.Array, jax.Array, Tree]  # with the states kept, their number, and numbers drawn early
 
 
 class Program(NamedTuple):
@@ -72,7 +72,7 @@ class Program(NamedTuple):
     early: bool
 
 
-class Given(NamedTuple):
+class Inputs(NamedTuple):
     """What a program is called with: `count` steps from step `begin` on.
 
     fetched: the data of every step's batch, where they are not on the device.
@@ -81,7 +81,7 @@ class Given(NamedTuple):
     arrays: Arrays
     scheme: tuple[jax.Array, ...]
     keys: Keys
-    place: Place
+    place: ChainArrays
     begin: Number
     count: Number  # type: ignore[assignment]
     kept: Kept
@@ -89,84 +89,88 @@ class Given(NamedTuple):
 
 
 @partial(program, static_argnames=("program", "spread"))
-def advance(program: Program, spread: Spread, given: Given) -> tuple[Place, jax.Array]:
+def advance(program: Program, spread: Spread, inputs: Inputs) -> tuple[ChainArrays, jax.Array]:
     """Where the chains are after these steps, and the states kept of them, (records + 1, chains, dim), the rest of
     which means nothing. spread: where each device has chains of its own, it makes their steps alone.
     """
-    steps = partial(_steps, program)
+    steps = partial(_make_all_steps, program)
     if spread.chains:
         mine, every = PartitionSpec(AXIS), PartitionSpec()
-        needed = Given(every, every, mine, mine, every, every, every, every)  # type: ignore[arg-type]
+        needed = Inputs(every, every, mine, mine, every, every, every, every)  # type: ignore[arg-type]
         outputs = mine, PartitionSpec(None, AXIS)
         steps = jax.shard_map(steps, mesh=spread.mesh, in_specs=(needed,), out_specs=outputs, check_vma=False)
-    result: tuple[Place, jax.Array] = steps(given)
+    result: tuple[ChainArrays, jax.Array] = steps(inputs)
     return result
 
 
-def _steps(program: Program, given: Given) -> tuple[Place, jax.Array]:
+def _make_all_steps(program: Program, inputs: Inputs) -> tuple[ChainArrays, jax.Array]:
     operations, recipe, noise, capacity, records, refresh, whole, early = program
-    arrays, scheme, keys, place, begin, count, kept, fetched = given
+    arrays, scheme, keys, place, begin, count, kept, fetched = inputs
     chains, dim = place.x.shape
     steps = (begin + jnp.arange(capacity)).astype(jnp.uint32)
-    resides = gpu.makes_steps(operations, recipe, arrays)
-    ahead = resides or numbers_of_step(chains, dim, noise, recipe) < MANY  # else one step fills the device by itself
+    resides = gpu.supports_steps(operations, recipe, arrays)
+    ahead = (
+        resides or random_numbers_of_step(chains, dim, noise, recipe) < MANY_NUMBERS
+    )  # else one step fills the device by itself
     fine = Purpose.NOISE_FINE if operations.dtype == jnp.float64 else None
 
-    def drawn(steps: jax.Array) -> tuple[jax.Array, jax.Array | None]:
+    def draw_numbers(steps: jax.Array) -> tuple[jax.Array, jax.Array | None]:
         xi = randomness.normals(keys, steps, noise.total * dim, Purpose.NOISE, fine)
         return xi.reshape(len(steps), chains, noise.total, dim), batches(recipe, arrays, keys, steps)
 
-    numbers_ahead: Tree = drawn(steps) if ahead else drawn(steps[:1]) if early else None
+    numbers_ahead: Tree = draw_numbers(steps) if ahead else draw_numbers(steps[:1]) if early else None
     before, before_noise, kick, after, after_noise = scheme
 
     def step(i: jax.Array, carried: Tree, renew: bool) -> Carried:
         (x, v, memory), draws, slot, next_ones = carried
-        numbers = numbers_ahead if ahead else next_ones if early else drawn(steps[i][None])
+        numbers = numbers_ahead if ahead else next_ones if early else draw_numbers(steps[i][None])
         xi, rows = (None if array is None else array[i if ahead else 0] for array in numbers)
         normals = [xi[:, k] for k in range(noise.total)]  # type: ignore[index]
         at, velocity = move(before, before_noise, noise.before, x, v, normals)
         if renew:
-            memory = refreshed(operations, recipe, arrays, keys, steps[i], at)
+            memory = refreshed_memory(operations, recipe, arrays, keys, steps[i], at)
         here = arrays if fetched is None else {**arrays, "data": jax.tree.map(lambda leaf: leaf[i], fetched)}
         g, memory = estimate(operations, recipe, here, at, memory, rows)
         at, velocity = move(after, after_noise, noise.after, at, velocity, normals)
         x, v = at - kick[0] * g, velocity - kick[1] * g
         number = begin + i + 1
         keeps = kept.has(number)
-        after_it = drawn(steps[i + 1][None]) if early and not ahead else None
-        return Place(x, v, memory), draws.at[slot].set(x), slot + keeps, after_it
+        after_it = draw_numbers(steps[i + 1][None]) if early and not ahead else None
+        return ChainArrays(x, v, memory), draws.at[slot].set(x), slot + keeps, after_it
 
-    def plain(i: jax.Array, carried: Tree) -> Carried:
+    def step_without_refresh(i: jax.Array, carried: Tree) -> Carried:
         return step(i, carried, renew=False)
 
-    def several(first: jax.Array | int, last: jax.Array | int, carried: Tree, unroll: int | None = None) -> Carried:
+    def make_steps(first: jax.Array | int, last: jax.Array | int, carried: Tree, unroll: int | None = None) -> Carried:
         if not resides:
-            return jax.lax.fori_loop(first, last, plain, carried, unroll=unroll)
+            return jax.lax.fori_loop(first, last, step_without_refresh, carried, unroll=unroll)
         (x, v, memory), draws, slot, _ = carried
-        walk = gpu.Walk(first, last, begin, kept)
+        walk = gpu.StepRange(first, last, begin, kept)
         state = x, v, draws, slot
-        x, v, draws, slot = gpu.walk(operations, recipe, arrays, memory, noise, scheme, numbers_ahead, walk, state)
-        return Place(x, v, memory), draws, slot, None
+        x, v, draws, slot = gpu.make_steps(
+            operations, recipe, arrays, memory, noise, scheme, numbers_ahead, walk, state
+        )
+        return ChainArrays(x, v, memory), draws, slot, None
 
     def epoch(k: jax.Array, carried: Tree) -> Carried:
         first = k * recipe.period
         carried = step(first, carried, renew=True)
-        return several(first + 1, jnp.minimum(first + recipe.period, count), carried)
+        return make_steps(first + 1, jnp.minimum(first + recipe.period, count), carried)
 
     if refresh and not place.memory:  # room for what the first step will remember
-        shapes = jax.eval_shape(lambda x: refreshed(operations, recipe, arrays, keys, steps[0], x), place.x)
+        shapes = jax.eval_shape(lambda x: refreshed_memory(operations, recipe, arrays, keys, steps[0], x), place.x)
         place = place._replace(memory=jax.tree.map(lambda one: jnp.zeros(one.shape, one.dtype), shapes))
     carried = place, jnp.zeros((records + 1, chains, dim)), 0, None if ahead else numbers_ahead
     if refresh:
         place, draws, *_ = jax.lax.fori_loop(0, -(-count // recipe.period), epoch, carried)
     else:
         end, unroll = (capacity, min(_UNROLLED, capacity)) if whole else (count, None)
-        place, draws, *_ = several(0, end, carried, unroll)
+        place, draws, *_ = make_steps(0, end, carried, unroll)
     return place, draws
 
 
 @partial(program, static_argnames=("operations", "recipe"))
-def begun(
+def first_estimate(
     operations: Operations,
     recipe: Recipe,
     arrays: Arrays,
@@ -175,19 +179,19 @@ def begun(
     x: jax.Array,
 ) -> tuple[jax.Array, Memory]:
     """The estimate of ∇f that chains at x would make at a step at which their memory is renewed, if they have one."""
-    memory = refreshed(operations, recipe, arrays, keys, step, x) if recipe.carries else {}
+    memory = refreshed_memory(operations, recipe, arrays, keys, step, x) if recipe.carries else {}
     rows = batches(recipe, arrays, keys, step[None])
     return estimate(operations, recipe, arrays, x, memory, None if rows is None else rows[0])
 
 
 @partial(program, static_argnames=("recipe", "count"))
-def drawn(recipe: Recipe, arrays: Arrays, keys: Keys, begin: Number, count: int) -> jax.Array | None:
+def draw_batches(recipe: Recipe, arrays: Arrays, keys: Keys, begin: Number, count: int) -> jax.Array | None:
     """The rows of so many steps, as `advance` draws them."""
     return batches(recipe, arrays, keys, (begin + jnp.arange(count)).astype(jnp.uint32))
 
 
 @partial(program, static_argnames=("operations",))
-def remade(operations: Operations, arrays: Arrays, snapshot: jax.Array) -> jax.Array:
+def recompute_table(operations: Operations, arrays: Arrays, snapshot: jax.Array) -> jax.Array:
     """The mᵢ of all components at a snapshot."""
     return operations.every_part(arrays, snapshot)
 
@@ -201,7 +205,7 @@ def batches(recipe: Recipe, arrays: Arrays, keys: Keys, steps: jax.Array) -> jax
     return randomness.rows(keys, steps, recipe.batch, recipe.n, recipe.replacement)
 
 
-def refreshed(
+def refreshed_memory(
     operations: Operations,
     recipe: Recipe,
     arrays: Arrays,
@@ -212,8 +216,8 @@ def refreshed(
     """The memory at x: from all components, or from some drawn for this snapshot."""
     memory: Memory = {} if recipe.reference == "table" else {"snapshot": x}
     if recipe.snapshot_rows:
-        sizes = recipe.snapshot_rows, recipe.n, recipe.replacement
-        rows = randomness.rows(keys, step[None], *sizes, Purpose.SNAPSHOT)[0]
+        settings = recipe.snapshot_rows, recipe.n, recipe.replacement
+        rows = randomness.rows(keys, step[None], *settings, Purpose.SNAPSHOT)[0]
         return memory | {"anchor": operations.mean(arrays, x, operations.batch(arrays, rows))}
     if recipe.remembers:
         table, anchor = operations.remembered(arrays, x)
@@ -235,46 +239,48 @@ def estimate(
     at_mode = recipe.reference == "mode"
     anchor = arrays["mode anchor"] if at_mode else memory["anchor"]
     if recipe.order == 2:
-        away = x - arrays["mode"]
-        now = operations.parts(arrays, x, batch) - operations.hessian_parts(arrays, away, batch)
-        then = _remembered(recipe, arrays, memory, rows)
-        if then is None:
-            then = operations.parts(arrays, _everywhere(arrays["mode"], x), batch)
-        rest = operations.assemble(arrays, weighted(now - then, weights), batch)
-        return prior + anchor + rest + away @ arrays["mode hessian"], memory
+        displacement = x - arrays["mode"]
+        parts = operations.parts(arrays, x, batch) - operations.hessian_parts(arrays, displacement, batch)
+        reference_parts = _stored_parts(recipe, arrays, memory, rows)
+        if reference_parts is None:
+            reference_parts = operations.parts(arrays, _broadcast_point(arrays["mode"], x), batch)
+        rest = operations.assemble(arrays, apply_weights(parts - reference_parts, weights), batch)
+        return prior + anchor + rest + displacement @ arrays["mode hessian"], memory
     if recipe.remembers:
-        now, then = operations.parts(arrays, x, batch), _remembered(recipe, arrays, memory, rows)
-        assert then is not None
-        g = prior + anchor + operations.assemble(arrays, weighted(now - then, weights), batch)
-        return g, _renewed(operations, recipe, arrays, memory, batch, now) if recipe.reference == "table" else memory
-    point = _everywhere(arrays["mode"], x) if at_mode else memory["snapshot"]
+        parts, reference_parts = operations.parts(arrays, x, batch), _stored_parts(recipe, arrays, memory, rows)
+        assert reference_parts is not None
+        g = prior + anchor + operations.assemble(arrays, apply_weights(parts - reference_parts, weights), batch)
+        return g, _updated_memory(
+            operations, recipe, arrays, memory, batch, parts
+        ) if recipe.reference == "table" else memory
+    point = _broadcast_point(arrays["mode"], x) if at_mode else memory["snapshot"]
     return prior + anchor + operations.change(arrays, x, point, batch, weights), memory
 
 
-def _everywhere(point: jax.Array, x: jax.Array) -> jax.Array:
+def _broadcast_point(point: jax.Array, x: jax.Array) -> jax.Array:
     return jnp.broadcast_to(point, x.shape)
 
 
-def _remembered(recipe: Recipe, arrays: Arrays, memory: Memory, rows: jax.Array) -> jax.Array | None:
+def _stored_parts(recipe: Recipe, arrays: Arrays, memory: Memory, rows: jax.Array) -> jax.Array | None:
     """The mᵢ of a batch, where they are stored."""
     if not recipe.remembers:
         return None
     if recipe.reference == "mode":
         return arrays["mode parts"][rows]
-    return jax.vmap(lambda table, some: table[some])(memory["table"], rows)
+    return jax.vmap(lambda table, own_rows: table[own_rows])(memory["table"], rows)
 
 
-def _renewed(
-    operations: Operations, recipe: Recipe, arrays: Arrays, memory: Memory, batch: Batch, now: jax.Array
+def _updated_memory(
+    operations: Operations, recipe: Recipe, arrays: Arrays, memory: Memory, batch: Batch, parts: jax.Array
 ) -> Memory:
     """The mᵢ of a batch become what was just evaluated, one after another: a row drawn twice is renewed once."""
 
-    def one(b: jax.Array, carried: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+    def renew_row(b: jax.Array, carried: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         table, anchor = carried
-        row, new = jax.tree.map(lambda array: jax.lax.dynamic_slice_in_dim(array, b, 1, 1), (batch, now))
-        old = jax.vmap(lambda own, some: own[some])(table, row.rows)
+        row, new = jax.tree.map(lambda array: jax.lax.dynamic_slice_in_dim(array, b, 1, 1), (batch, parts))
+        old = jax.vmap(lambda own, own_row: own[own_row])(table, row.rows)
         anchor = anchor + operations.assemble(arrays, new - old, row) / recipe.n
-        return jax.vmap(lambda own, some, part: own.at[some].set(part))(table, row.rows, new), anchor
+        return jax.vmap(lambda own, own_row, part: own.at[own_row].set(part))(table, row.rows, new), anchor
 
-    table, anchor = jax.lax.fori_loop(0, batch.rows.shape[1], one, (memory["table"], memory["anchor"]))
+    table, anchor = jax.lax.fori_loop(0, batch.rows.shape[1], renew_row, (memory["table"], memory["anchor"]))
     return {**memory, "table": table, "anchor": anchor}

@@ -67,14 +67,14 @@ def _pull_dense(arrays: Arrays, gradient: jax.Array) -> jax.Array:
 
 
 def _displace_low_rank(arrays: Arrays, z: jax.Array) -> jax.Array:
-    return arrays["scale"] * _stretched(arrays, z)
+    return arrays["scale"] * _stretch_along_basis(arrays, z)
 
 
 def _pull_low_rank(arrays: Arrays, gradient: jax.Array) -> jax.Array:
-    return _stretched(arrays, arrays["scale"] * gradient)
+    return _stretch_along_basis(arrays, arrays["scale"] * gradient)
 
 
-def _stretched(arrays: Arrays, z: jax.Array) -> jax.Array:
+def _stretch_along_basis(arrays: Arrays, z: jax.Array) -> jax.Array:
     """z, longer by some gain in each direction of the basis."""
     return z + ((z @ arrays["basis"]) * arrays["gain"]) @ arrays["basis"].T
 
@@ -109,14 +109,14 @@ def _lines(stages: Indices, *entries: Values) -> list[Values]:
     """Entries as lines of one stage each, in the order of the stages."""
     counts = np.bincount(stages) if len(stages) else np.zeros(0, np.int64)
     length = max(_LEAST, -(-len(stages) // max(1, len(counts))))
-    room = -(-counts // length) * length
-    first = np.cumsum(room) - room
+    padded_counts = -(-counts // length) * length
+    first = np.cumsum(padded_counts) - padded_counts
     order = np.argsort(stages, kind="stable")
     within = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
     places = np.repeat(first, counts) + within
     lines = []
     for values in entries:
-        line = np.zeros(int(room.sum()), np.asarray(values).dtype)
+        line = np.zeros(int(padded_counts.sum()), np.asarray(values).dtype)
         line[places] = np.asarray(values)[order]
         lines.append(line.reshape(-1, length))
     return lines
@@ -125,13 +125,13 @@ def _lines(stages: Indices, *entries: Values) -> list[Values]:
 def _displace_factor(arrays: Arrays, z: jax.Array) -> jax.Array:
     """P y with Lᵀy = z."""
     head, inverse = _head(arrays), arrays["inverse"]
-    sums = z.at[:, head:].set(_solved(arrays, z[:, head:], 1) / inverse[head:])
+    sums = z.at[:, head:].set(_solve_core(arrays, z[:, head:], 1) / inverse[head:])
 
     def line(k: jax.Array, sums: jax.Array) -> jax.Array:
         columns, rows, values = _line(arrays, k)
         return sums.at[:, columns].add(-values * sums[:, rows] * inverse[rows])
 
-    return jnp.zeros_like(z).at[:, arrays["order"]].set(_swept(arrays, line, sums) * inverse)
+    return jnp.zeros_like(z).at[:, arrays["order"]].set(_run_lines(arrays, line, sums) * inverse)
 
 
 def _pull_factor(arrays: Arrays, gradient: jax.Array) -> jax.Array:
@@ -142,16 +142,16 @@ def _pull_factor(arrays: Arrays, gradient: jax.Array) -> jax.Array:
         columns, rows, values = _line(arrays, count - 1 - k)
         return sums.at[:, rows].add(-values * sums[:, columns] * inverse[columns])
 
-    sums = _swept(arrays, line, gradient[:, arrays["order"]])
-    return (sums * inverse).at[:, head:].set(_solved(arrays, sums[:, head:], 0))
+    sums = _run_lines(arrays, line, gradient[:, arrays["order"]])
+    return (sums * inverse).at[:, head:].set(_solve_core(arrays, sums[:, head:], 0))
 
 
-def _swept(arrays: Arrays, line: Callable[[jax.Array, jax.Array], jax.Array], sums: jax.Array) -> jax.Array:
+def _run_lines(arrays: Arrays, line: Callable[[jax.Array, jax.Array], jax.Array], sums: jax.Array) -> jax.Array:
     count = len(arrays["factor values"])
     return jax.lax.fori_loop(0, count, line, sums) if count else sums
 
 
-def _solved(arrays: Arrays, sums: jax.Array, trans: int) -> jax.Array:
+def _solve_core(arrays: Arrays, sums: jax.Array, trans: int) -> jax.Array:
     """The system of the core alone."""
     return solve_triangular(arrays["core"], sums.T, trans=trans, lower=True).T if sums.size else sums
 

@@ -104,14 +104,14 @@ class Operations(ABC):
 
     def mean(self, arrays: Arrays, x: jax.Array, batch: Batch, weights: jax.Array | None = None) -> jax.Array:
         """The mean over a batch of gradients without the shared one, each with a weight where there are weights."""
-        return self.assemble(arrays, weighted(self.parts(arrays, x, batch), weights), batch)
+        return self.assemble(arrays, apply_weights(self.parts(arrays, x, batch), weights), batch)
 
     def change(
         self, arrays: Arrays, x: jax.Array, point: jax.Array, batch: Batch, weights: jax.Array | None = None
     ) -> jax.Array:
         """The mean over a batch of what gradients at x have more than those at another point."""
-        more = self.parts(arrays, x, batch) - self.parts(arrays, point, batch)
-        return self.assemble(arrays, weighted(more, weights), batch)
+        difference = self.parts(arrays, x, batch) - self.parts(arrays, point, batch)
+        return self.assemble(arrays, apply_weights(difference, weights), batch)
 
     def hessian_parts(self, arrays: Arrays, direction: jax.Array, batch: Batch) -> jax.Array:
         """Parts of Hᵢ·direction at the mode, for rows with a linear predictor."""
@@ -122,7 +122,7 @@ class Operations(ABC):
         raise NotImplementedError
 
 
-def weighted(parts: jax.Array, weights: jax.Array | None) -> jax.Array:
+def apply_weights(parts: jax.Array, weights: jax.Array | None) -> jax.Array:
     """Parts times the weights of their rows, where there are weights."""
     return parts if weights is None else parts * weights[:, :, None]
 

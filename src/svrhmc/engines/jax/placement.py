@@ -15,7 +15,7 @@ has no rows to pass over, such as a quadratic, chains are cut always.
 Sums over all rows are those of sections whose number does not depend on the devices, added in their order
 (`models.placement.OnDevices`), and rows that are fetched are what they were: so draws with rows cut are the same on any
 number of devices, to the last bit where the compiler makes the same code of a section. Chains in other company are the
-same to rounding, as everywhere on JAX.
+same to rounding, as replicate on JAX.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ class Spread(NamedTuple):
         devices = self.mesh.size if self.mesh is not None and self.chains else 1
         return np.minimum(np.arange(-(-chains // devices) * devices), chains - 1)
 
-    def everywhere(self, arrays: Tree) -> Tree:
+    def replicate(self, arrays: Tree) -> Tree:
         """Arrays on all devices."""
         if self.mesh is None:
             return jax.tree.map(jnp.asarray, arrays)
         return jax.device_put(arrays, sharding(self.mesh, False))
 
 
-class Placed(NamedTuple):
+class PlacedForm(NamedTuple):
     """Operations of a form, with all arrays on the devices."""
 
     spread: Spread
@@ -74,10 +74,10 @@ _FORMS: dict[str, Callable[[Tree], Source]] = {
     "quadratic": QuadraticOperations.of,
     "functions": FunctionOperations.of,
 }
-_PLACED: WeakKeyDictionary[Form, dict[Hashable, Placed]] = WeakKeyDictionary()
+_PLACED: WeakKeyDictionary[Form, dict[Hashable, PlacedForm]] = WeakKeyDictionary()
 
 
-def placed(form: Form, devices: object = None, chains: int = 0) -> Placed:
+def place_form(form: Form, devices: object = None, chains: int = 0) -> PlacedForm:
     """Operations and arrays of a form, made once for it.
 
     devices: as `Sampler.run` takes them; those of a model are its own.
@@ -86,25 +86,25 @@ def placed(form: Form, devices: object = None, chains: int = 0) -> Placed:
     selected = select_devices(devices)
     mesh = getattr(form, "mesh", None if selected is None else device_mesh(selected))
     key = mesh, mesh is not None and chains >= mesh.size
-    placed = _PLACED.setdefault(form, {})
-    if key not in placed:
-        placed[key] = _placed(_FORMS[form.kind](form), *key)
-    return placed[key]
+    by_layout = _PLACED.setdefault(form, {})
+    if key not in by_layout:
+        by_layout[key] = _place_on_devices(_FORMS[form.kind](form), *key)
+    return by_layout[key]
 
 
-def _placed(source: Source, mesh: Mesh | None, batches: bool) -> Placed:
+def _place_on_devices(source: Source, mesh: Mesh | None, batches: bool) -> PlacedForm:
     operations, shared, data = source
     new = [leaf for leaf in jax.tree.leaves(data) if not isinstance(leaf, jax.Array)]
     if mesh is None:
         require_device_memory("the arrays of the target", _bytes(shared) + _bytes(new), _REMEDY)
-        return Placed(Spread(), operations, jax.tree.map(jnp.asarray, {**shared, "data": data}))
+        return PlacedForm(Spread(), operations, jax.tree.map(jnp.asarray, {**shared, "data": data}))
     devices, copies = list(mesh.devices.flat), _bytes(shared) + _bytes(data)
     worth = batches and (mesh.size > 1 or bool(new))  # else the one device has all rows of a model already
     spread = Spread(mesh, operations.place is None or (worth and copies <= _USED * free_bytes_each(devices)))
     needed = copies if spread.chains else _bytes(shared) + _bytes(new) / mesh.size
     require_device_memory("the arrays of the target", needed, _REMEDY, devices)
     operations, data = (operations.copied if spread.chains else operations.cut)(mesh, data)
-    return Placed(spread, operations, {**spread.everywhere(shared), "data": data})
+    return PlacedForm(spread, operations, {**spread.replicate(shared), "data": data})
 
 
 def _bytes(arrays: Tree) -> float:

@@ -45,13 +45,13 @@ def normals(
     return jnp.where(above, 1.0, -1.0) * _upper_quantile(twice)
 
 
-def _in_halves(both: tuple[jax.Array, jax.Array], count: int) -> jax.Array:
+def _in_halves(pair: tuple[jax.Array, jax.Array], count: int) -> jax.Array:
     """`count` words, the first of every block before the second ones: by a choice for every word, of which a CPU makes
     vector code, while two arrays set side by side would take it twice as long.
     """
     second = jnp.arange(2)[:, None] > 0
-    chosen = jnp.where(second, both[1][..., None, :], both[0][..., None, :])
-    return chosen.reshape(*both[0].shape[:-1], -1)[..., :count]
+    chosen = jnp.where(second, pair[1][..., None, :], pair[0][..., None, :])
+    return chosen.reshape(*pair[0].shape[:-1], -1)[..., :count]
 
 
 def _upper_quantile(twice: jax.Array) -> jax.Array:
@@ -111,13 +111,13 @@ def rows(
     bounds: jax.Array = jnp.arange(first + 1, bound + 1, dtype=jnp.uint64)
     picks = _divide(w0, w1, bounds)[0]
 
-    def one(j: jax.Array, picks: jax.Array) -> jax.Array:
+    def replace_duplicate(j: jax.Array, picks: jax.Array) -> jax.Array:
         """Floyd: a number already taken is replaced by the newest possible one."""
         before = jnp.arange(count) < j
-        taken = ((picks == picks[..., j, None]) & before).any(axis=-1)
-        return picks.at[..., j].set(jnp.where(taken, first + j, picks[..., j]))
+        is_taken = ((picks == picks[..., j, None]) & before).any(axis=-1)
+        return picks.at[..., j].set(jnp.where(is_taken, first + j, picks[..., j]))
 
-    return jax.lax.fori_loop(1, count, one, picks)
+    return jax.lax.fori_loop(1, count, replace_duplicate, picks)
 
 
 def weighted_rows(

@@ -98,7 +98,7 @@ class Design:
         """Of a form, with its arrays."""
         rows: Tree = form.rows.design_matrix
         sparse = rows.storage == "sparse"
-        arrays = dict(zip(("columns", "values"), padded(rows.X), strict=True)) if sparse else {"X": rows.X}
+        arrays = dict(zip(("columns", "values"), pad_sparse_rows(rows.X), strict=True)) if sparse else {"X": rows.X}
         return Design(rows.dim, form.loss.windows(rows.dim), sparse, rows.X.dtype), arrays
 
     @property
@@ -125,21 +125,21 @@ class Design:
         else:  # in this order, as else XLA transposes what it gives for all chains
             t = jnp.einsum("kd,id->ki", coefficients.astype(self.dtype), rows["X"], precision=EXACT).T
             t = t.astype(jnp.float64)
-        own = _chosen(x, [window.place for window in self._of(shared)])
-        both = jnp.concatenate([t, jnp.broadcast_to(own, (len(t), len(shared)))], axis=1)
-        return _chosen(both, np.argsort(seeing + shared).tolist())
+        own = _take_places(x, [window.place for window in self._of(shared)])
+        values = jnp.concatenate([t, jnp.broadcast_to(own, (len(t), len(shared)))], axis=1)
+        return _take_places(values, np.argsort(seeing + shared).tolist())
 
     def combine(self, rows: Arrays, slopes: jax.Array) -> jax.Array:
         """Σᵢ sᵢaᵢ: (rows, m) → (dim,)."""
         seeing, shared = self.seeing, self.shared
-        by_block = _chosen(slopes, seeing).T
+        by_block = _take_places(slopes, seeing).T
         if self.sparse:
             values = rows["values"].astype(jnp.float64) * by_block[:, :, None]
             columns, total = rows["columns"].ravel(), jnp.zeros((len(by_block), self.width))
             total = total.at[:, columns].add(values.reshape(len(by_block), -1))
         else:
             total = self._combine_dense(rows["X"], by_block.astype(self.dtype))
-        sums = _chosen(slopes, shared).sum(axis=0)
+        sums = _take_places(slopes, shared).sum(axis=0)
         parts = {c: total[k, self.windows[c].columns] for k, c in enumerate(seeing)}
         parts |= {c: sums[k : k + 1] for k, c in enumerate(shared)}
         return jnp.concatenate([parts[c] for c in range(self.predictors)])
@@ -159,19 +159,19 @@ class Design:
         return total + jnp.matmul(slopes[:, whole:], X[whole:], precision=EXACT)
 
 
-def _chosen(array: jax.Array, places: list[int]) -> jax.Array:
+def _take_places(array: jax.Array, places: list[int]) -> jax.Array:
     """Some places of the last axis; of a run of them, a slice."""
     run = places == list(range(places[0], places[0] + len(places))) if places else True
     low = places[0] if places else 0
     return array[..., low : low + len(places)] if run else array[..., np.array(places)]
 
 
-def padded(matrix: CsrMatrix) -> tuple[Integers, Reals]:
+def pad_sparse_rows(matrix: CsrMatrix) -> tuple[Integers, Reals]:
     """The columns and values of sparse rows, (n, most entries of a row); what is missing is 0 in column 0."""
-    sizes = np.diff(matrix.indptr)
-    shape = (len(sizes), max(1, int(sizes.max(initial=0))))
+    lengths = np.diff(matrix.indptr)
+    shape = (len(lengths), max(1, int(lengths.max(initial=0))))
     columns, values = np.zeros(shape, np.int32), np.zeros(shape, matrix.data.dtype)
-    filled = np.arange(shape[1]) < sizes[:, None]
+    filled = np.arange(shape[1]) < lengths[:, None]
     columns[filled], values[filled] = matrix.indices, matrix.data
     return columns, values
 
@@ -253,7 +253,7 @@ class RowOperations(Operations):
         if "slopes" in rows:
             slope = slope - rows["slopes"]
         if "curvatures" in rows:
-            slope = slope - _times(rows["curvatures"], away)
+            slope = slope - _curvature_products(rows["curvatures"], away)
         return slope
 
     def _gradient(self, rows: Arrays, numbers: jax.Array, u: jax.Array) -> jax.Array:
@@ -281,7 +281,7 @@ class RowOperations(Operations):
 
     def _sum(self, rows: Arrays, numbers: jax.Array, u: jax.Array) -> jax.Array:
         """Over some rows that all chains share; for one chain on a GPU, where rows are plain, with one read of X."""
-        if not gpu.reads_once(self, rows, len(u)):
+        if not gpu.supports_gradient(self, rows, len(u)):
             return jax.vmap(self._gradient, _ALL)(rows, numbers, u)
         whole = len(rows["y"]) // gpu.TILE * gpu.TILE
         rest = {name: array[whole:] for name, array in rows.items()}
@@ -299,9 +299,9 @@ class RowOperations(Operations):
         """n wᵢℓ″ aᵢᵀ·direction; nothing is left in variables from which the second order was taken."""
         if self.removed == 2:
             return jnp.zeros((*batch.rows.shape, self.design.predictors))
-        along = jax.vmap(self.design.predict)(batch.data, direction)
+        predictors = jax.vmap(self.design.predict)(batch.data, direction)
         m = self.design.predictors
-        return _times(arrays["mode curvatures"][batch.rows].reshape(*batch.rows.shape, m, m), along)
+        return _curvature_products(arrays["mode curvatures"][batch.rows].reshape(*batch.rows.shape, m, m), predictors)
 
     def prior(self, arrays: Arrays, x: jax.Array) -> jax.Array:
         """Λ(x − p) + ψ′; in variables from which something was removed b + M z, and what is left of ψ′."""
@@ -309,15 +309,15 @@ class RowOperations(Operations):
             at = self.map.out(arrays, x)
             gradient = (at - arrays["prior mean"]) * arrays["prior precision"] + prior_slopes(arrays, at)
             return self.map.pull(arrays, gradient)
-        taken = x - arrays["force"] if self.removed == 2 else -arrays["force"]
+        gaussian_part = x - arrays["force"] if self.removed == 2 else -arrays["force"]
         if self.removed == 2 and "ψ kinds" not in arrays:
-            return taken
+            return gaussian_part
         u = self.map.displace(arrays, x)
-        more = prior_slopes(arrays, arrays["centre"] + u) - arrays.get("ψ slopes", 0.0)
-        return taken + self.map.pull(arrays, u * arrays["prior precision"] + more)
+        rest = prior_slopes(arrays, arrays["centre"] + u) - arrays.get("ψ slopes", 0.0)
+        return gaussian_part + self.map.pull(arrays, u * arrays["prior precision"] + rest)
 
 
-def _times(curvatures: jax.Array, u: jax.Array) -> jax.Array:
+def _curvature_products(curvatures: jax.Array, u: jax.Array) -> jax.Array:
     """Cᵢuᵢ, of m × m curvatures."""
     return (curvatures * u[..., None, :]).sum(axis=-1)
 
@@ -337,13 +337,15 @@ def prior_arrays(form: RowsForm) -> Arrays:
             arrays["prior precision"] = form.prior_precision - form.prior_curvature(centre)
     if heavy is None:
         return arrays
-    every: Arrays = {"ψ kinds": np.zeros(dim, np.int32), "ψ location": np.zeros(dim)}
-    every |= {"ψ scale": np.ones(dim), "ψ shape": np.ones(dim)}
-    for array, some in zip(every.values(), (heavy.kinds, heavy.location, heavy.scale, heavy.shape), strict=True):
-        array[heavy.columns] = some
+    all_coordinates: Arrays = {"ψ kinds": np.zeros(dim, np.int32), "ψ location": np.zeros(dim)}
+    all_coordinates |= {"ψ scale": np.ones(dim), "ψ shape": np.ones(dim)}
+    for array, values in zip(
+        all_coordinates.values(), (heavy.kinds, heavy.location, heavy.scale, heavy.shape), strict=True
+    ):
+        array[heavy.columns] = values
     if removed is not None:
-        every["ψ slopes"] = heavy.slope(centre)
-    return arrays | every
+        all_coordinates["ψ slopes"] = heavy.slope(centre)
+    return arrays | all_coordinates
 
 
 def prior_slopes(arrays: Arrays, x: jax.Array) -> jax.Array | float:
