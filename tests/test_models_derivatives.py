@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from svrhmc import sample, targets
-from svrhmc.models.functions import looped
+from svrhmc.models.functions import count_loops
 
 X = np.linspace(-1.0, 1.0, 20)
 Y = 0.5 * X**3 + 0.1 * np.cos(7 * X)
@@ -134,5 +134,5 @@ def test_turns_of_loops_are_part_of_the_declared_cost():
     def open_end(x):
         return jax.lax.while_loop(lambda c: c[0] < x, lambda c: (c[0] + 1.0, c[1] * 2), (0.0, x))[1]
 
-    assert looped(jax.make_jaxpr(open_end)(3.0).jaxpr)[1] == 64
-    assert looped(jax.make_jaxpr(lambda x: x * 2)(3.0).jaxpr) == (0.0, 0.0)
+    assert count_loops(jax.make_jaxpr(open_end)(3.0).jaxpr)[1] == 64
+    assert count_loops(jax.make_jaxpr(lambda x: x * 2)(3.0).jaxpr) == (0.0, 0.0)

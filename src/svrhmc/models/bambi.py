@@ -10,7 +10,7 @@ import numpy as np
 
 from svrhmc.core.errors import requirement
 from svrhmc.core.jax import Tree, load_jax
-from svrhmc.models.description import Described, Params, needed
+from svrhmc.models.description import ModelDescription, Params, import_package
 from svrhmc.models.pymc import describe_pymc
 
 if TYPE_CHECKING:
@@ -22,24 +22,24 @@ if TYPE_CHECKING:
 Quantities = dict[str, Tree]
 
 
-def describe_bambi(model: bambi.Model) -> Described:
+def describe_bambi(model: bambi.Model) -> ModelDescription:
     """Take a Bambi model apart, by the PyMC model that it builds.
 
     Bambi centres the columns and reports the intercept of those that it was given, and it leaves out the standardised
     effects of groups, from which it computes the effects: so does this.
     """
-    package = needed("bambi", "from_bambi")
+    package = import_package("bambi", "from_bambi")
     if not isinstance(model, package.Model):
         raise requirement("model", "a bambi.Model", repr(model))
     _build(package, model)
     described = describe_pymc(model.backend.model)
     names = tuple(name for name in described.names if name.removesuffix("_offset") not in {*described.names} - {name})
-    moves = _intercepts(model)
+    changes = _intercept_changes(model)
 
     def constrain(params: Params) -> Quantities:
         quantities = described.constrain(params)
-        for move in moves:
-            quantities = move(quantities)
+        for change in changes:
+            quantities = change(quantities)
         return {name: quantities[name] for name in names}
 
     return replace(described, constrain=constrain, names=names)
@@ -56,21 +56,21 @@ def _build(package: ModuleType, model: bambi.Model) -> None:
             package.config["SPARSE_DOT"] = sparse
 
 
-def _intercepts(model: bambi.Model) -> list[Callable[[Quantities], Quantities]]:
+def _intercept_changes(model: bambi.Model) -> list[Callable[[Quantities], Quantities]]:
     """How each intercept changes from centred columns to those that were given: by −mean(X)·b."""
     from bambi.utils import get_aliased_name
 
-    moves = []
+    changes = []
     for built in model.backend.distributional_components.values():
         component = built.component
         if component.intercept_term and component.common_terms and model.center_predictors:
             means = np.asarray(built.design_matrix_without_intercept).mean(0)
             slopes = [get_aliased_name(term) for term in component.common_terms.values()]
-            moves.append(_moved(get_aliased_name(component.intercept_term), slopes, means))
-    return moves
+            changes.append(_uncentre_intercept(get_aliased_name(component.intercept_term), slopes, means))
+    return changes
 
 
-def _moved(intercept: str, slopes: list[str], means: jax.Array) -> Callable[[Quantities], Quantities]:
+def _uncentre_intercept(intercept: str, slopes: list[str], means: jax.Array) -> Callable[[Quantities], Quantities]:
     def move(quantities: Quantities) -> Quantities:
         jnp = load_jax().numpy
         level = quantities[intercept]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Params = dict[str, Tree]
 Row = Mapping[str, Tree]
 Parts = dict[str, Tree]
-Own = Callable[[Params], tuple[Parts, Tree]]  # the parts of all rows together, and the whole log density
+LibraryDensity = Callable[[Params], tuple[Parts, Tree]]  # the parts of all rows together, and the whole log density
 
 _TRIALS = 100  # of places to start from
 _POINTS = 3  # at which a model is compared with itself
@@ -46,7 +46,7 @@ class NotByRowsError(ValueError):
 
 
 @dataclass(frozen=True)
-class Described:
+class ModelDescription:
     """A model as a sum over rows. The functions are JAX's, to be called where it has float64 (`core.jax.scope`).
 
     log_likelihood: of (params, row), for one row: the entries of `data` without their leading axis. Where the model is
@@ -81,7 +81,7 @@ class Described:
     observations: Callable[[Params, Row, Tree], Parts] | None = None
 
 
-def needed(package: str, purpose: str) -> ModuleType:
+def import_package(package: str, purpose: str) -> ModuleType:
     """A package that one door needs, imported; or the one error that says how to get it."""
     for name in ("jax", package):
         if find_spec(name) is None:
@@ -89,7 +89,7 @@ def needed(package: str, purpose: str) -> ModuleType:
     return import_module(package)
 
 
-def total(parts: Callable[[Params, Row], Parts]) -> Callable[[Params, Row], jax.Array]:
+def sum_of_parts(parts: Callable[[Params, Row], Parts]) -> Callable[[Params, Row], jax.Array]:
     """The sum of a row's parts."""
 
     def log_likelihood(params: Params, row: Row) -> jax.Array:
@@ -99,7 +99,7 @@ def total(parts: Callable[[Params, Row], Parts]) -> Callable[[Params, Row], jax.
     return log_likelihood
 
 
-def by_value(terms: Parts) -> jax.Array:
+def log_likelihoods_by_value(terms: Parts) -> jax.Array:
     """log p of every observed value, those of one variable after another; variables of the same shape are observed
     together, and their terms are added.
     """
@@ -111,7 +111,7 @@ def by_value(terms: Parts) -> jax.Array:
     return jnp.concatenate([jnp.ravel(term) for term in together.values()])
 
 
-def nudged(start: Params, own: Own) -> Params:
+def find_start(start: Params, library_density: LibraryDensity) -> Params:
     """A start moved by about a tenth at random, and by more where the density is not finite there; always alike.
 
     Where a model is symmetric, as networks are, all slopes may be 0 in its middle.
@@ -119,14 +119,14 @@ def nudged(start: Params, own: Own) -> Params:
     rng = np.random.default_rng(1)
     for spread in np.geomspace(0.1, 3.0, _TRIALS):
         place = {name: np.asarray(x) + spread * rng.standard_normal(np.shape(x)) for name, x in start.items()}
-        if np.isfinite(float(own(place)[1])):
+        if np.isfinite(float(library_density(place)[1])):
             return place
     raise requirement(
         "model", "finite near its own start", f"a log density that is not, at {_TRIALS} places", "look at its data"
     )
 
 
-def points(init: Params) -> Iterator[Params]:
+def comparison_points(init: Params) -> Iterator[Params]:
     """The start and places around it, always the same."""
     rng = np.random.default_rng(0)
     for number in range(_POINTS):
@@ -139,36 +139,36 @@ def require_sum(
     log_prior: Callable[[Params], jax.Array],
     data: Mapping[str, Tree],
     init: Params,
-    own: Own,
+    library_density: LibraryDensity,
 ) -> None:
     """Refuse a model whose log density, as it computes it itself, is not log_prior plus the sum of its rows' parts."""
     import jax
 
-    rest, summed = jax.jit(log_prior), _sums(parts, data)
-    for params in points(init):
-        sums, sizes = summed(params)
-        whole, density = own(params)
+    rest, summed = jax.jit(log_prior), _sum_parts(parts, data)
+    for params in comparison_points(init):
+        sums, magnitudes = summed(params)
+        whole, density = library_density(params)
         if not np.isfinite(float(density)):
             continue
-        prior, others = float(rest(params)), float(density) - sum(map(float, whole.values()))
-        compared = {f"the rows' terms of {name!r}": (sums[name], float(whole[name]), sizes[name]) for name in sums}
-        compared["all that belongs to no row"] = (prior, others, abs(prior) + sum(sizes.values()))
-        for what, (apart, together, scale) in compared.items():
-            if not abs(apart - together) <= _TOLERANCE * (1.0 + scale):
-                raise _no_sum(what, apart, together)
+        prior, rest_of_density = float(rest(params)), float(density) - sum(map(float, whole.values()))
+        compared = {f"the rows' terms of {name!r}": (sums[name], float(whole[name]), magnitudes[name]) for name in sums}
+        compared["all that belongs to no row"] = (prior, rest_of_density, abs(prior) + sum(magnitudes.values()))
+        for term, (by_rows, together, scale) in compared.items():
+            if not abs(by_rows - together) <= _TOLERANCE * (1.0 + scale):
+                raise _not_a_sum_error(term, by_rows, together)
 
 
-def _no_sum(what: str, apart: float, together: float) -> NotByRowsError:
+def _not_a_sum_error(term: str, by_rows: float, together: float) -> NotByRowsError:
     return NotByRowsError(
         "its density is no sum over rows",
         "a sum over rows",
-        f"{together:.12g} for {what} where all rows are there, and {apart:.12g} row by row",
+        f"{together:.12g} for {term} where all rows are there, and {by_rows:.12g} row by row",
         "something in it takes all rows together, such as a mean of a column, has rows that are not among its "
         "arguments, or is random; compute that outside, and give it to the model as data",
     )
 
 
-def _sums(
+def _sum_parts(
     parts: Callable[[Params, Row], Parts], data: Mapping[str, Tree]
 ) -> Callable[[Params], tuple[dict[str, float], dict[str, float]]]:
     """Of params: what each part adds up to over all rows, and its absolute values."""
@@ -186,14 +186,14 @@ def _sums(
 
     def summed(params: Params) -> tuple[dict[str, float], dict[str, float]]:
         sums: dict[str, float] = {}
-        sizes: dict[str, float] = {}
+        magnitudes: dict[str, float] = {}
         for begin in range(0, len(next(iter(data.values()))), _BLOCK):
             block_sums, block_sizes = block(
                 params, {name: value[begin : begin + _BLOCK] for name, value in data.items()}
             )
             for name in block_sums:
                 sums[name] = sums.get(name, 0.0) + float(block_sums[name])
-                sizes[name] = sizes.get(name, 0.0) + float(block_sizes[name])
-        return sums, sizes
+                magnitudes[name] = magnitudes.get(name, 0.0) + float(block_sizes[name])
+        return sums, magnitudes
 
     return summed

@@ -9,7 +9,7 @@ import numpy as np
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.jax import scoped
-from svrhmc.models.description import Described, Params
+from svrhmc.models.description import ModelDescription, Params
 from svrhmc.models.model import Model, model
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def from_numpyro(
     """
     from svrhmc.models.numpyro import describe_numpyro
 
-    return _target(describe_numpyro(model, *args, plate=plate, **kwargs), log_concave)
+    return _to_model(describe_numpyro(model, *args, plate=plate, **kwargs), log_concave)
 
 
 def from_pymc(model: pymc.Model, *, observed: str | None = None, log_concave: bool = False) -> Model:
@@ -54,7 +54,7 @@ def from_pymc(model: pymc.Model, *, observed: str | None = None, log_concave: bo
     """
     from svrhmc.models.pymc import describe_pymc
 
-    return _target(describe_pymc(model, observed), log_concave)
+    return _to_model(describe_pymc(model, observed), log_concave)
 
 
 def from_bambi(model: bambi.Model, *, log_concave: bool = False) -> Model:
@@ -65,10 +65,10 @@ def from_bambi(model: bambi.Model, *, log_concave: bool = False) -> Model:
     """
     from svrhmc.models.bambi import describe_bambi
 
-    return _target(describe_bambi(model), log_concave)
+    return _to_model(describe_bambi(model), log_concave)
 
 
-def _target(described: Described, log_concave: bool) -> Model:
+def _to_model(described: ModelDescription, log_concave: bool) -> Model:
     target = model(
         described.log_likelihood,
         described.log_prior,
@@ -82,12 +82,12 @@ def _target(described: Described, log_concave: bool) -> Model:
     target.dims, target.coords = described.dims, described.coords
     target.terms, target.observations = described.terms, described.observations
     if described.prior_draws is not None:
-        target.prior_draws = _flat(described.prior_draws)
+        target.prior_draws = _ravel_states(described.prior_draws)
     return target
 
 
 @scoped
-def _flat(params: Params) -> Array:
+def _ravel_states(params: Params) -> Array:
     """States of parameters that have a leading axis; those that are not finite are left out."""
     import jax
     from jax.flatten_util import ravel_pytree

@@ -112,7 +112,7 @@ def model(
 
     from svrhmc.models import validation as checked
     from svrhmc.models.functions import Functions, differentiable
-    from svrhmc.models.placement import place
+    from svrhmc.models.placement import place_rows
 
     for name, function in (("log_likelihood", log_likelihood), ("log_prior", log_prior)):
         if not callable(function):
@@ -120,20 +120,20 @@ def model(
     boolean("batched", batched)
     boolean("log_concave", log_concave)
     kind = jax.numpy.dtype(one_of("dtype", dtype, ("float64", "float32")))
-    params = checked.parameters(init, kind)
-    n = checked.rows(data)
-    where, placed = place(data, n, kind, devices)
+    params = checked.check_parameters(init, kind)
+    n = checked.count_rows(data)
+    where, placed = place_rows(data, n, kind, devices)
     flat, unravel = ravel_pytree(params)
-    checked.scalar("log_prior(params)", checked.traced("log_prior", "(params)", log_prior, params))
+    checked.require_scalar("log_prior(params)", checked.trace_shapes("log_prior", "(params)", log_prior, params))
     if batched:
         count = min(n, 3)
         few = jax.tree.map(lambda one: jax.ShapeDtypeStruct((count, *one.shape), one.dtype), where.row)
-        value = checked.traced("log_likelihood", "(params, rows)", log_likelihood, params, few)
-        checked.by_row("log_likelihood(params, rows)", value, count)
+        value = checked.trace_shapes("log_likelihood", "(params, rows)", log_likelihood, params, few)
+        checked.is_by_row("log_likelihood(params, rows)", value, count)
         likelihood = log_likelihood
     else:
-        value = checked.traced("log_likelihood", "(params, row)", log_likelihood, params, where.row)
-        checked.scalar("log_likelihood(params, row)", value)
+        value = checked.trace_shapes("log_likelihood", "(params, row)", log_likelihood, params, where.row)
+        checked.require_scalar("log_likelihood(params, row)", value)
         likelihood = jax.vmap(log_likelihood, in_axes=(None, 0))
     functions = differentiable(Functions(n, len(flat), likelihood, log_prior, unravel, kind, where))
     with compilation_stage(None):
@@ -225,7 +225,7 @@ class Model(FiniteSum):
             )
             raise requirement(f"the gradient at init, in {which},", "finite", "nan or inf", why)
         if precise:
-            checked.slopes(lambda at: self.potentials(at[None])[0], slope, x)
+            checked.require_correct_gradient(lambda at: self.potentials(at[None])[0], slope, x)
 
     def _require_finite_rows(self) -> None:
         """An error that names the first row whose log-likelihood at `init` is not finite."""
@@ -270,7 +270,7 @@ class Model(FiniteSum):
     def observed_values(self) -> dict[str, Values]:
         if self.observations is None:
             return {}
-        rows = self.functions.place.taken(self.data, np.arange(self.n))
+        rows = self.functions.place.take(self.data, np.arange(self.n))
         values = self.observations(self.functions.params(self.start), rows, None)
         return {name: np.asarray(value) for name, value in values.items()}
 
@@ -312,16 +312,18 @@ class Model(FiniteSum):
         """What `constrain` makes of every draw."""
         if self.constrain is None:
             return None
-        from svrhmc.models.functions import stated
-        from svrhmc.models.validation import names, values
+        from svrhmc.models.functions import constrained_values
+        from svrhmc.models.validation import coordinate_names, flatten_values
 
         constrain, flat = self.constrain, draws.reshape(-1, self.dim)
-        labels = names(load_jax().eval_shape(lambda state: constrain(self.functions.params(state)), self.start))
+        labels = coordinate_names(
+            load_jax().eval_shape(lambda state: constrain(self.functions.params(state)), self.start)
+        )
         size = min(_STATED, len(flat))
         padded = np.concatenate([flat, np.repeat(flat[-1:], -len(flat) % size, axis=0)]).reshape(-1, size, self.dim)
 
         def quantities(some: Array) -> Array:
-            return values(stated(self.functions, constrain, some))
+            return flatten_values(constrained_values(self.functions, constrain, some))
 
         blocks = [compute_array_once(partial(quantities, some), (size, len(labels))) for some in padded]
         return labels, np.concatenate(blocks)[: len(flat)].reshape(*draws.shape[:2], -1)
@@ -333,7 +335,7 @@ class Model(FiniteSum):
     def identity(self) -> dict[str, object]:
         """The data, and what the functions give for a hundred rows at two points."""
         functions = self.functions
-        return {**super().identity(), "data": digest(*functions.place.host(self.data))}
+        return {**super().identity(), "data": digest(*functions.place.host_arrays(self.data))}
 
     @property
     def row_entries(self) -> float:

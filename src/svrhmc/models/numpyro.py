@@ -24,25 +24,25 @@ from svrhmc.core.jax import Tree, scope
 from svrhmc.models.description import (
     DRAWN,
     LONG,
-    Described,
+    LibraryDensity,
+    ModelDescription,
     NotByRowsError,
-    Own,
     Params,
     Parts,
     Row,
-    by_value,
-    needed,
-    nudged,
-    points,
+    comparison_points,
+    find_start,
+    import_package,
+    log_likelihoods_by_value,
     require_sum,
-    total,
-)
+    sum_of_parts,
+)  # fmt: skip
 from svrhmc.models.numpyro_sites import (
     Arguments,
     Model,
     Rows,
     Site,
-    first_look,
+    initial_sites,
     require_all_rows,
     require_sampled,
     sites_of,
@@ -57,73 +57,77 @@ _CHECKED_ROWS = 1 << 17  # at most, by which a model is compared with itself
 Run = tuple[Model, tuple[Tree, ...], dict[str, Tree]]  # a model and its arguments
 
 
-def describe_numpyro(model: Model, *args: Tree, plate: str | None = None, **kwargs: Tree) -> Described:
+def describe_numpyro(model: Model, *args: Tree, plate: str | None = None, **kwargs: Tree) -> ModelDescription:
     """Take a NumPyro model apart; the arguments are the model's own."""
-    needed("numpyro", "from_numpyro")
+    import_package("numpyro", "from_numpyro")
     if not callable(model):
         raise requirement("model", "a function with NumPyro's statements in it", repr(model))
     with scope():
         arguments = Arguments.of(model, args, kwargs)
-        sites = first_look(model, arguments)
+        sites = initial_sites(model, arguments)
         require_sampled(sites)
         try:
-            return _by_rows(model, arguments, sites, plate)
+            return _describe_by_rows(model, arguments, sites, plate)
         except NotByRowsError as error:
             if plate is not None:  # the user asked for rows
                 raise
-            return _as_one(model, arguments, sites, error)
+            return _describe_as_one(model, arguments, sites, error)
 
 
-def _by_rows(model: Model, arguments: Arguments, sites: Mapping[str, Site], plate: str | None) -> Described:
+def _describe_by_rows(
+    model: Model, arguments: Arguments, sites: Mapping[str, Site], plate: str | None
+) -> ModelDescription:
     """The model as a sum over the rows of a plate."""
     rows = Rows.of(sites, arguments, plate)
-    apart = _Apart(model, arguments.on_device(rows.arrays), rows, 1)
-    _require_shared(sites, apart.sites())
+    row_model = _RowModel(model, arguments.on_device(rows.arrays), rows, 1)
+    _require_shared_latents(sites, row_model.sites())
     data = {name: arguments.leaves[name] for name in rows.arrays}
-    some = data if rows.count <= _CHECKED_ROWS else _spread(data, rows.count)
-    origin, own = apart.origin(sites), apart.own(some)
-    apart.require_rows(origin)
-    init = nudged(origin, own)
-    require_sum(apart.parts, apart.log_prior, some, init, own)
-    same = apart.names(init, some)
+    checked_rows = data if rows.count <= _CHECKED_ROWS else _select_rows(data, rows.count)
+    origin, library_density = row_model.origin(sites), row_model.library_density(checked_rows)
+    row_model.require_rows(origin)
+    init = find_start(origin, library_density)
+    require_sum(row_model.parts, row_model.log_prior, checked_rows, init, library_density)
+    same = row_model.names(init, checked_rows)
     names = tuple(name for name in sites if name in same)
-    return Described(
-        total(apart.observed),
-        apart.log_prior,
+    return ModelDescription(
+        sum_of_parts(row_model.observed),
+        row_model.log_prior,
         data,
         init,
-        apart.constrain(names),
+        row_model.constrain(names),
         names,
         batched=True,
-        prior_draws=apart.prior_draws(init),
+        prior_draws=row_model.prior_draws(init),
         dims={name: sites[name].axes for name in names},
         observed=rows.sites,
-        observations=apart.observations,
+        observations=row_model.observations,
     )
 
 
-def _as_one(model: Model, arguments: Arguments, sites: Mapping[str, Site], error: NotByRowsError) -> Described:
+def _describe_as_one(
+    model: Model, arguments: Arguments, sites: Mapping[str, Site], error: NotByRowsError
+) -> ModelDescription:
     """The model as one component, whose only row has all arrays among the arguments."""
     require_all_rows(sites)
-    arrays = _traceable(model, arguments)
+    arrays = _traceable_arrays(model, arguments)
     observed = tuple(site.name for site in sites.values() if site.observed)
     traceable = arguments.on_device(arrays) if arrays else arguments
-    apart = _Apart(model, traceable, Rows(1, arrays, observed, None), None)
+    row_model = _RowModel(model, traceable, Rows(1, arrays, observed, None), None)
     data = {name: np.asarray(arguments.leaves[name])[None] for name in arrays} or {"all data": np.zeros(1)}
 
     def parts(params: Params, row: Row) -> Parts:
-        return apart.observed(params, {name: row[name] for name in arrays})
+        return row_model.observed(params, {name: row[name] for name in arrays})
 
     def whole(rows: Row) -> Parts:
         return {name: rows[name][0] for name in arrays}
 
     def log_likelihood(params: Params, rows: Row) -> jax.Array:
-        return total(parts)(params, whole(rows))
+        return sum_of_parts(parts)(params, whole(rows))
 
-    own = apart.own({name: arguments.leaves[name] for name in arrays})
-    init = nudged(apart.origin(sites), own)
+    library_density = row_model.library_density({name: arguments.leaves[name] for name in arrays})
+    init = find_start(row_model.origin(sites), library_density)
     try:
-        require_sum(parts, apart.log_prior, data, init, own)
+        require_sum(parts, row_model.log_prior, data, init, library_density)
     except NotByRowsError:
         raise requirement(
             "model",
@@ -133,26 +137,26 @@ def _as_one(model: Model, arguments: Arguments, sites: Mapping[str, Site], error
             "numpyro.sample, or give them to the model as arguments",
         ) from error
     long = tuple(name for name, site in sites.items() if site.kind == "deterministic" and np.prod(site.shape) > LONG)
-    names = tuple(name for name in apart.quantities(init) if name not in long)
-    constrain = apart.constrain(names)
-    return Described(
+    names = tuple(name for name in row_model.quantities(init) if name not in long)
+    constrain = row_model.constrain(names)
+    return ModelDescription(
         log_likelihood,
-        apart.log_prior,
+        row_model.log_prior,
         data,
         init,
         constrain,
         names,
         True,
         error.note(long),
-        apart.prior_draws(init),
+        row_model.prior_draws(init),
         dims={name: sites[name].axes for name in names if name in sites},
         observed=observed,
-        terms=lambda params, rows: by_value(apart.terms(params, whole(rows))),
-        observations=lambda params, rows, key: apart.observations(params, whole(rows), key),
+        terms=lambda params, rows: log_likelihoods_by_value(row_model.terms(params, whole(rows))),
+        observations=lambda params, rows, key: row_model.observations(params, whole(rows), key),
     )
 
 
-def _traceable(model: Model, arguments: Arguments) -> tuple[str, ...]:
+def _traceable_arrays(model: Model, arguments: Arguments) -> tuple[str, ...]:
     """The arrays among the arguments, if the model runs where their numbers are not known; else none."""
     import jax
 
@@ -164,7 +168,7 @@ def _traceable(model: Model, arguments: Arguments) -> tuple[str, ...]:
     return tuple(arrays)
 
 
-class _Apart:
+class _RowModel:
     """A model on some of its rows. shown: how many of them quantities are computed with, which need none; None: all."""
 
     def __init__(self, model: Model, arguments: Arguments, rows: Rows, shown: int | None) -> None:
@@ -175,16 +179,16 @@ class _Apart:
 
     def sites(self) -> dict[str, Site]:
         """The statements of the model where there is only one row."""
-        with _one_row(self._rows.arrays):
+        with _explain_single_row_errors(self._rows.arrays):
             plate = self._rows.plate
-            one = self._model if plate is None else _of_size(self._model, plate, 1)
+            one = self._model if plate is None else _resize_plate(self._model, plate, 1)
             return sites_of(one, self._arguments, self._first)
 
     def require_rows(self, params: Params) -> None:
         """Refuse a model whose density cannot be had for one row."""
         import jax
 
-        with _one_row(self._rows.arrays):
+        with _explain_single_row_errors(self._rows.arrays):
             jax.eval_shape(self.observed, params, self._first)
 
     def parts(self, params: Params, row: Row) -> Parts:
@@ -196,10 +200,10 @@ class _Apart:
         """The log density at every observed site that belongs to rows."""
         from numpyro.infer.util import compute_log_probs
 
-        log_densities: Parts = compute_log_probs(*self._given(params, data, self._run(data, seed)), {})[0]
+        log_densities: Parts = compute_log_probs(*self._condition(params, data, self._run(data, seed)), {})[0]
         return log_densities
 
-    def _given(self, params: Params, data: Mapping[str, Tree], run: Run) -> Run:
+    def _condition(self, params: Params, data: Mapping[str, Tree], run: Run) -> Run:
         """A run whose latent quantities are those of params, and which shows the observed sites that belong to rows."""
         from numpyro import handlers
 
@@ -211,7 +215,7 @@ class _Apart:
         """The log density of every observed value, by site; a factor observes nothing."""
         from numpyro.infer.util import compute_log_probs
 
-        inner, args, kwargs = self._given(params, data, self._run(data))
+        inner, args, kwargs = self._condition(params, data, self._run(data))
         log_densities, sites = compute_log_probs(inner, args, kwargs, {}, sum_log_prob=False)
         return {name: term for name, term in log_densities.items() if np.size(sites[name]["value"])}
 
@@ -220,7 +224,7 @@ class _Apart:
         from numpyro import handlers
 
         model, args, kwargs = self._run(data, 0 if key is None else key)
-        given = self._given(params, data, (model if key is None else handlers.uncondition(model), args, kwargs))
+        given = self._condition(params, data, (model if key is None else handlers.uncondition(model), args, kwargs))
         inner, args, kwargs = given
         sites = handlers.trace(inner).get_trace(*args, **kwargs)
         return {name: sites[name]["value"] for name in self._rows.sites if np.size(sites[name]["value"])}
@@ -285,7 +289,7 @@ class _Apart:
         params: Params = unconstrain_fn(model, args, kwargs, latent)
         return params
 
-    def own(self, data: Mapping[str, Tree]) -> Own:
+    def library_density(self, data: Mapping[str, Tree]) -> LibraryDensity:
         """NumPyro's density of all these rows together: by observed site, and the whole.
 
         With other random numbers than elsewhere, so that a model that draws some of its own is found out.
@@ -314,7 +318,7 @@ class _Apart:
             one, every = self.quantities(params), self._constrained(params, data)
             return {name: one[name] for name in same}, {name: every[name] for name in same}
 
-        *_, last = points(init)
+        *_, last = comparison_points(init)
         with_one_row, with_all_rows = both(last, data)
         return {
             name for name in same if name in init or np.allclose(with_one_row[name], with_all_rows[name], 1e-9, 1e-12)
@@ -333,7 +337,7 @@ class _Apart:
 
         seeded = handlers.seed(self._model, seed)
         if self._rows.plate is not None:
-            seeded = _of_size(seeded, self._rows.plate, len(next(iter(data.values()))))
+            seeded = _resize_plate(seeded, self._rows.plate, len(next(iter(data.values()))))
         return self._arguments.called(seeded, data)
 
     def _constrained(self, params: Params, data: Mapping[str, Tree]) -> dict[str, Tree]:
@@ -343,11 +347,11 @@ class _Apart:
         return quantities
 
 
-def _require_shared(sites: Mapping[str, Site], alone: Mapping[str, Site]) -> None:
+def _require_shared_latents(sites: Mapping[str, Site], sites_of_one_row: Mapping[str, Site]) -> None:
     """Refuse a latent of each row: one of another shape where there is one row alone."""
     for name, site in sites.items():
         latent = site.kind == "sample" and not site.observed
-        if latent and (name not in alone or site.shape != alone[name].shape):
+        if latent and (name not in sites_of_one_row or site.shape != sites_of_one_row[name].shape):
             raise NotByRowsError(
                 f"every row has a {name!r} of its own",
                 "one whose parameters are shared by the rows",
@@ -357,7 +361,7 @@ def _require_shared(sites: Mapping[str, Site], alone: Mapping[str, Site]) -> Non
 
 
 @contextmanager
-def _one_row(arrays: Iterable[str]) -> Iterator[None]:
+def _explain_single_row_errors(arrays: Iterable[str]) -> Iterator[None]:
     """Where a model is run on one row; says why it cannot be."""
     import jax
 
@@ -380,7 +384,7 @@ def _one_row(arrays: Iterable[str]) -> Iterator[None]:
         ) from error
 
 
-def _of_size(model: Model, plate: str, count: int) -> Model:
+def _resize_plate(model: Model, plate: str, count: int) -> Model:
     """A model whose plate has so many rows, all of them there and none counted for others."""
     import jax.numpy as jnp
     from numpyro.primitives import Messenger
@@ -398,7 +402,7 @@ def _of_size(model: Model, plate: str, count: int) -> Model:
     return Sized(model)
 
 
-def _spread(data: Mapping[str, Tree], count: int) -> dict[str, Tree]:
+def _select_rows(data: Mapping[str, Tree], count: int) -> dict[str, Tree]:
     """Some of the rows, from first to last."""
     chosen = np.linspace(0, count - 1, _CHECKED_ROWS).astype(np.int64)
     return {name: value[chosen] for name, value in data.items()}

@@ -14,7 +14,7 @@ from svrhmc.models.description import NotByRowsError
 
 Model = Callable[..., object]  # a function of NumPyro's primitives
 
-_OF_A_MODULE = "$params"  # where a network's own parameters were; with a prior on each, they are not used
+_MODULE_PARAMETERS = "$params"  # where a network's own parameters were; with a prior on each, they are not used
 
 
 @dataclass(frozen=True)
@@ -101,17 +101,20 @@ def sites_of(model: Model, arguments: Arguments, arrays: Mapping[str, Tree]) -> 
             discrete = sampled and not site["is_observed"] and bool(site["fn"].support.is_discrete)
             frames = site.get("cond_indep_stack", ())
             plates = tuple(frame.name for frame in frames)
-            along = {len(shape) - event + frame.dim: frame for frame in frames}
-            axes = tuple(along[k].name if k in along and along[k].size == n else "" for k, n in enumerate(shape))
-            size, taken = (int(site["args"][0]), len(site["value"])) if kind == "plate" else (0, 0)
+            frame_of_axis = {len(shape) - event + frame.dim: frame for frame in frames}
+            axes = tuple(
+                frame_of_axis[k].name if k in frame_of_axis and frame_of_axis[k].size == n else ""
+                for k, n in enumerate(shape)
+            )
+            size, size_taken = (int(site["args"][0]), len(site["value"])) if kind == "plate" else (0, 0)
             observed = sampled and site["is_observed"]
-            sites[name] = Site(name, kind, observed, discrete, shape, batch, plates, axes, size, taken)
+            sites[name] = Site(name, kind, observed, discrete, shape, batch, plates, axes, size, size_taken)
 
     jax.eval_shape(look, dict(arrays))
     return sites
 
 
-def first_look(model: Model, arguments: Arguments) -> dict[str, Site]:
+def initial_sites(model: Model, arguments: Arguments) -> dict[str, Site]:
     """Where it is not yet known which arguments have the rows: with the values of none of them, if that will do."""
     import jax
 
@@ -129,7 +132,7 @@ def require_sampled(sites: Mapping[str, Site]) -> None:
     if not any(site.observed for site in sites.values()):
         raise requirement("model", "given data", "no observed site", "give it what its obs= takes")
     for site in sites.values():
-        if site.kind in ("param", "mutable") and not site.name.endswith(_OF_A_MODULE):
+        if site.kind in ("param", "mutable") and not site.name.endswith(_MODULE_PARAMETERS):
             raise requirement(
                 "model",
                 "made of sample statements",
@@ -172,32 +175,34 @@ class Rows:
         without any, by the leading axis that all observed sites share.
         """
         observed = [site for site in sites.values() if site.observed]
-        sizes = {name: sites[name].size for site in observed for name in site.plates}
-        if plate is not None and plate not in sizes:
-            allowed = f"the name of a plate with observed sites ({', '.join(map(repr, sizes)) or 'there is none'})"
+        plate_sizes = {name: sites[name].size for site in observed for name in site.plates}
+        if plate is not None and plate not in plate_sizes:
+            allowed = (
+                f"the name of a plate with observed sites ({', '.join(map(repr, plate_sizes)) or 'there is none'})"
+            )
             raise requirement("plate", allowed, repr(plate))
-        fitting = [name for name in sizes if arguments.arrays(sizes[name])] if plate is None else [plate]
+        fitting = [name for name in plate_sizes if arguments.arrays(plate_sizes[name])] if plate is None else [plate]
         if len(fitting) > 1:
-            listed = ", ".join(f"{name!r} of size {sizes[name]}" for name in fitting)
+            listed = ", ".join(f"{name!r} of size {plate_sizes[name]}" for name in fitting)
             raise requirement("plate", "named where several may be the rows", f"none, and there are {listed}")
         if fitting:
             (name,) = fitting
             inside = tuple(site.name for site in observed if name in site.plates)
-            return cls._found(sizes[name], arguments, inside, name)
+            return cls._with_arguments(plate_sizes[name], arguments, inside, name)
         counts = {site.batch[0] for site in observed if site.batch}
-        if sizes or len(counts) != 1:
+        if plate_sizes or len(counts) != 1:
             given = ", ".join(f"{site.name!r} of shape {site.batch}" for site in observed)
             raise NotByRowsError(
                 "its observed sites have no rows in common with its arguments",
                 "a sum over rows that are among its arguments",
-                f"the observed {given}" + "".join(f", plate {name!r} of size {n}" for name, n in sizes.items()),
+                f"the observed {given}" + "".join(f", plate {name!r} of size {n}" for name, n in plate_sizes.items()),
                 "put the observations into numpyro.plate, and give all rows to the model as arguments",
             )
         (count,) = counts
-        return cls._found(count, arguments, tuple(site.name for site in observed if site.batch), None)
+        return cls._with_arguments(count, arguments, tuple(site.name for site in observed if site.batch), None)
 
     @classmethod
-    def _found(cls, count: int, arguments: Arguments, sites: tuple[str, ...], plate: str | None) -> Rows:
+    def _with_arguments(cls, count: int, arguments: Arguments, sites: tuple[str, ...], plate: str | None) -> Rows:
         arrays = arguments.arrays(count)
         if not arrays:
             raise NotByRowsError(

@@ -24,18 +24,18 @@ from svrhmc.core.errors import first_line, requirement
 from svrhmc.core.jax import Tree, load_jax, scope
 from svrhmc.models.description import (
     LONG,
-    Described,
+    LibraryDensity,
+    ModelDescription,
     NotByRowsError,
-    Own,
     Params,
     Parts,
     Row,
-    by_value,
-    needed,
-    nudged,
+    find_start,
+    import_package,
+    log_likelihoods_by_value,
     require_sum,
-    total,
-)
+    sum_of_parts,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     import jax
@@ -44,89 +44,101 @@ if TYPE_CHECKING:
 Graph = Any  # a variable of PyTensor, whose classes have no types
 
 
-def describe_pymc(model: pymc.Model, observed: str | None = None) -> Described:
+def describe_pymc(model: pymc.Model, observed: str | None = None) -> ModelDescription:
     """Take a PyMC model apart. observed: the variable whose rows are meant, where observed ones have unlike lengths."""
-    pymc = needed("pymc", "from_pymc")
+    pymc = import_package("pymc", "from_pymc")
     if not isinstance(model, pymc.Model):
         raise requirement("model", "a pymc.Model", repr(model))
-    free, given = _terms(model, model.free_RVs), _terms(model, [*model.observed_RVs, *model.potentials])
-    _require_sampled(model, [*free.values(), *given.values()])
+    free = _log_density_terms(model, model.free_RVs)
+    observed_terms = _log_density_terms(model, [*model.observed_RVs, *model.potentials])
+    _require_sampled(model, [*free.values(), *observed_terms.values()])
     try:
-        return _by_rows(model, free, given, observed)
+        return _describe_by_rows(model, free, observed_terms, observed)
     except NotByRowsError as error:
         if observed is not None:  # the user asked for rows
             raise
-        return _as_one(model, free, given, error)
+        return _describe_as_one(model, free, observed_terms, error)
 
 
-def _by_rows(
-    model: pymc.Model, free: Mapping[str, Graph], given: Mapping[str, Graph], observed: str | None
-) -> Described:
+def _describe_by_rows(
+    model: pymc.Model, free: Mapping[str, Graph], observed_terms: Mapping[str, Graph], observed: str | None
+) -> ModelDescription:
     """The model as a sum over the rows of its observed variables."""
     _require_no_imputed(model)
-    rows = _Rows.of(_count(model, observed), given.values())
-    inside = {name: term for name, term in given.items() if rows.within(term)}
-    outside = [term.sum() for name, term in {**free, **given}.items() if name not in inside]
+    rows = _Rows.of(_count_rows(model, observed), observed_terms.values())
+    inside = {name: term for name, term in observed_terms.items() if rows.has_rows(term)}
+    outside = [term.sum() for name, term in {**free, **observed_terms}.items() if name not in inside]
     quantities = _quantities(model, rows)
-    own, names = _own(model, inside), [value.name for value in model.value_vars]
-    init = nudged(_start(model), own)
+    library_density = _library_density(model, inside)
+    names = [value.name for value in model.value_vars]
+    init = find_start(_start(model), library_density)
     translate, jnp = _translator(), load_jax().numpy
-    with scope(), _cutting(rows.count, init):
+    with scope(), _explain_cut_errors(rows.count, init):
         row_terms = translate([*model.value_vars, *rows.inputs], [term.sum() for term in rows.cut(inside.values())])
-        log_prior, constrain = _functions(model, translate, outside, quantities)
+        log_prior, constrain = _prior_and_constrain(model, translate, outside, quantities)
         data = dict(zip(rows.names, rows.arrays, strict=True))
 
         def parts(params: Params, row: Row) -> Parts:
             values = [params[name] for name in names]
-            one = [jnp.asarray(row[name], _wide(data[name].dtype))[None] for name in data]
+            one = [jnp.asarray(row[name], _widen_dtype(data[name].dtype))[None] for name in data]
             return dict(zip(inside, row_terms(*values, *one), strict=True))
 
         load_jax().eval_shape(parts, init, {name: array[0] for name, array in data.items()})
     with scope():
-        require_sum(parts, log_prior, data, init, own)
-    return Described(
-        total(parts), log_prior, data, init, constrain, tuple(quantities), **_labels(model), observed=tuple(inside)
-    )
-
-
-def _as_one(
-    model: pymc.Model, free: Mapping[str, Graph], given: Mapping[str, Graph], error: NotByRowsError
-) -> Described:
-    """The model as one component: all data stay in its graph, and its only row is an empty place."""
-    own, names, translate = _own(model, given), [value.name for value in model.value_vars], _translator()
-    init, quantities = nudged(_start(model), own), _quantities(model, None)
-    data = {"all data": np.zeros(1)}
-    with scope(), _translating():
-        whole = translate(model.value_vars, [term.sum() for term in given.values()])
-        observed = tuple(variable.name for variable in model.observed_RVs)
-        by_variable = translate(model.value_vars, [given[name] for name in observed])
-        log_prior, every = _functions(model, translate, [term.sum() for term in free.values()], quantities)
-
-        def parts(params: Params, row: Row) -> Parts:
-            return dict(zip(given, whole(*(params[name] for name in names)), strict=True))
-
-        def terms(params: Params, rows: Row) -> jax.Array:
-            return by_value(dict(zip(observed, by_variable(*(params[name] for name in names)), strict=True)))
-
-        load_jax().eval_shape(parts, init, data)
-        shapes = load_jax().eval_shape(every, init)
-    derived = {variable.name for variable in model.deterministics}
-    long = [name for name, one in shapes.items() if name in derived and np.prod(one.shape) > LONG]
-    kept = {name: graph for name, graph in quantities.items() if name not in long}
-    with scope():
-        _, constrain = _functions(model, translate, [], kept)
-        try:
-            require_sum(parts, log_prior, data, init, own)
-        except NotByRowsError as unlike:
-            why = "PyMC's translation of it to JAX computes something else"
-            raise requirement("model", "one whose density is the same in PyMC and in JAX", "two", why) from unlike
-    return Described(
-        total(parts),
+        require_sum(parts, log_prior, data, init, library_density)
+    return ModelDescription(
+        sum_of_parts(parts),
         log_prior,
         data,
         init,
         constrain,
-        tuple(kept),
+        tuple(quantities),
+        **_labels(model),
+        observed=tuple(inside),
+    )
+
+
+def _describe_as_one(
+    model: pymc.Model, free: Mapping[str, Graph], observed_terms: Mapping[str, Graph], error: NotByRowsError
+) -> ModelDescription:
+    """The model as one component: all data stay in its graph, and its only row is an empty place."""
+    library_density, translate = _library_density(model, observed_terms), _translator()
+    init, quantities = find_start(_start(model), library_density), _quantities(model, None)
+    names = [value.name for value in model.value_vars]
+    data = {"all data": np.zeros(1)}
+    with scope(), _explain_translation_errors():
+        whole = translate(model.value_vars, [term.sum() for term in observed_terms.values()])
+        observed = tuple(variable.name for variable in model.observed_RVs)
+        by_variable = translate(model.value_vars, [observed_terms[name] for name in observed])
+        log_prior, every = _prior_and_constrain(model, translate, [term.sum() for term in free.values()], quantities)
+
+        def parts(params: Params, row: Row) -> Parts:
+            return dict(zip(observed_terms, whole(*(params[name] for name in names)), strict=True))
+
+        def terms(params: Params, rows: Row) -> jax.Array:
+            return log_likelihoods_by_value(
+                dict(zip(observed, by_variable(*(params[name] for name in names)), strict=True))
+            )
+
+        load_jax().eval_shape(parts, init, data)
+        shapes = load_jax().eval_shape(every, init)
+    derived = {variable.name for variable in model.deterministics}
+    long = [name for name, shape in shapes.items() if name in derived and np.prod(shape.shape) > LONG]
+    reported = {name: graph for name, graph in quantities.items() if name not in long}
+    with scope():
+        _, constrain = _prior_and_constrain(model, translate, [], reported)
+        try:
+            require_sum(parts, log_prior, data, init, library_density)
+        except NotByRowsError as unlike:
+            why = "PyMC's translation of it to JAX computes something else"
+            raise requirement("model", "one whose density is the same in PyMC and in JAX", "two", why) from unlike
+    return ModelDescription(
+        sum_of_parts(parts),
+        log_prior,
+        data,
+        init,
+        constrain,
+        tuple(reported),
         True,
         error.note(long),
         **_labels(model),
@@ -135,7 +147,7 @@ def _as_one(
     )
 
 
-def _functions(
+def _prior_and_constrain(
     model: pymc.Model,
     translate: Callable[[Sequence[Graph], Sequence[Graph]], Callable[..., Tree]],
     outside: Sequence[Graph],
@@ -160,7 +172,7 @@ def _labels(model: pymc.Model) -> dict[str, Any]:
     return {"dims": dims, "coords": {name: list(values) for name, values in model.coords.items() if values is not None}}
 
 
-def _terms(model: pymc.Model, variables: Sequence[Graph]) -> dict[str, Graph]:
+def _log_density_terms(model: pymc.Model, variables: Sequence[Graph]) -> dict[str, Graph]:
     """The log density of some variables, entry by entry."""
     log_densities = model.logp(vars=list(variables), sum=False) if variables else []
     return {variable.name: term for variable, term in zip(variables, log_densities, strict=True)}
@@ -200,7 +212,7 @@ def _require_no_imputed(model: pymc.Model) -> None:
         raise NotByRowsError(f"missing values are parameters ({listed})", "without missing values", listed, why)
 
 
-def _count(model: pymc.Model, observed: str | None) -> int:
+def _count_rows(model: pymc.Model, observed: str | None) -> int:
     """How many rows there are: the length of the observed variables."""
     shapes = {variable.name: np.shape(_value(model.rvs_to_values[variable])) for variable in model.observed_RVs}
     lengths = {name: shape[0] for name, shape in shapes.items() if shape}
@@ -247,11 +259,11 @@ class _Rows:
                 name = source.name or "rows"
                 name = name if name not in arrays else f"{name} {len(arrays)}"
                 arrays[name] = value
-                inputs[name] = tensor(f"row{len(inputs)}", dtype=_wide(value.dtype), shape=(1, *value.shape[1:]))
+                inputs[name] = tensor(f"row{len(inputs)}", dtype=_widen_dtype(value.dtype), shape=(1, *value.shape[1:]))
             replaced[source] = shape_padleft(inputs[name], axis)
         return cls(count, tuple(arrays), tuple(arrays.values()), tuple(inputs.values()), replaced)
 
-    def within(self, graph: Graph) -> bool:
+    def has_rows(self, graph: Graph) -> bool:
         """Whether it has rows."""
         from pytensor.graph.traversal import graph_inputs
 
@@ -260,7 +272,7 @@ class _Rows:
     def cut(self, graphs: Iterable[Graph]) -> list[Graph]:
         """The same for one row."""
         terms = list(graphs)
-        return _rebuilt(terms, {**self.replaced, **self._sizes(terms)})
+        return _rebuild_graphs(terms, {**self.replaced, **self._sizes(terms)})
 
     def _sizes(self, graphs: Sequence[Graph]) -> dict[Graph, Graph]:
         """Numbers of rows that were written into the graphs as the size of something, and 1 in their places."""
@@ -283,7 +295,7 @@ class _Rows:
         return ones
 
 
-def _rebuilt(graphs: Sequence[Graph], replaced: Mapping[Graph, Graph]) -> list[Graph]:
+def _rebuild_graphs(graphs: Sequence[Graph], replaced: Mapping[Graph, Graph]) -> list[Graph]:
     """Graphs with some variables replaced, and with float64 for numbers in float32.
 
     Every node is made anew, since the shapes of its results may be others. PyTensor has 2.5 in float32 and rounds what
@@ -314,7 +326,7 @@ def _rebuilt(graphs: Sequence[Graph], replaced: Mapping[Graph, Graph]) -> list[G
     return [rebuilt.get(graph, graph) for graph in graphs]
 
 
-def _wide(dtype: npt.DTypeLike) -> str:
+def _widen_dtype(dtype: npt.DTypeLike) -> str:
     return "float64" if dtype == np.float32 else str(dtype)
 
 
@@ -387,7 +399,7 @@ def _quantities(model: pymc.Model, rows: _Rows | None) -> dict[str, Graph]:
     """The parameters as the model has them, and what is derived from them without rows; without any rows, all."""
     variables = [*model.free_RVs, *model.deterministics]
     pairs = zip(variables, model.replace_rvs_by_values(variables), strict=True)
-    return {variable.name: graph for variable, graph in pairs if rows is None or not rows.within(graph)}
+    return {variable.name: graph for variable, graph in pairs if rows is None or not rows.has_rows(graph)}
 
 
 def _start(model: pymc.Model) -> Params:
@@ -399,7 +411,7 @@ def _start(model: pymc.Model) -> Params:
     return {value.name: point[value.name] for value in model.value_vars}
 
 
-def _own(model: pymc.Model, inside: Mapping[str, Graph]) -> Own:
+def _library_density(model: pymc.Model, inside: Mapping[str, Graph]) -> LibraryDensity:
     """The density as PyMC computes it with all rows: of the terms with rows, and the whole.
 
     It is called a few times only, so that nothing is compiled.
@@ -426,11 +438,11 @@ def _translator() -> Callable[[Sequence[Graph], Sequence[Graph]], Callable[..., 
             os.environ.pop("XLA_FLAGS", None)
         else:
             os.environ["XLA_FLAGS"] = flags
-    return lambda inputs, outputs: get_jaxified_graph(list(inputs), _rebuilt(outputs, {}))
+    return lambda inputs, outputs: get_jaxified_graph(list(inputs), _rebuild_graphs(outputs, {}))
 
 
 @contextmanager
-def _cutting(count: int, init: Params) -> Iterator[None]:
+def _explain_cut_errors(count: int, init: Params) -> Iterator[None]:
     """Where graphs are cut to one row and translated; says why that cannot be."""
     try:
         yield
@@ -441,7 +453,7 @@ def _cutting(count: int, init: Params) -> Iterator[None]:
 
 
 @contextmanager
-def _translating() -> Iterator[None]:
+def _explain_translation_errors() -> Iterator[None]:
     """Where whole graphs are translated; says why that cannot be."""
     try:
         yield

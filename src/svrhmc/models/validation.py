@@ -20,7 +20,7 @@ _SAME, _ALIKE = 1e-6, 1e-13  # relative to the size of the terms: halves and the
 _STEPS = (0.0, 0.37)  # from init, to places where params are compared with what `constrain` makes of them
 
 
-def parameters(init: Tree, dtype: np.dtype[np.floating]) -> Tree:
+def check_parameters(init: Tree, dtype: np.dtype[np.floating]) -> Tree:
     """The pytree with every leaf an array of real numbers in `dtype`."""
     leaves = jax.tree_util.tree_flatten_with_path(init)[0]
     if not leaves:
@@ -38,12 +38,12 @@ def parameters(init: Tree, dtype: np.dtype[np.floating]) -> Tree:
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), init)
 
 
-def rows(data: Tree) -> int:
+def count_rows(data: Tree) -> int:
     """How many rows the leaves of the data have: their common first axis."""
     leaves = jax.tree_util.tree_flatten_with_path(data)[0]
     if not leaves:
         raise requirement("data", "a pytree with at least one array of rows", repr(data))
-    sizes = {}
+    lengths = {}
     for path, leaf in leaves:
         name = path_name(path) or "data"
         array = _array(f"data: {name}", leaf)
@@ -53,11 +53,11 @@ def rows(data: Tree) -> int:
                 "given as np.array(list)"
             )
             raise requirement(f"data: {name}", "an array with one entry for each row", "a single number", why)
-        sizes[name] = array.shape[0]
-    if len(set(sizes.values())) > 1:
-        in_words = ", ".join(f"{name} has {size:,}" for name, size in sizes.items())
+        lengths[name] = array.shape[0]
+    if len(set(lengths.values())) > 1:
+        in_words = ", ".join(f"{name} has {size:,}" for name, size in lengths.items())
         raise requirement("data", "arrays with the same number of rows", in_words)
-    n = int(next(iter(sizes.values())))
+    n = int(next(iter(lengths.values())))
     if n == 0:
         raise requirement("data", "at least one row", "none")
     return n
@@ -68,7 +68,7 @@ def path_name(path: tuple[object, ...]) -> str:
     return str(jax.tree_util.keystr(path, simple=True, separator="."))
 
 
-def names(params: Tree) -> tuple[str, ...]:
+def coordinate_names(params: Tree) -> tuple[str, ...]:
     """One for each coordinate: w[3], layers.0.bias[1, 2]."""
     labels: list[str] = []
     for path, leaf in jax.tree_util.tree_flatten_with_path(params)[0]:
@@ -80,16 +80,16 @@ def names(params: Tree) -> tuple[str, ...]:
 
 def coordinates(params: Tree, constrain: Callable[[Tree], Tree] | None) -> tuple[str, ...]:
     """Names of the coordinates: "sampled sigma" for what `constrain` makes another number of that has the same name."""
-    own, changed = names(params), set[str]()
+    own, changed = coordinate_names(params), set[str]()
     if constrain is None:
         return own
-    quantities = traced("constrain", "(params)", constrain, params)
+    quantities = trace_shapes("constrain", "(params)", constrain, params)
     if not jax.tree.leaves(quantities):
         raise requirement("constrain(params)", "a dictionary of arrays", repr(quantities))
     for step in _STEPS:
         at = jax.tree.map(lambda leaf: leaf + step, params)  # noqa: B023
         constrained = program(constrain)(at)
-        stated = dict(zip(names(constrained), _flat(constrained), strict=True))
+        stated = dict(zip(coordinate_names(constrained), _flat(constrained), strict=True))
         changed |= {name for name, x in zip(own, _flat(at), strict=True) if stated.get(name, x) != x}
     return tuple(f"sampled {name}" if name in changed else name for name in own)
 
@@ -98,14 +98,14 @@ def _flat(tree: Tree) -> Reals:
     return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)])
 
 
-def values(stacked: Tree) -> Array:
+def flatten_values(stacked: Tree) -> Array:
     """Many pytrees, stacked in their leaves, as rows of numbers."""
     return np.concatenate([np.reshape(leaf, (len(leaf), -1)) for leaf in jax.tree.leaves(stacked)], axis=1).astype(
         float
     )
 
 
-def traced(name: str, shape: str, function: Callable[..., Tree], *args: Tree) -> Tree:
+def trace_shapes(name: str, shape: str, function: Callable[..., Tree], *args: Tree) -> Tree:
     """What a user's function gives for arguments of such shapes; every error in it in one sentence."""
     try:
         return jax.eval_shape(function, *args)
@@ -122,14 +122,14 @@ def traced(name: str, shape: str, function: Callable[..., Tree], *args: Tree) ->
         raise requirement(f"{name}{shape}", "a function that runs on `init` and on rows of `data`", got) from error
 
 
-def scalar(name: str, value: Tree) -> None:
+def require_scalar(name: str, value: Tree) -> None:
     """Refuse anything but one real number."""
     if not hasattr(value, "shape") or value.shape != () or not jnp.issubdtype(value.dtype, jnp.floating):
         whole = hasattr(value, "dtype") and jnp.issubdtype(value.dtype, jnp.integer)
         raise requirement(name, "one real number", _in_words(value), "write 0.0 and not 0" if whole else "")
 
 
-def by_row(name: str, value: Tree, count: int) -> bool:
+def is_by_row(name: str, value: Tree, count: int) -> bool:
     """Whether it is one number for each of so many rows; False where it is their sum; else an error."""
     if hasattr(value, "shape") and jnp.issubdtype(value.dtype, jnp.floating):
         if value.shape == (count,):
@@ -139,7 +139,7 @@ def by_row(name: str, value: Tree, count: int) -> bool:
     raise requirement(name, "one real number for each row, or their sum", _in_words(value))
 
 
-def some(n: int) -> Indices:
+def sample_rows(n: int) -> Indices:
     """Numbers of rows with which a log-likelihood is tried, spread over all of them."""
     return np.linspace(0, n - 1, min(n, _SOME)).astype(np.int64)
 
@@ -148,7 +148,7 @@ def sums(totals: Callable[[Sequence[Indices]], Sequence[jax.Array]], n: int) -> 
     """Refuse a log-likelihood whose totals over two sets of rows do not add up to that over both; gives whether it is
     the same number, but not 0, for all rows. Where it is not finite nothing is said.
     """
-    chosen = some(n)
+    chosen = sample_rows(n)
     count = len(chosen)
     if count < 2:
         return False
@@ -169,12 +169,12 @@ def sums(totals: Callable[[Sequence[Indices]], Sequence[jax.Array]], n: int) -> 
     )
 
 
-def differ(rows: Tree) -> bool:
+def rows_differ(rows: Tree) -> bool:
     """Whether some of these rows is not like the first."""
     return any(bool((np.asarray(leaf) != np.asarray(leaf)[:1]).any()) for leaf in jax.tree.leaves(rows))
 
 
-def differentiated(compute: Callable[[], Result], often: str = "once") -> Result:
+def explain_derivative_errors(compute: Callable[[], Result], often: str = "once") -> Result:
     """The result of `compute`; an error of JAX, for want of a derivative, in one sentence."""
     try:
         return compute()
@@ -185,7 +185,7 @@ def differentiated(compute: Callable[[], Result], often: str = "once") -> Result
         raise requirement("log_likelihood", allowed, got, why) from error
 
 
-def slopes(value: Callable[[Array], float], slope: Array, x: Array) -> None:
+def require_correct_gradient(value: Callable[[Array], float], slope: Array, x: Array) -> None:
     """Refuse a gradient that a difference quotient contradicts."""
     step = 1e-5 * np.maximum(1.0, np.abs(x))
     direction = step * np.where(np.arange(len(x)) % 2, 1.0, -1.0)
@@ -193,13 +193,13 @@ def slopes(value: Callable[[Array], float], slope: Array, x: Array) -> None:
     half = [float(value(x + s * direction / 2)) for s in (1.0, -1.0)]
     if not np.isfinite([*ends, *half]).all():
         return
-    along, difference = float(np.asarray(slope) @ direction), (ends[0] - ends[1]) / 2
+    predicted, difference = float(np.asarray(slope) @ direction), (ends[0] - ends[1]) / 2
     nearer = half[0] - half[1]
-    allowed = 1e-3 * max(abs(along), abs(difference)) + 10 * abs(difference - nearer) + 1e-9 * max(map(abs, ends))
-    if not abs(along - difference) <= allowed:
+    allowed = 1e-3 * max(abs(predicted), abs(difference)) + 10 * abs(difference - nearer) + 1e-9 * max(map(abs, ends))
+    if not abs(predicted - difference) <= allowed:
         why = "is a derivative stopped, or a custom rule wrong? look for stop_gradient, round, argmax and custom_jvp"
         raise requirement(
-            "the gradient at init", f"{difference:.6g} along a small step, by differences", f"{along:.6g}", why
+            "the gradient at init", f"{difference:.6g} along a small step, by differences", f"{predicted:.6g}", why
         )
 
 

@@ -217,7 +217,7 @@ class GridKernel(JaxKernel):
         others = {name: array for name, array in memory.items() if name != "table"}
         if len(others) == len(memory) or not self.setup.sampler.recipe.keeps_table(len(self.setup.chains)):
             return others
-        return others | {"table": self._layout.operations.stored(memory["table"])}
+        return others | {"table": self._layout.operations.state_table(memory["table"])}
 
     def _require_finite(self, place: ChainArrays, after: ChainArrays, step: int, count: int, refresh: bool) -> None:
         """An error that names the first chain and step whose numbers are not finite: found by halving the piece."""

@@ -193,7 +193,7 @@ def draw_batches(recipe: Recipe, arrays: Arrays, keys: Keys, begin: Number, coun
 @partial(program, static_argnames=("operations",))
 def recompute_table(operations: Operations, arrays: Arrays, snapshot: jax.Array) -> jax.Array:
     """The mᵢ of all components at a snapshot."""
-    return operations.every_part(arrays, snapshot)
+    return operations.all_parts(arrays, snapshot)
 
 
 def batches(recipe: Recipe, arrays: Arrays, keys: Keys, steps: jax.Array) -> jax.Array | None:
@@ -218,11 +218,11 @@ def refreshed_memory(
     if recipe.snapshot_rows:
         settings = recipe.snapshot_rows, recipe.n, recipe.replacement
         rows = randomness.rows(keys, step[None], *settings, Purpose.SNAPSHOT)[0]
-        return memory | {"anchor": operations.mean(arrays, x, operations.batch(arrays, rows))}
+        return memory | {"anchor": operations.batch_gradient(arrays, x, operations.batch(arrays, rows))}
     if recipe.remembers:
-        table, anchor = operations.remembered(arrays, x)
+        table, anchor = operations.parts_and_gradient(arrays, x)
         return memory | {"table": table, "anchor": anchor}
-    return memory | {"anchor": operations.pass_over(arrays, x)}
+    return memory | {"anchor": operations.full_gradient(arrays, x)}
 
 
 def estimate(
@@ -231,11 +231,11 @@ def estimate(
     """g at x from a batch, and the memory after it."""
     prior = operations.prior(arrays, x)
     if recipe.full:
-        return prior + operations.pass_over(arrays, x), memory
+        return prior + operations.full_gradient(arrays, x), memory
     weights = 1 / (recipe.n * arrays["probabilities"][rows]) if recipe.weighted else None
     batch = operations.batch(arrays, rows)
     if recipe.reference == "none":
-        return prior + operations.mean(arrays, x, batch, weights), memory
+        return prior + operations.batch_gradient(arrays, x, batch, weights), memory
     at_mode = recipe.reference == "mode"
     anchor = arrays["mode anchor"] if at_mode else memory["anchor"]
     if recipe.order == 2:
@@ -254,7 +254,7 @@ def estimate(
             operations, recipe, arrays, memory, batch, parts
         ) if recipe.reference == "table" else memory
     point = _broadcast_point(arrays["mode"], x) if at_mode else memory["snapshot"]
-    return prior + anchor + operations.change(arrays, x, point, batch, weights), memory
+    return prior + anchor + operations.gradient_difference(arrays, x, point, batch, weights), memory
 
 
 def _broadcast_point(point: jax.Array, x: jax.Array) -> jax.Array:

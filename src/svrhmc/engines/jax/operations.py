@@ -23,8 +23,8 @@ from jax.sharding import Mesh
 from svrhmc.core.devices import sharding
 from svrhmc.core.jax import Tree
 from svrhmc.engines.jax.maps import Arrays, Map
-from svrhmc.models.functions import Functions, copied
-from svrhmc.models.placement import Place
+from svrhmc.models.functions import Functions, copy_to_devices
+from svrhmc.models.placement import RowPlace
 from svrhmc.rows.forms import FunctionsForm, QuadraticForm
 
 EXACT = jax.lax.Precision.HIGHEST
@@ -52,11 +52,11 @@ class Operations(ABC):
 
     place: Any = None  # where rows of data are (`models/placement.py`); None where they are never cut over devices
 
-    def copied(self, mesh: Mesh, data: Tree) -> tuple[Operations, Tree]:
+    def copy_to_devices(self, mesh: Mesh, data: Tree) -> tuple[Operations, Tree]:
         """The same with the data of all rows on each device."""
         return self, jax.device_put(data, sharding(mesh, False))
 
-    def cut(self, mesh: Mesh, data: Tree) -> tuple[Operations, Tree]:
+    def cut_over_devices(self, mesh: Mesh, data: Tree) -> tuple[Operations, Tree]:
         """The same with rows of its own on each device."""
         raise NotImplementedError
 
@@ -70,20 +70,20 @@ class Operations(ABC):
         """Whether rows are such that the kernels for GPUs (`gpu.py`) can add them up."""
         return False
 
-    def stored(self, table: jax.Array) -> jax.Array:
+    def state_table(self, table: jax.Array) -> jax.Array:
         """Parts of all components in the shape in which a `State` has them."""
         return table
 
     def batch(self, arrays: Arrays, rows: jax.Array) -> Batch:
         """Rows of the chains, by their numbers, from where they are."""
-        return Batch(rows, self.place.taken(arrays["data"], rows))
+        return Batch(rows, self.place.take(arrays["data"], rows))
 
     @abstractmethod
     def parts(self, arrays: Arrays, x: jax.Array, batch: Batch) -> jax.Array:
         """Parts of some components."""
 
     @abstractmethod
-    def every_part(self, arrays: Arrays, x: jax.Array) -> jax.Array:
+    def all_parts(self, arrays: Arrays, x: jax.Array) -> jax.Array:
         """Parts of all components."""
 
     @abstractmethod
@@ -91,22 +91,22 @@ class Operations(ABC):
         """The mean of the gradients that parts of some components stand for."""
 
     @abstractmethod
-    def pass_over(self, arrays: Arrays, x: jax.Array) -> jax.Array:
+    def full_gradient(self, arrays: Arrays, x: jax.Array) -> jax.Array:
         """∇f without the shared part: the same of all components."""
 
     @abstractmethod
     def prior(self, arrays: Arrays, x: jax.Array) -> jax.Array:
         """The gradient that every component shares."""
 
-    def remembered(self, arrays: Arrays, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def parts_and_gradient(self, arrays: Arrays, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Parts of all components, and ∇f without the shared part, which they add up to."""
-        return self.every_part(arrays, x), self.pass_over(arrays, x)
+        return self.all_parts(arrays, x), self.full_gradient(arrays, x)
 
-    def mean(self, arrays: Arrays, x: jax.Array, batch: Batch, weights: jax.Array | None = None) -> jax.Array:
+    def batch_gradient(self, arrays: Arrays, x: jax.Array, batch: Batch, weights: jax.Array | None = None) -> jax.Array:
         """The mean over a batch of gradients without the shared one, each with a weight where there are weights."""
         return self.assemble(arrays, apply_weights(self.parts(arrays, x, batch), weights), batch)
 
-    def change(
+    def gradient_difference(
         self, arrays: Arrays, x: jax.Array, point: jax.Array, batch: Batch, weights: jax.Array | None = None
     ) -> jax.Array:
         """The mean over a batch of what gradients at x have more than those at another point."""
@@ -147,7 +147,7 @@ class QuadraticOperations(Operations):
     def parts(self, arrays: Arrays, x: jax.Array, batch: Batch) -> jax.Array:
         return self._gradients(arrays, x, batch.data, "cbde,ce->cbd")
 
-    def every_part(self, arrays: Arrays, x: jax.Array) -> jax.Array:
+    def all_parts(self, arrays: Arrays, x: jax.Array) -> jax.Array:
         """Gradients of all components."""
         return self._gradients(arrays, x, arrays["data"], "nde,ce->cnd")
 
@@ -163,7 +163,7 @@ class QuadraticOperations(Operations):
         """Zero: components share nothing."""
         return jnp.zeros_like(x)
 
-    def pass_over(self, arrays: Arrays, x: jax.Array) -> jax.Array:
+    def full_gradient(self, arrays: Arrays, x: jax.Array) -> jax.Array:
         """S̄x less the mean force."""
         return x @ arrays["mean precision"] - arrays["mean force"]
 
@@ -182,16 +182,16 @@ class FunctionOperations(Operations):
         return Source(FunctionOperations(form.functions, variables), arrays, form.data)
 
     @property
-    def place(self) -> Place:
+    def place(self) -> RowPlace:
         """Where the model's data are."""
         return self.functions.place
 
-    def copied(self, mesh: Mesh, data: Tree) -> tuple[Operations, Tree]:
+    def copy_to_devices(self, mesh: Mesh, data: Tree) -> tuple[Operations, Tree]:
         """From the devices that have them."""
-        functions, copies = copied(self.functions, data)
+        functions, copies = copy_to_devices(self.functions, data)
         return replace(self, functions=functions), copies
 
-    def cut(self, mesh: Mesh, data: Tree) -> tuple[Operations, Tree]:
+    def cut_over_devices(self, mesh: Mesh, data: Tree) -> tuple[Operations, Tree]:
         """As they are: a model's rows were cut when it was made."""
         return self, data
 
@@ -202,9 +202,9 @@ class FunctionOperations(Operations):
 
     def parts(self, arrays: Arrays, x: jax.Array, batch: Batch) -> jax.Array:
         """Gradients of −n log likelihood, in the user's variables."""
-        return -self.functions.n * self.functions.gradients_of_taken(self.map.out(arrays, x), batch.data)
+        return -self.functions.n * self.functions.gradients_by_row(self.map.out(arrays, x), batch.data)
 
-    def every_part(self, arrays: Arrays, x: jax.Array) -> jax.Array:
+    def all_parts(self, arrays: Arrays, x: jax.Array) -> jax.Array:
         return -self.functions.n * self.functions.row_gradients(arrays["data"], self.map.out(arrays, x))
 
     def assemble(self, arrays: Arrays, parts: jax.Array, batch: Batch) -> jax.Array:
@@ -214,22 +214,22 @@ class FunctionOperations(Operations):
         """That of −log prior."""
         return -self.map.pull(arrays, self.functions.prior_gradient(self.map.out(arrays, x)))
 
-    def mean(self, arrays: Arrays, x: jax.Array, batch: Batch, weights: jax.Array | None = None) -> jax.Array:
+    def batch_gradient(self, arrays: Arrays, x: jax.Array, batch: Batch, weights: jax.Array | None = None) -> jax.Array:
         """One gradient of the sum over the batch."""
         total = self.functions.batch_gradient(self.map.out(arrays, x), batch.data)
         return self.map.pull(arrays, total * (-self.functions.n / batch.rows.shape[1]))
 
-    def change(
+    def gradient_difference(
         self, arrays: Arrays, x: jax.Array, point: jax.Array, batch: Batch, weights: jax.Array | None = None
     ) -> jax.Array:
         """The difference of two means."""
-        return self.mean(arrays, x, batch) - self.mean(arrays, point, batch)
+        return self.batch_gradient(arrays, x, batch) - self.batch_gradient(arrays, point, batch)
 
     def energies(self, arrays: Arrays, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Block by block of rows."""
         value, gradient = self.functions.energies(arrays["data"], self.map.out(arrays, x))
         return value, self.map.pull(arrays, gradient)
 
-    def pass_over(self, arrays: Arrays, x: jax.Array) -> jax.Array:
+    def full_gradient(self, arrays: Arrays, x: jax.Array) -> jax.Array:
         """Block by block of rows."""
-        return -self.map.pull(arrays, self.functions.whole_gradient(arrays["data"], self.map.out(arrays, x)))
+        return -self.map.pull(arrays, self.functions.full_gradient(arrays["data"], self.map.out(arrays, x)))

@@ -103,7 +103,7 @@ def _place_on_devices(source: Source, mesh: Mesh | None, batches: bool) -> Place
     spread = Spread(mesh, operations.place is None or (worth and copies <= _USED * free_bytes_each(devices)))
     needed = copies if spread.chains else _bytes(shared) + _bytes(new) / mesh.size
     require_device_memory("the arrays of the target", needed, _REMEDY, devices)
-    operations, data = (operations.copied if spread.chains else operations.cut)(mesh, data)
+    operations, data = (operations.copy_to_devices if spread.chains else operations.cut_over_devices)(mesh, data)
     return PlacedForm(spread, operations, {**spread.replicate(shared), "data": data})
 
 

@@ -27,7 +27,7 @@ from svrhmc.engines.jax.maps import Arrays, Map
 from svrhmc.engines.jax.operations import EXACT, Batch, Operations, Source
 from svrhmc.families.base import Formulas, Record, Window
 from svrhmc.families.primitives import array_primitives
-from svrhmc.models.placement import OnDevice, Place, cut_over
+from svrhmc.models.placement import OnDevice, RowPlace, cut_over_devices
 from svrhmc.priors.terms import HALF_POWER, HALF_STUDENT, LAPLACE, STUDENT
 from svrhmc.rows.csr import CsrMatrix
 from svrhmc.rows.forms import RowsForm
@@ -191,7 +191,7 @@ class RowOperations(Operations):
     design: Design
     map: Map
     removed: int
-    place: Place
+    place: RowPlace
 
     @staticmethod
     def of(form: RowsForm) -> Source:
@@ -213,9 +213,9 @@ class RowOperations(Operations):
         sizes = form.loss.blocks, m - form.loss.blocks
         return Source(RowOperations(n, form.loss.kernel, sizes, design, variables, order, place), shared, data)
 
-    def cut(self, mesh: Mesh, data: Tree) -> tuple[Operations, jax.Array]:
+    def cut_over_devices(self, mesh: Mesh, data: Tree) -> tuple[Operations, jax.Array]:
         """In sections, each of which is summed at once."""
-        place, sections = cut_over(mesh, self.n, self.place.row, self.n, data)
+        place, sections = cut_over_devices(mesh, self.n, self.place.row, self.n, data)
         return replace(self, place=place), sections
 
     @property
@@ -233,7 +233,7 @@ class RowOperations(Operations):
         own = self.map.kind is None and not self.removed and not self.design.sparse
         return own and not _has_blocks(self.record) and self.formulas.elementary
 
-    def stored(self, table: jax.Array) -> jax.Array:
+    def state_table(self, table: jax.Array) -> jax.Array:
         """Without the axis of predictors where the family has none."""
         return table if _has_blocks(self.record) else table[..., 0]
 
@@ -265,19 +265,19 @@ class RowOperations(Operations):
         u = self.map.displace(arrays, x)
         return self.n * jax.vmap(self._slopes, _BATCHES)(batch.data, arrays["numbers"], u)
 
-    def every_part(self, arrays: Arrays, x: jax.Array) -> jax.Array:
+    def all_parts(self, arrays: Arrays, x: jax.Array) -> jax.Array:
         """Of all rows at once."""
         every, u = jax.vmap(self._slopes, _ALL), self.map.displace(arrays, x)
-        return self.n * self.place.by_row(arrays["data"], every, arrays["numbers"], u)
+        return self.n * self.place.map_rows(arrays["data"], every, arrays["numbers"], u)
 
     def assemble(self, arrays: Arrays, parts: jax.Array, batch: Batch) -> jax.Array:
         """(1/B) Σ_b part_b Wᵀa_{i_b}."""
         return self.map.pull(arrays, jax.vmap(self.design.combine)(batch.data, parts / batch.rows.shape[1]))
 
-    def pass_over(self, arrays: Arrays, x: jax.Array) -> jax.Array:
+    def full_gradient(self, arrays: Arrays, x: jax.Array) -> jax.Array:
         """Σᵢ wᵢℓ′ Wᵀaᵢ."""
         u = self.map.displace(arrays, x)
-        return self.map.pull(arrays, self.place.summed(arrays["data"], self._sum, arrays["numbers"], u))
+        return self.map.pull(arrays, self.place.sum_over_rows(arrays["data"], self._sum, arrays["numbers"], u))
 
     def _sum(self, rows: Arrays, numbers: jax.Array, u: jax.Array) -> jax.Array:
         """Over some rows that all chains share; for one chain on a GPU, where rows are plain, with one read of X."""
@@ -287,11 +287,11 @@ class RowOperations(Operations):
         rest = {name: array[whole:] for name, array in rows.items()}
         return gpu.gradient(self, rows["X"][:whole], rows["y"][:whole], u[0]) + self._sum(rest, numbers, u)
 
-    def remembered(self, arrays: Arrays, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def parts_and_gradient(self, arrays: Arrays, x: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Where all rows are at hand, each slope is evaluated once."""
         if self.place.mesh is not None:
-            return super().remembered(arrays, x)
-        parts = self.every_part(arrays, x)
+            return super().parts_and_gradient(arrays, x)
+        parts = self.all_parts(arrays, x)
         total = jax.vmap(self.design.combine, (None, 0))(arrays["data"], parts / self.n)
         return parts, self.map.pull(arrays, total)
 
