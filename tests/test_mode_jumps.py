@@ -121,7 +121,7 @@ def without_the_new_gradient(monkeypatch):
 def with_other_ways(monkeypatch):
     """A scaling whose determinant is not λ."""
     rough = rough_regions()
-    monkeypatch.setitem(globals(), "rough_regions", lambda: replace(rough, directions=1.3 * rough.directions))
+    monkeypatch.setitem(globals(), "rough_regions", lambda: replace(rough, ways=1.3 * rough.ways))
 
 
 @pytest.mark.parametrize(

@@ -67,9 +67,9 @@ MOST_COORDINATES = 1000  # for which there is a matrix S for every mode
 class Regions:
     """Modes in whitened variables, with what jumps between them need; see the module.
 
-    centres: c, (modes, dim). roots: S, (modes, dim, dim), symmetric. log_masses: log w, which sum to 1. The rest is
-    of scalings, with a row for each coordinate that has some: rows a, offsets b, directions W⁻¹r, and log_ranges 1 +
-    log R.
+    centres: c, (modes, dim). roots: S, (modes, dim, dim), symmetric. log_masses: log w, whose exponentials sum to 1.
+    For scalings, with a row for each coordinate that has them: rows a, offsets b, the directions W⁻¹r (`ways`), and
+    1 + log R (`reaches`).
     """
 
     centres: Array
@@ -77,8 +77,8 @@ class Regions:
     log_masses: Array
     rows: Array
     offsets: Array
-    directions: Array
-    log_ranges: Array
+    ways: Array  # by these names in checkpoints
+    reaches: Array
 
     @cached_property
     def _inverses(self) -> Array:
@@ -206,7 +206,7 @@ class Jumps:
     @property
     def scalings(self) -> int:
         """The number of scalings in a draw."""
-        return min(len(self.regions.log_ranges), _SCALINGS)
+        return min(len(self.regions.reaches), _SCALINGS)
 
     def spent(self, state: State, steps: Indices, n: int) -> Array:
         """As split HMC, and a pass for the jump and for each scaling."""
@@ -279,10 +279,10 @@ class JumpKernel(TrajectoryKernel):
     def _scaling(self, stream: Stream, step: int, coins: Array, at: Point) -> Point:
         """The fourth move: the scaling of one coordinate about its location."""
         regions = self.regions
-        j = np.minimum((coins[0] * len(regions.log_ranges)).astype(np.int64), len(regions.log_ranges) - 1)
-        log_scale = regions.log_ranges[j] * (2 * coins[1] - 1)
+        j = np.minimum((coins[0] * len(regions.reaches)).astype(np.int64), len(regions.reaches) - 1)
+        log_scale = regions.reaches[j] * (2 * coins[1] - 1)
         away = (regions.rows[j] * at.z).sum(axis=1) + regions.offsets[j]
-        new = self.evaluate_point(stream, step, at.z + (np.expm1(log_scale) * away)[:, None] * regions.directions[j])
+        new = self.evaluate_point(stream, step, at.z + (np.expm1(log_scale) * away)[:, None] * regions.ways[j])
         return new.where(np.log(coins[2]) < (at.f - new.f) + log_scale, at)
 
 
