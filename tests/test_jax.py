@@ -355,7 +355,7 @@ def test_a_gradient_with_one_read_of_the_rows(monkeypatch):
     def in_jax():
         _, operations, arrays = place_form(targets.logistic(A, y).form())
         many = gpu.supports_gradient(operations, arrays["data"], 2)
-        return np.asarray(operations.pass_over(arrays, jnp.asarray(theta)[None])), many
+        return np.asarray(operations.full_gradient(arrays, jnp.asarray(theta)[None])), many
 
     gradient, many = in_jax()
     slopes = -y / (1 + np.exp(y * (A @ theta)))

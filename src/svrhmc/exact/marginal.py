@@ -200,13 +200,13 @@ class MarginalKernel(Kernel):
         given, _ = self._proposals(number, (origin - 1) // self._length)
         return _Chain(given, (origin - 1) % self._length, float(state.memory["weight"][c]), origin)
 
-    def _evaluated(self, number: int, block: int) -> tuple[ConditionalLaw, Array]:
+    def _proposals(self, number: int, block: int) -> tuple[ConditionalLaw, Array]:
         """The proposals of a chain in a block of steps, and log ω there."""
         block_proposals = self._blocks.get(number)
         if block_proposals is None or block_proposals[0] != block:
             steps = block * self._length + np.arange(self._length)
             stream, space = self.setup.stream(np.array([number])), self.space
-            s = student(stream, steps, space.density.dim, self.sampler.freedom)[0]
+            s = student_draws(stream, steps, space.density.dim, self.sampler.freedom)[0]
             given = space.density.conditional_law(space.phi(s)[0])
             kept = block, given, log_weights(space, s, self.sampler.freedom, given.log_density)
             self._blocks[number] = kept
@@ -223,7 +223,7 @@ class MarginalKernel(Kernel):
             is_accepted = bool(thresholds[k] < weights[row] - chain.weight)
             if is_accepted:
                 chain = _Chain(given, row, float(weights[row]), step + 1)
-            accepted.append(taken)
+            accepted.append(is_accepted)
             w = space.density.draw(chain.conditional_law, chain.row, stream.normals(step, inner)[0])
             out[k] = space.state(w, chain.conditional_law.phi[chain.row])
         self._now[number] = end, chain

@@ -172,7 +172,7 @@ def _ball_region(space: WhitenedRows, spread: float, radius: float) -> Region:
         bounds = form.loss.third_within(t - reach, t + reach)
         assert bounds is not None  # of a loss that is not refused
         cubes = float(form.multiply_by_weights(bounds * lengths**3).sum())
-    return Region(radius, 1.0, bounds, _rows(space, spread, radius, cubes))
+    return Region(radius, 1.0, bounds, _expected_rows(space, spread, radius, cubes))
 
 
 def _expected_rows(space: Whitened, spread: float, radius: float, cubes: float) -> float:

@@ -179,7 +179,7 @@ def new_observations(
 @partial(program, static_argnames="functions")
 def totals_of(functions: Functions, data: Tree, x: State, parts: Sequence[Tree]) -> list[jax.Array]:
     """Σ log p over each of several sets of rows, at one state."""
-    return [functions.total(x, functions.place.taken(data, rows)) for rows in parts]
+    return [functions.total(x, functions.place.take(data, rows)) for rows in parts]
 
 
 @partial(program, static_argnames=("functions", "constrain"))

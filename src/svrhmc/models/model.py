@@ -206,7 +206,7 @@ class Model(FiniteSum):
         prior = float(of.prior_with_curvature(functions, x)[0])
         if not np.isfinite(prior):
             raise requirement("log_prior(init)", "finite", prior)
-        energies = checked.differentiated(lambda: self.energies(x[None]))
+        energies = checked.explain_derivative_errors(lambda: self.energies(x[None]))
         if not np.isfinite(energies[0]).all():
             self._require_finite_rows()
         noise = Stream(0, np.arange(1)).normals(0, self.dim, Purpose.START, Purpose.START_FINE)[0]
@@ -214,7 +214,7 @@ class Model(FiniteSum):
         aside = x + _ASIDE * self.prior_spread() * noise  # at init a coefficient may be 0, and hide something
         for at in (x, aside) if precise else (x,):
             alike = checked.sums(partial(of.totals_of, functions, self.data, at), self.n)
-        if precise and alike and checked.differ(functions.place.taken(self.data, checked.some(self.n))):
+        if precise and alike and checked.rows_differ(functions.place.take(self.data, checked.sample_rows(self.n))):
             why = "does it use arrays from outside in place of `row`? A density that has no rows is given with one row"
             raise requirement("log_likelihood", "a function of its row", "the same number for rows that differ", why)
         slope = np.asarray(energies[1])[0]

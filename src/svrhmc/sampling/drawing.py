@@ -493,7 +493,7 @@ class Drawing:
             raise DivergenceError(int(self._numbers[chain]), step + place + 1, size, size / 4)
 
 
-def _ordered(rows: Growing) -> Array:
+def _ordered(rows: GrowingRows) -> Array:
     """All rows in memory, chain by chain, so that sums over them run in one order wherever they were kept."""
     return np.ascontiguousarray(rows.array())
 

@@ -18,7 +18,7 @@ from svrhmc.core.progress import stage
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.core.storage import Record
 from svrhmc.exact.base import Runnable
-from svrhmc.exact.jumps import MOST_COORDINATES, Jumps, Regions, regions
+from svrhmc.exact.jumps import MOST_COORDINATES, Jumps, Regions, find_regions
 from svrhmc.samplers import Sampler
 from svrhmc.sampling import costs
 from svrhmc.sampling.answer import Request
@@ -114,7 +114,7 @@ def _regions(request: Request, space: Space, journal: Journal, budget: Budget) -
         return None
 
     def make() -> Record:
-        around = regions(space, modes)
+        around = find_regions(space, modes)
         budget.evaluations += 2.0 * len(modes) * space.n
         return Record({}, {field.name: getattr(around, field.name) for field in fields(Regions)})
 
