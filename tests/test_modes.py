@@ -16,7 +16,9 @@ from svrhmc import sample, targets
 from svrhmc.core.deadline import Budget
 from svrhmc.density import minima as search_of_minima
 from svrhmc.density.minima import find_minima, find_only_minimum
+from svrhmc.gradients import Full
 from svrhmc.sampling.certificate import Bias, Certificate
+from svrhmc.sampling.correction import DrawMoments
 from svrhmc.targets import families, glm
 from svrhmc.targets.priors import Flat, Laplace, Normal, StudentT
 
@@ -444,3 +446,36 @@ def test_a_posterior_without_an_integral_is_called_improper():
     assert posterior.certificate.verdict == "undecided"
     assert "falls along lt no faster than 1/|lt|, so that the posterior has no integral" in str(posterior.certificate)
     assert np.isnan(posterior.sd[target.names.index("lt")])
+
+
+def test_an_improper_posterior_whose_chains_meet_no_finite_gradient_is_called_improper():
+    """A flat prior on the logarithm of one of two scales: a chain stood where f is infinite and its gradient is nan,
+    which raised LinAlgError from a singular value decomposition.
+    """
+    jax = pytest.importorskip("jax")
+    jnp, logpdf = jax.numpy, jax.scipy.stats.norm.logpdf
+    target = targets.model(
+        lambda p, row: logpdf(row["y"], p["mu"], jnp.sqrt(1 + jnp.exp(2 * p["lt"]))),
+        lambda p: logpdf(p["mu"], 0, 5),
+        {"y": np.random.default_rng(0).normal(size=20)},
+        {"mu": 0.0, "lt": 0.0},
+    )
+    with pytest.warns(svrhmc.VerdictWarning):
+        posterior = sample(target, draws=100, seed=0)
+    assert posterior.certificate.verdict == "undecided"
+    assert "falls along lt no faster than 1/|lt|, so that the posterior has no integral" in str(posterior.certificate)
+    assert np.isnan(posterior.sd[target.names.index("lt")])
+    assert np.isfinite(posterior.sd[target.names.index("mu")])
+
+
+def test_moments_without_finite_gradients_are_those_of_the_draws():
+    x = np.random.default_rng(0).normal(size=(2, 50, 3))
+    gradient = x.copy()
+    gradient[1, 7, 2] = np.nan
+    effective = np.full(3, 100.0)
+    moments = DrawMoments.of(x, x, Full(), gradient, np.ones(3), effective, True)
+    assert (
+        moments.doubt == "the gradient of the log density is not finite at some draws; is a prior missing or too wide?"
+    )
+    np.testing.assert_array_equal(moments.corrected.mean, x.mean(axis=(0, 1)))
+    assert not DrawMoments.of(x, x, Full(), x, np.ones(3), effective, True).doubt

@@ -41,7 +41,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -151,10 +151,20 @@ class Regions:
         return logs - largest - np.log(np.exp(logs - largest).sum(axis=1, keepdims=True)), u
 
 
-def find_regions(space: Whitened, modes: Array) -> Regions:
-    """Around some points in the user's variables. A direction in which f does not curve upwards has the width that the
-    whitening gives it, or, of a model of functions, that f itself tells, as where it is flat along a ring. A coordinate
-    is scaled as it is at the mode where its foot is widest.
+class WidePart(NamedTuple):
+    """A part of the posterior around a mode, in whitened variables, that the curvature there does not show: its centre,
+    S, and the logarithm of its mass over (2π)^{d/2}.
+    """
+
+    centre: Array
+    root: Array
+    log_mass: float
+
+
+def find_regions(space: Whitened, modes: Array, wide: WidePart | None = None) -> Regions:
+    """Around some points in the user's variables, and a wide part around them. A direction in which f does not curve
+    upwards has the width that the whitening gives it, or, of a model of functions, that f itself tells, as where it is
+    flat along a ring. A coordinate is scaled as it is at the mode where its foot is widest.
     """
     whitening, centres = space.whitening, space.into(modes)
     hessians = np.stack([whitening.pull(whitening.pull(_curvature(space.target, mode)).T) for mode in modes])
@@ -163,6 +173,9 @@ def find_regions(space: Whitened, modes: Array) -> Regions:
     widths = np.where(values > 0, np.where(values > 0, values, 1.0) ** -0.5, 1.0)
     roots = contract("kde,ke,kfe->kdf", vectors, widths, vectors)
     logs = np.log(widths).sum(axis=1) - space.potentials(centres)
+    if wide is not None:
+        centres, roots = np.concatenate([centres, wide.centre[None]]), np.concatenate([roots, wide.root[None]])
+        logs = np.append(logs, wide.log_mass)
     logs = logs - logs.max()
     location, widenings = (np.stack(parts) for parts in zip(*map(space.target.feet, modes), strict=True))
     widest = widenings.argmax(axis=0)

@@ -39,6 +39,7 @@ _ROWS = 1 << 18  # numbers of draws that are summed at once
 _PARTS = 4  # of a run, each with coefficients from the others, for the errors
 _PRODUCTS = 1 << 36  # of numbers, up to which functions of the draws are corrected
 _NO_GRADIENTS = "the budget ended before the gradients at the draws were found"
+_NOT_FINITE = "the gradient of the log density is not finite at some draws; is a prior missing or too wide?"
 MANY = 20  # draws for each coordinate from which on the coefficients of all coordinates are fitted jointly
 
 
@@ -159,8 +160,11 @@ class DrawMoments:
         """From WWᵀ∇f (`preconditioned`) at some draws, z in whitened variables and x in the user's.
 
         variances: the diagonal of WWᵀ. effective: effective draws, of all that were made. one_mode: whether the
-        posterior is known to have one mode.
+        posterior is known to have one mode. Without gradients that are finite at all draws, as where chains of an
+        improper posterior ran off, the moments are those of the draws.
         """
+        if not np.isfinite(preconditioned).all():
+            return cls.uncorrected(z, x, effective, _NOT_FINITE)
         control, corrected = correction(x, preconditioned, variances, one_mode)
         stein = stein_bias(x, preconditioned, variances)
         errors = ratio(corrected.mean_error, corrected.sd), ratio(corrected.sd_error, corrected.sd)
@@ -168,13 +172,13 @@ class DrawMoments:
         return cls(z, gradient, control, corrected, stein, chance, corrected_at=(x, preconditioned))
 
     @classmethod
-    def uncorrected(cls, z: Array, x: Array, effective: Array) -> DrawMoments:
-        """The moments of the draws themselves, where there are no gradients."""
+    def uncorrected(cls, z: Array, x: Array, effective: Array, doubt: str = _NO_GRADIENTS) -> DrawMoments:
+        """The moments of the draws themselves, where there are no gradients, for which the doubt is the reason."""
         mean, sd = x.mean(axis=(0, 1)), x.std(axis=(0, 1), ddof=1)
         mean_error, sd_error = error_of_mean(x), error_of_mean((x - mean) ** 2) / (2 * sd)
         chance = Chance(mean_error / sd, sd_error / sd, float(effective.min()))
         corrected = Corrected(mean, sd, mean_error, sd_error)
-        return cls(z, Full(), None, corrected, unknown_bias(x.shape[2]), chance, _NO_GRADIENTS)
+        return cls(z, Full(), None, corrected, unknown_bias(x.shape[2]), chance, doubt)
 
 
 def correction(x: Array, h: Array, control: Array, one_mode: bool = True) -> tuple[Correction, Corrected]:

@@ -35,6 +35,7 @@ from svrhmc.sampling.drawing import Drawing, Drawn
 from svrhmc.sampling.modes import Modes, exchanged_components
 from svrhmc.sampling.parameters import stated_parameters
 from svrhmc.sampling.preparation import Preparation
+from svrhmc.sampling.rays import missed_part_doubt
 from svrhmc.sampling.tails import (
     NO_VARIANCE,
     density_tail_doubt,
@@ -46,6 +47,7 @@ from svrhmc.sampling.tails import (
 from svrhmc.trace import numbered
 
 _NARROW = 4  # times the draws asked for that are made where a part of the posterior is narrow
+_WIDE_PART = "and a wide part around it along rays"
 _WIDER = 2.0  # times the sd of this attempt that an earlier one had where it reached more of the posterior
 
 
@@ -83,7 +85,7 @@ class DrawJudge:
     def answer(self, attempt: Attempt, drawing: Drawing, drawn: Drawn, moments: DrawMoments) -> Answer:
         """The answer that these draws give."""
         prepared, request, sampler, x = self._prepared, self._prepared.request, attempt.sampler, drawn.x
-        target, budget, count = request.target, prepared.budget, len(request.target.modes())
+        target, budget, count = request.target, prepared.budget, prepared.parts
         with stage("tails", request.progress), prepared.recording(f"tails-{attempt.number}", drawn):
             raw, r_hat = Location(x.mean(axis=(0, 1)), spread(x)), largest_r_hat(x)
             effective = np.minimum(drawn.effective, 2 * tail_draws(x))  # half as many are enough in the tails
@@ -116,10 +118,13 @@ class DrawJudge:
         if not doubt and target.one_mode is None:  # a wide mode, or the foot of a peak, is no tail
             with prepared.recording(f"shapes-{attempt.number}", drawn):
                 shapes = heavy_shapes(x, tails.known) if prepared.regions is None and count == 1 else shapes
-            doubt = heavy or draws_tail_doubt(self._names, shapes)
+                missed = self._missed_part(drawn)
+            doubt = heavy or draws_tail_doubt(self._names, shapes) or missed
             self.hopeless = self.hopeless or bool(doubt)  # other steps see the same tail
         certificate = self._certificate(attempt, drawn, moments, doubt)
-        certificate = certificate.knowing(target.one_mode, count, target.mode_starts)
+        modes_found = len(target.modes())
+        starts = target.mode_starts if count == modes_found else f"{target.mode_starts}, {_WIDE_PART}"
+        certificate = certificate.knowing(target.one_mode, modes_found, starts)
         budget.end_stage("certificate")
         corrected = moments.corrected.missing(tails.unseen)
         best: Location | Corrected = corrected if certificate.corrects else raw
@@ -185,14 +190,25 @@ class DrawJudge:
             return ""
         return f"{unstable_steps_doubt(sampler.reach)}; modes were looked for from {target.mode_starts}"
 
+    def _missed_part(self, drawn: Drawn) -> str:
+        """The doubt that the draws miss a wide part; "" where there are no rays that could show it."""
+        prepared, units = self._prepared, self._prepared.request.units
+        if prepared.rays is None:
+            return ""
+        flat = (drawn.x if units is None else units.inward(drawn.x)).reshape(-1, drawn.x.shape[2])
+        z = prepared.space.into(flat)
+        return missed_part_doubt(prepared.rays, float(np.sqrt((z * z).sum(axis=1).max())), float(drawn.effective.min()))
+
     def _modes(self, x: Array) -> Modes | None:
-        """What the draws say of several modes; None if there is one."""
+        """What the draws say of several modes, or of one and a wide part around it; None if there is one without."""
         prepared, units = self._prepared, self._prepared.request.units
         points, regions = prepared.request.target.modes(), prepared.regions
-        if len(points) == 1:
+        if prepared.parts == 1:
             return None
+        if regions is not None:
+            points = np.concatenate([points, prepared.space.out(regions.centres[len(points) :])])
         inward, location = (x, points) if units is None else (units.inward(x), units.outward(points))
-        exchanged = exchanged_components(prepared.request.target, points)
+        exchanged = exchanged_components(prepared.request.target, prepared.request.target.modes())
         if regions is None:
             return replace(Modes.unknown(location), exchanged=exchanged)
         z = prepared.space.into(inward.reshape(-1, x.shape[2]))

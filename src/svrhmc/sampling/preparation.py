@@ -26,6 +26,7 @@ from svrhmc.sampling.bias import BiasJudge, settling_steps
 from svrhmc.sampling.coordinates import ReportedCoordinates, find_whitening
 from svrhmc.sampling.drawing import Drawing, Drawn, FollowUp
 from svrhmc.sampling.gradients import FreshGradients, Gaussianity
+from svrhmc.sampling.rays import Rays, find_rays
 from svrhmc.whitening import whitened
 from svrhmc.whitening.targets import Space
 
@@ -44,13 +45,15 @@ class Preparation:
     """What every attempt of a search shares.
 
     space: the target in whitened variables. regions: those around several modes between which chains can jump; None
-    where there is one mode. reported: the map from whitened variables to the reported coefficients.
+    where there is one mode without a wide part around it. rays: f along rays; None where nothing is looked for there.
+    reported: the map from whitened variables to the reported coefficients.
     """
 
     request: Request
     journal: Journal
     budget: Budget
     space: Space
+    rays: Rays | None
     regions: Regions | None
     fresh: FreshGradients
     gaussianity: Gaussianity
@@ -63,17 +66,27 @@ class Preparation:
         space = _whitened_target(request, journal, budget)
         fresh = FreshGradients(space, request.threads, budget)
         reported = ReportedCoordinates(space.whitening, request.units)
+        rays = None
+        if request.target.one_mode is None:
+            with stage("wide parts", request.progress):
+                rays = find_rays(request.target, space, request.seed, journal, budget)
         return cls(
             request,
             journal,
             budget,
             space,
-            _regions(request, space, journal, budget),
+            rays,
+            _regions(request, space, rays, journal, budget),
             fresh,
             Gaussianity(fresh),
             reported,
             BiasJudge(fresh, budget, journal, request.tolerance, reported),
         )
+
+    @property
+    def parts(self) -> int:
+        """The number of modes, and of wide parts around one, that were found."""
+        return len(self.request.target.modes()) if self.regions is None else self.regions.count
 
     def regions_for(self, sampler: Runnable) -> Regions | None:
         """The regions between which chains of a sampler jump; None if they do not."""
@@ -104,17 +117,20 @@ def _whitened_target(request: Request, journal: Journal, budget: Budget) -> Spac
     return space
 
 
-def _regions(request: Request, space: Space, journal: Journal, budget: Budget) -> Regions | None:
-    """What jumps between modes need, if there are several, or one is a narrow peak above a wide foot; found once for a
-    journal.
+def _regions(request: Request, space: Space, rays: Rays | None, journal: Journal, budget: Budget) -> Regions | None:
+    """What jumps between modes need, if there are several, or one has a wide part around it, or is a narrow peak above
+    a wide foot; found once for a journal.
     """
     target, dim = request.target, space.dim
     modes = target.modes()
-    if not target.has_potential or dim > MOST_COORDINATES or not (len(modes) > 1 or target.has_feet()):
+    if not target.has_potential or dim > MOST_COORDINATES:
+        return None
+    wide = rays.wide_part() if rays is not None and len(modes) == 1 else None
+    if len(modes) == 1 and wide is None and not target.has_feet():
         return None
 
     def make() -> Record:
-        around = find_regions(space, modes)
+        around = find_regions(space, modes, wide)
         budget.evaluations += 2.0 * len(modes) * space.n
         return Record({}, {field.name: getattr(around, field.name) for field in fields(Regions)})
 
@@ -193,7 +209,7 @@ class ChainStarter:
             self._follow_up(sampler),
             step_size=sampler.dynamics.step_size if near_mode else None,
             keeps_states=not (sampler.invariant and sampler.gradients_come_free),
-            modes=len(request.target.modes()),
+            modes=prepared.parts,
         )
 
     def _start_states(self, sampler: Runnable, regions: Regions | None, seed: int) -> Array:
