@@ -6,13 +6,14 @@ import sys
 
 import numpy as np
 import pytest
+import sklearn
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine, make_classification
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
-from sklearn.model_selection import GridSearchCV, train_test_split
+from sklearn.model_selection import GridSearchCV, KFold, cross_val_score, train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import estimator_checks_generator
@@ -454,6 +455,66 @@ def test_keywords_that_methods_do_not_have_are_answered_by_the_name_of_the_estim
             call()
     with pytest.raises(ValueError, match=r"90% is 0\.9"):
         counted.predict_interval(X, 90)
+
+
+def test_counts_are_scored_with_their_exposures():
+    """The score of counts with exposures is that of the rates with the exposures as weights; without the exposures it
+    would be another number, which is refused.
+    """
+    X, y, years = claims()
+    model = svrhmc.BayesianPoissonRegression(draws=50).fit(X, y, exposure=years)
+    of_rates = model.score(X, y / years, sample_weight=years)
+    assert model.score(X, y, exposure=years) == pytest.approx(of_rates, abs=1e-12)
+    weights = np.random.default_rng(0).uniform(0, 2, len(y))
+    weighted = model.score(X, y, sample_weight=weights, exposure=list(years))
+    assert weighted == pytest.approx(model.score(X, y / years, sample_weight=weights * years), abs=1e-12)
+    assert weighted != pytest.approx(of_rates, abs=1e-4)
+    with pytest.raises(ValueError, match="exposure must be given to score a model that was fitted with one"):
+        model.score(X, y)
+    with pytest.raises(TypeError, match=r"BayesianPoissonRegression\.score has no parameter 'offset'"):
+        model.score(X, y, offset=np.log(years))
+    plain = model.fit(X, y)
+    assert plain.score(X, y) == pytest.approx(plain.score(X, y, exposure=1.0), abs=1e-12)
+
+
+def test_metadata_routing_passes_exposures_on():
+    X, y, years = claims()
+    with sklearn.config_context(enable_metadata_routing=True):
+        model = svrhmc.BayesianPoissonRegression(draws=50)
+        routed = model.set_fit_request(exposure=True).set_score_request(exposure=True)
+        scores = cross_val_score(routed, X, y, params={"exposure": years}, cv=KFold(2))
+    train, test = next(KFold(2).split(X))
+    once = svrhmc.BayesianPoissonRegression(draws=50).fit(X[train], y[train], exposure=years[train])
+    assert scores[0] == once.score(X[test], y[test], exposure=years[test])
+
+
+def test_a_method_that_there_is_not_is_answered_like_a_parameter():
+    model = svrhmc.BayesianRegression()
+    with pytest.raises(
+        AttributeError, match=r"'partial_fit': every fit begins anew; svrhmc\.fit\(…, prior=posterior\)"
+    ):
+        model.partial_fit([[1.0]], [1.0])
+    assert not hasattr(model, "partial_fit")
+    with pytest.raises(AttributeError, match=r"object has no attribute 'coef_'$"):
+        _ = model.coef_
+
+
+@pytest.mark.parametrize("groups", [None, ["a"]])
+def test_columns_of_one_name_are_named(groups):
+    pandas = pytest.importorskip("pandas")
+    X, y, _ = claims()
+    table = pandas.DataFrame({"a": y % 4, "b": X[:, 0], "c": X[:, 1]})
+    model = svrhmc.BayesianRegression(draws=50, groups=groups).fit(table, y)
+    without_narwhals = "[Ff]eature names"  # what a scikit-learn that does not use it says
+    with pytest.raises(ValueError, match=f"columns have different names; got 'b' 2 times: ren|{without_narwhals}"):
+        model.predict(table.rename(columns={"c": "b"}))
+
+
+@pytest.mark.parametrize("count", [2.5, 0, "two", True])
+def test_a_number_of_threads_is_whole(count):
+    X, y, _ = claims()
+    with pytest.raises(ValueError, match=f"n_jobs must be None or a whole number other than 0; got {count!r}"):
+        CLASSES(n_jobs=count).fit(X, y > 2)
 
 
 def test_settings_are_checked_where_they_are_not_needed_too():

@@ -40,14 +40,15 @@ the pickle of an estimator whose verdict is undecided or refuted.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import wraps
 from inspect import signature
-from numbers import Real
-from typing import Any, ClassVar, Concatenate, NamedTuple, ParamSpec, Self, TypeVar
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, NamedTuple, ParamSpec, Self, TypeVar
 
 import numpy as np
 
@@ -161,6 +162,8 @@ _INSTEAD_OF_PARAMETER = {  # parameters of scikit-learn's estimators, and what d
     "seed": "random_state is the seed.",
     "normalize": "columns are standardised inside.",
 }
+_INSTEAD_OF_METHOD = {"partial_fit": _INSTEAD_OF_PARAMETER["warm_start"]}  # methods of its estimators
+_RATES = "without it counts are scored as if they were rates; in scikit-learn's tools metadata routing passes it on"
 _ON_UNDECIDED: dict[str, type[Exception]] = {"warn": ConvergenceWarning, "raise": VerdictError}
 _SETTINGS = ("draws", "chains", "tolerance", "method", "certificate", "budget_seconds")
 _REMEDIES = {
@@ -300,6 +303,14 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         changed: Self = super().set_params(**parameters)
         return changed
 
+    if not TYPE_CHECKING:  # what is missing stays an error of the type checker
+
+        def __getattr__(self, name: str) -> Any:
+            """An error for what there is not, which says what does the same here."""
+            hint = f": {_INSTEAD_OF_METHOD[name]}" if name in _INSTEAD_OF_METHOD else ""
+            kind = type(self).__name__
+            raise AttributeError(f"{kind!r} object has no attribute {name!r}{hint}", name=name, obj=self)
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
@@ -356,7 +367,7 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         require_draws(self.draws, self.chains)
         one_of("on_undecided", self.on_undecided, tuple(_ON_UNDECIDED))
         if self.n_jobs is not None:
-            whole_number("n_jobs", self.n_jobs or -(1 << 62), -(1 << 31), why="None is one thread, and -1 every core")
+            _require_job_count(self.n_jobs)
         groups: list[Group] = []
         if isinstance(X, GroupedRows):
             names = [(group.level_names, group.name) for group in self.group_designs_]
@@ -416,7 +427,8 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
         if self.groups is None:
             with _clear_errors(X=X):
                 return validate_data(self, X, reset=False, **_ROWS)
-        validate_data(self, X, reset=False, skip_check_array=True)
+        with _clear_errors():
+            validate_data(self, X, reset=False, skip_check_array=True)
         rows, columns = self._split_groups(X)
         with _clear_errors(X=rows):
             rows = check_array(rows, ensure_min_features=0, **_ROWS)
@@ -431,7 +443,8 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
             with _clear_errors(X=X, **labels):
                 X, y = validate_data(self, X, y, y_numeric=numeric, **_ROWS)
                 return X, np.asarray(y, np.float64) if numeric else y
-        validate_data(self, X, y, skip_check_array=True)
+        with _clear_errors():
+            validate_data(self, X, y, skip_check_array=True)
         rows, columns = self._split_groups(X)
         with _clear_errors(X=rows, **labels):
             rows, y = check_X_y(rows, y, y_numeric=numeric, ensure_min_features=0, **_ROWS)
@@ -531,6 +544,13 @@ def _for_both_classes(second: Array, total: float = 1.0) -> Array:
     if second.ndim > 1:
         return second
     return np.column_stack([np.abs(total - second), second])
+
+
+def _require_job_count(count: object) -> None:
+    """Refuse an n_jobs that is no number of threads."""
+    if isinstance(count, bool | np.bool_) or not isinstance(count, Integral) or count == 0:
+        why = "None is one thread, and -1 every core"
+        raise requirement("n_jobs", "None or a whole number other than 0", repr(count), why)
 
 
 def _log_mean(logarithms: Array) -> Array:
@@ -782,6 +802,7 @@ class _Counts(_Regressor):
         exposure: one number for each row, such as the months observed: y are counts with the mean exposure·eᵗ.
         """
         X, y = self._check_data(X, y)
+        self._has_exposure = exposure is not None
         offset = np.zeros(len(y)) if exposure is None else _log_exposure_by_row(exposure, len(y))
         X, both, weights = _with_positive_weights(X, np.column_stack([y, offset]), sample_weight)
         (y, offset), count = both.T, len(both)
@@ -821,9 +842,23 @@ class _Counts(_Regressor):
         """
         return super().sample_y(X if exposure is None else _WithExposure(X, exposure), n_samples, random_state)
 
-    def score(self, X: Input, y: Input, sample_weight: Input = None) -> float:
-        """D², the share of Poisson's deviance that is explained, as `sklearn.linear_model.PoissonRegressor` has it."""
-        return float(d2_tweedie_score(y, self.predict(X), sample_weight=sample_weight, power=1))
+    @_with_keyword_advice
+    def score(self, X: Input, y: Input, sample_weight: Input = None, exposure: Input = None) -> float:
+        """D², the share of Poisson's deviance that is explained, as `sklearn.linear_model.PoissonRegressor` has it.
+
+        exposure: that of the rows, as for `predict`; y are then counts. Poisson's deviance of a count y of mean Eμ is E
+        times that of the rate y/E of mean μ, so this is the score of the rates with the exposures as weights, beside
+        one rate for all rows. Of a model that was fitted with exposures it is required, unless y are rates with a
+        sample_weight.
+        """
+        if exposure is None:
+            if getattr(self, "_has_exposure", False) and sample_weight is None:
+                raise requirement("exposure", "given to score a model that was fitted with one", None, _RATES)
+            return float(d2_tweedie_score(y, self.predict(X), sample_weight=sample_weight, power=1))
+        counts = np.asarray(real_array("y", y, ("rows",)), np.float64)
+        size = np.exp(_log_exposure_by_row(exposure, len(counts)))
+        weights = size if sample_weight is None else size * np.asarray(sample_weight, np.float64)
+        return float(d2_tweedie_score(counts / size, self.predict(X), sample_weight=weights, power=1))
 
     def _check_rows(self, X: Input) -> Any:
         """New rows, with the exposures that came with them."""
@@ -886,7 +921,8 @@ def _seed(random_state: RandomState) -> int:
 
 @contextmanager
 def _clear_errors(**arguments: object) -> Iterator[None]:
-    """Replace scikit-learn's error for a text or a date among the arguments by one that says where it is.
+    """Replace scikit-learn's error for a text or a date among the arguments by one that says where it is, and that for
+    columns of one name.
 
     Other errors stay as they are. Rows with both inf and -inf are refused without a warning about their sum. Masked
     arrays, whose masks scikit-learn ignores, are refused at once.
@@ -896,7 +932,10 @@ def _clear_errors(**arguments: object) -> Iterator[None]:
     try:
         with np.errstate(over="ignore", invalid="ignore"):
             yield
-    except (TypeError, ValueError):
+    except (TypeError, ValueError) as failure:
+        if type(failure).__name__ == "DuplicateError":  # of narwhals, by which scikit-learn reads names of columns
+            repeated = ", ".join(re.findall(r"'.*' \d+ times", str(failure)))
+            raise requirement("X", "a table whose columns have different names", repeated, "rename columns") from None
         for name, values in arguments.items():
             if (error := _first_unreadable(name, values)) is not None:
                 raise error from None
