@@ -208,9 +208,9 @@ class MarginalKernel(Kernel):
             stream, space = self.setup.stream(np.array([number])), self.space
             s = student_draws(stream, steps, space.density.dim, self.sampler.freedom)[0]
             given = space.density.conditional_law(space.phi(s)[0])
-            kept = block, given, log_weights(space, s, self.sampler.freedom, given.log_density)
-            self._blocks[number] = kept
-        return kept[1], kept[2]
+            block_proposals = block, given, log_weights(space, s, self.sampler.freedom, given.log_density)
+            self._blocks[number] = block_proposals
+        return block_proposals[1], block_proposals[2]
 
     def _run_block(self, number: int, chain: _Chain, begin: int, end: int) -> tuple[Array, list[bool], _Chain]:
         """States of a chain after each of some steps of one block, whether it accepted its proposals, and its end."""
