@@ -10,9 +10,8 @@ from svrhmc.core.randomness import MAX_SLOTS, Purpose
 from svrhmc.kernels.batches import rows_gradient
 from svrhmc.kernels.compiling import INLINE, PLAIN, QUICK, copy
 from svrhmc.kernels.frames import Dense, LowRank, Shift, product, pull, unknown
-from svrhmc.kernels.layout import FULL, SVRG, is_a, is_none
+from svrhmc.kernels.layout import FULL, SVRG, is_a, is_none, is_plain
 from svrhmc.kernels.passes import join, sizes, sum_blocks
-from svrhmc.kernels.records import field_type
 from svrhmc.kernels.rows import window_add
 from svrhmc.kernels.triangular import Factor
 from svrhmc.kernels.words import draw_rows, threefry
@@ -26,7 +25,7 @@ def finish_gradient(model, plan, held):
 
 @overload(finish_gradient, jit_options=PLAIN)
 def _finish_gradient(model, plan, held):
-    frame = field_type(model, "frame")
+    frame = model[model.fields.index("frame")]
     if is_a(frame, Shift):
         return lambda model, plan, held: _expand(held.base, held.hessian, held.at, held.anchor)
     if is_a(frame, Dense) or is_a(frame, Factor):
@@ -70,28 +69,29 @@ def renew(model, plan, rows, labels, held):
 
 @overload(renew, jit_options=PLAIN)
 def _renew(model, plan, rows, labels, held):
-    if is_none(field_type(plan, "saga")):
+    if is_plain(model):
         return lambda model, plan, rows, labels, held: None
 
-    def of_rows(model, plan, rows, labels, held):
-        memory, base, (k, q) = held.memory, held.base, sizes(model.loss)
-        m, first, columns = k + q, model.layout.first, model.layout.count
-        for b in range(len(rows)):
-            i, place = rows[b], 0
-            for c in range(m):
-                change = np.float64(labels[c, b]) - np.float64(memory[i * m + c])
-                memory[i * m + c] = labels[c, b]
-                if c < k or columns[c] > 0:
-                    own = base[place : place + columns[c]]
-                    window_add(model.rows, i, first[c], columns[c], change, own)
-                    place += columns[c]
-                else:
-                    base[place] += change
-                    place += 1
-        copy(base, held.anchor)
-        pull(model.frame, held.anchor, held.room, held.anchor)
+    def framed(model, plan, rows, labels, held):
+        if plan.saga:
+            memory, base, (k, q) = held.memory, held.base, sizes(model.loss)
+            m, first, columns = k + q, model.layout.first, model.layout.count
+            for b in range(len(rows)):
+                i, place = rows[b], 0
+                for c in range(m):
+                    change = np.float64(labels[c, b]) - np.float64(memory[i * m + c])
+                    memory[i * m + c] = labels[c, b]
+                    if c < k or columns[c] > 0:
+                        own = base[place : place + columns[c]]
+                        window_add(model.rows, i, first[c], columns[c], change, own)
+                        place += columns[c]
+                    else:
+                        base[place] += change
+                        place += 1
+            copy(base, held.anchor)
+            pull(model.frame, held.anchor, held.room, held.anchor)
 
-    return of_rows
+    return framed
 
 
 def full(model, plan, held, sums):
@@ -108,7 +108,7 @@ def _full(model, plan, held, sums):
     def from_all_rows(model, plan, held, sums):
         sum_blocks(model, held.at, 0, len(sums.partial), sums, held.memory, plan.remembers)
         join(sums.partial, held.anchor)
-        if plan.saga is not None:  # before it is pulled back
+        if plan.saga:  # before it is pulled back
             copy(held.anchor, held.base)
         pull(model.frame, held.anchor, held.room, held.anchor)
 
@@ -164,7 +164,7 @@ def recall(model, plan, kept, chain, held, sums):
         copy(kept.table[chain], held.memory[: kept.table.shape[1]])
     elif plan.remembers:
         slopes_again(model, plan, held, sums)
-    if plan.saga is not None:
+    if plan.saga:
         pull(model.frame, held.anchor, held.room, held.anchor)
 
 
@@ -172,6 +172,6 @@ def recall(model, plan, kept, chain, held, sums):
 def keep(plan, held, chain, kept):
     """The memory of a chain where its steps end."""
     copy(held.snapshot, kept.snapshot[chain])
-    copy(held.base if plan.saga is not None else held.anchor, kept.anchor[chain])
+    copy(held.base if plan.saga else held.anchor, kept.anchor[chain])
     if plan.remembers and kept.table.shape[1] > 0:
         copy(held.memory, kept.table[chain])

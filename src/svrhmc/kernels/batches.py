@@ -7,38 +7,38 @@ from numba import njit
 from numba.extending import overload
 
 from svrhmc.kernels.compiling import INLINE, PLAIN, QUICK, prefetch
-from svrhmc.kernels.layout import GaussianModel, is_a, is_none
+from svrhmc.kernels.layout import GaussianModel, is_a, is_none, is_plain
 from svrhmc.kernels.passes import draw_in, evaluate, sizes, spread
-from svrhmc.kernels.records import field_type
 from svrhmc.kernels.rows import row_prefetch, some_predictors, some_sum
 from svrhmc.kernels.words import draw_rows, draw_weighted, random_words
 
 
 @njit(**INLINE)
-def draw_batches(k0, k1, base, steps, plan, draw, words, rows):
+def draw_batches(model, k0, k1, base, steps, plan, draw, words, rows):
     """The rows of the batches of a chunk of steps."""
     count = steps * plan.batch
     w0, w1 = words[0], words[1]
     random_words(k0, k1, base, count, draw.steps, draw.slots, words, np.int64(0))
-    if not draw_by_table(w0[:count], w1[:count], draw, rows):
+    if not draw_by_table(model, plan, w0[:count], w1[:count], draw, rows):
         size = count if plan.replacement else plan.batch
         for low in range(0, count, size):
             high = low + size
             draw_rows(w0[low:high], w1[low:high], plan.n, plan.replacement, rows[low:high], draw.seen)
 
 
-def draw_by_table(w0, w1, draw, rows):
+def draw_by_table(model, plan, w0, w1, draw, rows):
     """Rows by the alias table, where they are drawn so; gives whether they are."""
 
 
 @overload(draw_by_table, jit_options=PLAIN)
-def _draw_by_table(w0, w1, draw, rows):
-    if is_none(field_type(draw, "alias")):
-        return lambda w0, w1, draw, rows: False
+def _draw_by_table(model, plan, w0, w1, draw, rows):
+    if is_plain(model):
+        return lambda model, plan, w0, w1, draw, rows: False
 
-    def by_table(w0, w1, draw, rows):
-        draw_weighted(w0, w1, draw.threshold, draw.alias, rows[: len(w0)])
-        return True
+    def by_table(model, plan, w0, w1, draw, rows):
+        if plan.importance:
+            draw_weighted(w0, w1, draw.threshold, draw.alias, rows[: len(w0)])
+        return plan.importance
 
     return by_table
 
@@ -158,10 +158,9 @@ def _rows_gradient(model, rows, weights, reduced, remembers, held, batch):
         m, y = k + q, labels[0]
         for b in range(count):
             y[b] = model.y[rows[b]]
-        turn = 0 if reduced and not remembers else 1
-        while turn < 2:  # one line for the slopes at the snapshot and at the state, so that they are compiled once
-            _some_slopes(model, rows, held.at if turn else held.snapshot, x, t, y, s if turn else then)
-            turn += 1
+        if reduced and not remembers:
+            _some_slopes(model, rows, held.snapshot, x, t, y, then)
+        _some_slopes(model, rows, held.at, x, t, y, s)
         for b in range(count):
             i = rows[b]
             weight = s.dtype.type(share * np.float64(weights[i]) if len(weights) > 0 else share)

@@ -6,19 +6,15 @@ import gc
 import operator
 from pathlib import Path
 
+import numpy as np
 from llvmlite import ir
-from llvmlite.binding import Linkage
-from numba import types
+from numba import njit, typeof, types
 from numba.core import cgutils
 from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import Compiler, Flags
-from numba.core.typed_passes import (
-    AnnotateTypes,
-    DumpParforDiagnostics,
-    IRLegalization,
-    NativeLowering,
-    NopythonRewrites,
-)
+from numba.core.compiler import Compiler
+from numba.core.dispatcher import Dispatcher
+from numba.core.registry import cpu_target
+from numba.core.typed_passes import AnnotateTypes, DumpParforDiagnostics, IRLegalization, NopythonRewrites
 from numba.core.untyped_passes import (
     FindLiterallyCalls,
     InlineClosureLikes,
@@ -33,7 +29,6 @@ from numba.extending import intrinsic
 from svrhmc import families
 from svrhmc.core import randomness
 from svrhmc.core.code_cache import keep_in_files, source_digest
-from svrhmc.kernels.lowering import LeanLowering
 
 
 class EntryLibrary(JITCodeLibrary):
@@ -43,11 +38,6 @@ class EntryLibrary(JITCodeLibrary):
 
     def _optimize_functions(self, ll_module):
         ll_module.data_layout = self._codegen._data_layout
-
-    def finalize(self):
-        """With all that is called from here, at any depth."""
-        self._linking_libraries = list(_called(self, {}))
-        super().finalize()
 
     def _optimize_final_module(self):
         manager, builder = self._codegen._module_pass_manager()
@@ -64,33 +54,17 @@ class LinkedLibrary(EntryLibrary):
         """Nothing runs from here."""
         return _Unplaced()
 
-    def finalize(self):
-        """Its own functions alone, which whoever calls them copies; what they call is linked there too, once."""
-        self._raise_if_finalized()
-        for function in self._final_module.functions:
-            if not function.is_declaration and function.linkage == Linkage.external:
-                function.linkage = "linkonce_odr"
+    def _optimize_final_module(self):
+        return
+
+    def _finalize_final_module(self):
         self._finalize_dynamic_globals()
         self._finalized = True
-
-    def _get_module_for_linking(self):
-        self._ensure_finalized()
-        return self._final_module
 
     def get_pointer_to_function(self, name):
         """None: 0."""
         self._ensure_finalized()
         return 0
-
-
-def _called(library, seen):
-    """The libraries that one calls, with those that these call but have not been linked to."""
-    for other in library._linking_libraries:
-        if other not in seen:
-            seen[other] = None
-            if isinstance(other, LinkedLibrary):
-                _called(other, seen)
-    return seen
 
 
 class _Unplaced:
@@ -117,18 +91,6 @@ _UNNEEDED = {
 }
 
 
-class Settled(Flags):
-    """Options of a function, which numba compares and hashes with each call that it finds the type of: here by those
-    that are set, and not by all that there are.
-    """
-
-    def __hash__(self):
-        return hash(frozenset(self._values))
-
-    def __eq__(self, other):
-        return self._values == other._values if isinstance(other, Settled) else super().__eq__(other)
-
-
 class Entry(Compiler):
     """What compiles functions into a library of this kind, by those of numba's passes that they need."""
 
@@ -138,19 +100,15 @@ class Entry(Compiler):
         """numba's own, with fewer passes."""
         pipelines = super().define_pipelines()
         for pipeline in pipelines:
-            pipeline.passes = [
-                (LeanLowering if made is NativeLowering else made, why)
-                for made, why in pipeline.passes
-                if made not in _UNNEEDED
-            ]
+            pipeline.passes = [entry for entry in pipeline.passes if entry[0] not in _UNNEEDED]
             pipeline.finalize()
         return pipelines
 
-    def __init__(self, typingctx, targetctx, library, args, return_type, flags, local_types):
+    def __init__(self, typingctx, targetctx, library, *others):
         if library is None:
             library = self.kind(targetctx.codegen(), self.kind.__name__)
             library.enable_object_caching()
-        super().__init__(typingctx, targetctx, library, args, return_type, Settled(flags), local_types)
+        super().__init__(typingctx, targetctx, library, *others)
 
     def compile_extra(self, func):
         """With Python's search for cycles put off: it finds little here, and takes a fourteenth of the time."""
@@ -187,6 +145,82 @@ _STAMP = source_digest(_TEXTS)  # None where nothing can be written
 def kept(dispatcher):
     """A function that Python calls, which is compiled once on a machine."""
     return dispatcher if _STAMP is None else keep_in_files(dispatcher, _STAMP)
+
+
+class Bound:
+    """A compiled function (with BOUND) of a pointer to a value, two numbers and whether values are wanted, and the
+    value in memory: compiled code and Python call it by two addresses, whatever the type of the value is.
+
+    What calls it is so compiled once for all types, and the function for each of them once for all that call it.
+    """
+
+    def __init__(self, function: Dispatcher, value: tuple[object, ...]) -> None:
+        kind = typeof(value)
+        signature = (types.CPointer(kind), *_BOUND_ARGUMENTS)
+        if signature not in function.overloads:
+            function.compile(signature)
+        code, context = function.overloads[signature], cpu_target.target_context
+        self.address = code.library.get_pointer_to_function(code.fndesc.llvm_func_name)
+        self._size = context.get_abi_sizeof(context.get_data_type(kind))
+        self._bind(value)
+
+    def like(self, value: tuple[object, ...]) -> Bound:
+        """The same function of another value of that type, which need not be found again: it takes a millisecond."""
+        other = Bound.__new__(Bound)
+        other.address, other._size = self.address, self._size
+        other._bind(value)
+        return other
+
+    def _bind(self, value: tuple[object, ...]) -> None:
+        self._value = value  # whose arrays the memory points to
+        self._memory = np.zeros(self._size, np.uint8)
+        self.data = self._memory.ctypes.data
+        _write(value, self.data)
+
+    def __call__(self, first: int, last: int, valued: bool) -> None:
+        """Call the function on the blocks from first to last."""
+        _call(self.address, self.data, first, last, valued)
+
+
+_BOUND_ARGUMENTS = (types.intp, types.intp, types.boolean)
+
+
+@intrinsic
+def call_bound(context, address, data, first, last, valued):
+    """Call what is `Bound` by its addresses."""
+    given = (types.voidptr, *_BOUND_ARGUMENTS)
+
+    def generate(context, builder, signature, arguments):
+        kind = context.call_conv.get_function_type(types.none, given)
+        function = builder.inttoptr(arguments[0], kind.as_pointer())
+        pointer = builder.inttoptr(arguments[1], ir.IntType(8).as_pointer())
+        context.call_conv.call_function(builder, function, types.none, given, [pointer, *arguments[2:]])
+        return context.get_dummy_value()
+
+    return types.none(types.intp, types.intp, *_BOUND_ARGUMENTS), generate
+
+
+@intrinsic
+def _store(context, value, address):
+    def generate(context, builder, signature, arguments):
+        kind = signature.args[0]
+        pointer = builder.inttoptr(arguments[1], context.get_data_type(kind).as_pointer())
+        context.pack_value(builder, kind, arguments[0], pointer)
+        return context.get_dummy_value()
+
+    return types.none(value, types.intp), generate
+
+
+@kept
+@njit(**ENTRY)
+def _call(address, data, first, last, valued):
+    call_bound(address, data, first, last, valued)
+
+
+@kept
+@njit(**ENTRY)
+def _write(value, address):
+    _store(value, address)
 
 
 def _cast(source, target):

@@ -12,7 +12,6 @@ import numpy.typing as npt
 from numba import types
 
 from svrhmc.core.arrays import Array, Indices, Reals
-from svrhmc.kernels.records import field_type, record_type
 
 Record = Any  # a named tuple by whose type compiled code chooses: of rows, a frame, priors or a family
 Words = npt.NDArray[np.uint32]  # of the random stream: counters, and what is made of them
@@ -22,10 +21,6 @@ TILE = 64  # rows whose predictors are found before their slopes
 ROOM = 3  # lines after those of the predictors, in the first of which values are left
 FULL, MINIBATCH, SVRG = 0, 1, 2
 DONE, DIVERGED, PASS_DUE = 0, 1, 2
-# How a call of the loop begins and ends. FRESH: a snapshot is taken at the first step; LOAD: else the memory of each
-# chain is taken from what was kept; STORE: in the end it is kept. OUTSIDE: passes over all rows are made by the caller,
-# and PASSED: that which was due has been made.
-FRESH, LOAD, STORE, PASSED, OUTSIDE = 1, 2, 4, 8, 16
 
 
 class Taken(NamedTuple):
@@ -53,7 +48,8 @@ class Model(NamedTuple):
     """Rows of a generalised linear model, their labels and the prior; the variables that a chain moves in.
 
     g = prior·z − prior_force + Wᵀ(inner·u + the rows' part), with u the displacement that the frame makes of z: u = z
-    and W = I where it is None. Nothing is taken where `taken` is None: a shorter loop.
+    and W = I where it is None. Where `taken` is None nothing is taken, rows are drawn evenly and SAGA is unknown: a
+    shorter loop.
     """
 
     rows: Record
@@ -102,7 +98,8 @@ class Plan(NamedTuple):
     far_rows: bool
     anchored: bool  # the snapshot is the mode, given before the run
     second: bool  # the Hessian there times the displacement belongs to the gradient
-    saga: bool | None  # the memory of a row is renewed with each use of it; None where it is not
+    saga: bool  # the memory of a row is renewed with each use of it
+    importance: bool  # rows are drawn by an alias table
 
 
 class Held(NamedTuple):
@@ -131,6 +128,16 @@ class Memory(NamedTuple):
     snapshot: Array
     anchor: Array
     table: Reals
+
+
+class Flags(NamedTuple):
+    """How a call of the loop begins and ends."""
+
+    fresh: bool  # a snapshot is taken at the first step
+    load: bool  # else the memory of each chain is taken from what was kept
+    store: bool  # in the end it is kept
+    passed: bool  # the pass that was due has been made by the caller
+    outside: bool  # passes are made by the caller
 
 
 class Pass(NamedTuple):
@@ -165,8 +172,8 @@ class Draws(NamedTuple):
     steps: Words  # counters of a chunk of random blocks
     slots: Words
     seen: Indices  # hash table for draws without replacement
-    threshold: Words | None  # an alias table, where rows are drawn by weight
-    alias: Indices | None
+    threshold: Words  # an alias table
+    alias: Indices
 
 
 class Noise(NamedTuple):
@@ -188,38 +195,19 @@ class Workspace(NamedTuple):
     noise: Noise
 
 
-class Run(NamedTuple):
-    """What the loop reads and writes: a model, settings, room for one thread, and some chains.
-
-    Each chain's keys, state, draws and memory are rows of the arrays. A chain's memory is read from `kept` and written
-    to `keeps`, where the flags of a call say so. steps: from one to before another, set before a call. ending: why the
-    loop ended, in which chain, and at which step; set by it.
-    """
-
-    model: Models
-    plan: Plan
-    table: Array
-    work: Workspace
-    k0: Words
-    k1: Words
-    x: Array
-    v: Array
-    draws: Array
-    kept: Memory
-    keeps: Memory
-    steps: Indices
-    ending: Indices
-
-
 def is_a(value: types.Type | None, kind: type) -> bool:
     """Whether the type that numba has for a value is this named tuple."""
-    record = record_type(value)
-    return record is not None and record.instance_class is kind
+    return isinstance(value, types.BaseNamedTuple) and value.instance_class is kind
+
+
+def is_plain(model: types.BaseNamedTuple) -> bool:
+    """Whether the type that numba has for a model is of one for the shorter loop."""
+    return "taken" not in model.fields or isinstance(model[model.fields.index("taken")], types.NoneType)
 
 
 def is_several(loss: types.Type) -> bool:
     """Whether the type that numba has for a record is of a family with several predictors or shared parameters."""
-    return field_type(loss, "blocks") is not None
+    return isinstance(loss, types.BaseNamedTuple) and "blocks" in loss.fields
 
 
 def is_none(value: types.Type | None) -> bool:

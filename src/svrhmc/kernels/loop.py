@@ -1,9 +1,9 @@
 """The compiled loop: one function for every sampler of the grid, on rows or on Gaussians.
 
-A model is a named tuple of arrays (`Model`, `GaussianModel`); numba compiles the loop once for each, for each precision
-of the rows, each loss and each kind of frame. Scheme and gradient are numbers, so that no other choice is compiled
-anew; but what many runs do without is None there, and the loop is compiled without it: what is taken from slopes,
-passes over all rows, SAGA's memory, and rows drawn by weight.
+A model is a named tuple of arrays (`Model`, `GaussianModel`); numba compiles the loop once for
+each, for each precision of the rows, each loss and each kind of frame. Scheme and gradient are numbers, so that no
+other choice is compiled anew; but a model of which nothing is taken makes a shorter loop, which knows nothing of SAGA
+and of rows drawn by importance, and compiles in less time.
 
 States are float64 always. Products with the rows, and the normals, have the precision of the rows.
 """
@@ -15,9 +15,9 @@ from numba import njit
 
 from svrhmc.kernels.anchors import batch_gradient, draw_snapshot, finish_gradient, full, keep, recall, renew
 from svrhmc.kernels.batches import ask_for, draw_batches
-from svrhmc.kernels.compiling import BOUND, PLAIN, QUICK, copy, kept, smaller, unshared
+from svrhmc.kernels.compiling import ENTRY, PLAIN, QUICK, copy, kept, smaller, unshared
 from svrhmc.kernels.frames import displace
-from svrhmc.kernels.layout import DIVERGED, DONE, FRESH, FULL, LOAD, OUTSIDE, PASS_DUE, PASSED, STORE, SVRG
+from svrhmc.kernels.layout import DIVERGED, DONE, FULL, PASS_DUE, SVRG
 from svrhmc.kernels.normals import fill_noise
 from svrhmc.kernels.priors import add_prior
 
@@ -59,37 +59,35 @@ def _copy(source, out):
 
 
 @kept
-@njit(**BOUND)
-def advance(run, low, high, flags):
-    """Run the chains from `low` to before `high` from one step to another. It ends with DONE; with DIVERGED in a step;
-    or with PASS_DUE, a pass over all rows before a step, which the caller makes on many threads (only if OUTSIDE) and
-    then calls again with PASSED.
+@njit(**ENTRY)
+def advance(
+    model, plan, table, held, sums, batch, draw, noise, k0, k1, x, v, draws, kept, keeps, chains, steps, flags
+):  # fmt: skip
+    """Run chains from one step to another; each chain's keys, state, draws and memory are rows of the arrays.
+
+    A chain's memory is read from `kept` and written to `keeps`, where the flags say so. Gives (reason, chain, step):
+    DONE; DIVERGED in that step; or PASS_DUE, a pass over all rows before that step, which the caller makes on many
+    threads (only if `outside`) and then calls again with `passed`.
     """
-    model, plan, table, work, kept, keeps = run.model, run.plan, run.table, run.work, run.kept, run.keeps
-    held, sums, batch, draw, noise = work.held, work.sums, work.batch, work.draw, work.noise
-    k0, k1, x, v, draws, ending = run.k0, run.k1, run.x, run.v, run.draws, run.ending
-    begin, end = run.steps[0], run.steps[1]
-    fresh, outside, passed = flags & FRESH != 0, flags & OUTSIDE != 0, flags & PASSED != 0
     dim = x.shape[1]
     at, z, words, rows, size = held.at, held.z, noise.words, batch.rows, plan.batch
     gradient = model.prior, model.prior_force, held.anchor, held.sum
     half = (len(z) + 1) // 2  # blocks of random words a step
     span = len(noise.steps) // half  # steps whose noise is made together
     later = smaller(plan.before_normals * dim, len(z) - dim)  # what is not used is read all the same, and times 0
-    first, second = held.normals[0], held.normals[1]
+    first, second, passed = held.normals[0], held.normals[1], flags.passed
     snapshot = rows[len(rows) - plan.snapshot_rows :]
-    ending[0], ending[1], ending[2] = DONE, 0, end
-    for chain in range(low, high):
+    for chain in range(chains[0], chains[1]):
         xc, vc = x[chain], v[chain]
         copy(xc, at)
-        if flags & LOAD and not fresh and not passed:
+        if flags.load and not flags.fresh and not passed:
             recall(model, plan, kept, chain, held, sums)
-        step = begin
-        while step < end:
-            count = smaller(span, end - step)
+        step = steps[0]
+        while step < steps[1]:
+            count = smaller(span, steps[1] - step)
             base = np.uint32(step & 0xFFFFFFFF)
             if plan.kind != FULL:
-                draw_batches(k0[chain], k1[chain], base, count, plan, draw, words, rows)
+                draw_batches(model, k0[chain], k1[chain], base, count, plan, draw, words, rows)
                 ask_for(model, plan, held, rows[:size])
             fill_noise(k0[chain], k1[chain], base, count * half, noise, held.normals)
             for s in range(count):
@@ -104,11 +102,10 @@ def advance(run, low, high, flags):
                         if plan.kind == FULL or (
                             plan.kind == SVRG
                             and not plan.anchored
-                            and (step % plan.epoch == 0 or (fresh and step == begin))
+                            and (step % plan.epoch == 0 or (flags.fresh and step == steps[0]))
                         ):
-                            if outside and not passed:
-                                ending[0], ending[1], ending[2] = PASS_DUE, chain, step
-                                return
+                            if flags.outside and not passed:
+                                return PASS_DUE, chain, step
                             if not passed:
                                 copy(at, held.snapshot)
                                 if plan.snapshot_rows == 0:
@@ -128,10 +125,10 @@ def advance(run, low, high, flags):
                 renew(model, plan, picked, batch.labels, held)
                 step += 1
                 if not fine:
-                    ending[0], ending[1], ending[2] = DIVERGED, chain, step
-                    return
+                    return DIVERGED, chain, step
                 if step >= plan.first and (step - plan.first) % plan.thin == 0:
                     slot = (step - plan.first) // plan.thin
                     copy(xc, draws[chain, slot])
-        if flags & STORE:
+        if flags.store:
             keep(plan, held, chain, keeps)
+    return DONE, 0, steps[1]

@@ -22,19 +22,7 @@ from svrhmc.core.arrays import Array, Reals
 from svrhmc.families.primitives import Fields
 from svrhmc.kernels.compiling import BOUND, ENTRY, PLAIN, QUICK, kept, one_copy, peek, smaller
 from svrhmc.kernels.frames import pull
-from svrhmc.kernels.layout import (
-    BLOCK,
-    ROOM,
-    TILE,
-    GaussianModel,
-    Held,
-    Layout,
-    Models,
-    Pass,
-    is_a,
-    is_none,
-    is_several,
-)
+from svrhmc.kernels.layout import BLOCK, ROOM, TILE, GaussianModel, Layout, is_a, is_none, is_several
 from svrhmc.kernels.losses import energies, needed, slopes
 from svrhmc.kernels.rows import Rows, many, place_of, tile_predictors, tile_sum
 
@@ -45,7 +33,7 @@ def sizes(context, loss):
     names = ("blocks", "shared") if is_several(loss) else ()
 
     def generate(context, builder, signature, arguments):
-        numbers = [context.get_getattr(loss, name)(context, builder, loss, arguments[0], name) for name in names]
+        numbers = [builder.extract_value(arguments[0], loss.fields.index(name)) for name in names]
         constants = [context.get_constant(types.intp, number) for number in (1, 0)]
         return context.make_tuple(builder, signature.return_type, numbers or constants)
 
@@ -251,13 +239,7 @@ def pass_blocks(summing, begin, end, valued):
     """One thread's share of a pass over all rows at several states: for each block of rows from `begin` to before
     `end`, Σ Jᵀs in partial[block], which lies as the states do, and Σ ℓ of each state in values[block].
     """
-    rows, layout, loss, y, added, weights = (
-        summing.rows, summing.layout, summing.loss, summing.y, summing.added, summing.weights
-    )  # fmt: skip
-    states, chains, size, tile, t, s = (
-        summing.states, summing.chains, summing.size, summing.tile, summing.t, summing.slopes
-    )  # fmt: skip
-    partial, values = summing.partial, summing.values
+    rows, layout, loss, y, added, weights, states, chains, size, tile, t, s, partial, values = summing[0]
     for block in range(begin, end):
         sums, worth = partial[block], values[block]
         sums[:] = 0.0
@@ -336,30 +318,19 @@ def join(partial, total):
             total[j] += partial[block, j]
 
 
-class Share(NamedTuple):
-    """What one thread reads and writes in its share of a pass of the grid."""
-
-    model: Models
-    held: Held
-    sums: Pass
-    remembers: bool
+@kept
+@njit(**ENTRY)
+def share_pass(model, x, begin, end, sums, memory, keep):
+    """One thread's share of a pass of the grid."""
+    sum_blocks(model, x, begin, end, sums, memory, keep)
 
 
 @kept
-@njit(**BOUND)
-def share_pass(share, begin, end, _):
-    """One thread's share of a pass of the grid: the blocks of rows from `begin` to before `end`."""
-    held = share.held
-    sum_blocks(share.model, held.at, begin, end, share.sums, held.memory, share.remembers)
-
-
-@kept
-@njit(**BOUND)
-def join_shares(share, _begin, _end, _flag):
+@njit(**ENTRY)
+def join_shares(model, partial, room, anchor):
     """What joins the shares."""
-    anchor = share.held.anchor
-    join(share.sums.partial, anchor)
-    pull(share.model.frame, anchor, share.held.room, anchor)
+    join(partial, anchor)
+    pull(model.frame, anchor, room, anchor)
 
 
 @kept

@@ -18,7 +18,6 @@ from svrhmc.core.arrays import Array, Indices
 from svrhmc.kernels.compiling import PLAIN
 from svrhmc.kernels.frames import LowRank, pull
 from svrhmc.kernels.layout import FULL, is_a, is_none
-from svrhmc.kernels.records import field_type
 
 STUDENT, LAPLACE, HALF_STUDENT, HALF_POWER = 1, 2, 3, 4
 
@@ -109,10 +108,10 @@ def add_prior(model, plan, held):
 
 @overload(add_prior, jit_options=PLAIN)
 def _add_prior(model, plan, held):
-    if is_none(field_type(model, "heavy")):
+    if "heavy" not in model.fields or is_none(model[model.fields.index("heavy")]):
         return lambda model, plan, held: None
 
-    low_rank = is_a(field_type(model, "frame"), LowRank)
+    low_rank = is_a(model[model.fields.index("frame")], LowRank)
 
     def some(model, plan, held):
         extra = held.extra

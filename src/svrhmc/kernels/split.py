@@ -9,16 +9,14 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-import numpy as np
 from numba import njit
 from numba.extending import overload
 
 from svrhmc.core.arrays import Array, Integers, Reals
-from svrhmc.kernels.compiling import ENTRY, FAST, PLAIN, QUICK, kept
+from svrhmc.kernels.compiling import ENTRY, FAST, PLAIN, QUICK, call_bound, kept
 from svrhmc.kernels.frames import displace, pull
 from svrhmc.kernels.layout import is_a
 from svrhmc.kernels.priors import Heavy, prior_slopes, prior_value
-from svrhmc.kernels.records import call_bound
 from svrhmc.kernels.triangular import Factor, solve_by_address
 
 
@@ -136,7 +134,7 @@ def _pass(rows, us, totals, energy, valued):
         worth = values[first * blocks :]
         for c in range(count):
             _lay(us[first + c], place, laid[c if aside else c * width :], beside)
-        call_bound(address, data[group], 0, blocks, np.int64(valued))
+        call_bound(address, data[group], 0, blocks, valued)
         for c in range(count):
             energy[first + c] = 0.0
             for j in range(dim):

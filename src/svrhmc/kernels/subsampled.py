@@ -22,7 +22,6 @@ from svrhmc.kernels.layout import Noise, Words, is_a, is_none
 from svrhmc.kernels.losses import expect_weight, remainder, weight_of
 from svrhmc.kernels.normals import fill_noise, take_normals
 from svrhmc.kernels.priors import Heavy, prior_value
-from svrhmc.kernels.records import field_type
 from svrhmc.kernels.rows import pair_dots, row_prefetch
 from svrhmc.kernels.words import random_words, uniform, uniform_of
 
@@ -230,7 +229,7 @@ def every_rest(model, anchor, room):
 
 @overload(every_rest, jit_options=STRICT)
 def _every_rest(model, anchor, room):
-    if is_none(field_type(anchor, "shares")):
+    if is_none(anchor[anchor.fields.index("shares")]):
         return lambda model, anchor, room: (math.nan, math.nan)
 
     def whole(model, anchor, room):

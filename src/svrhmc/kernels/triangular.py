@@ -16,13 +16,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit, types
+from numba import njit, typeof, types
 from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 
 from svrhmc.core.arrays import Array, Indices, Integers, Reals
-from svrhmc.kernels.compiling import BOUND, ENTRY, FAST, INLINE, PLAIN, QUICK, kept, peek, unshared
-from svrhmc.kernels.records import Bound, call_address, field_type
+from svrhmc.kernels.compiling import ENTRY, FAST, INLINE, PLAIN, QUICK, kept, peek, unshared
 
 
 class Factor(NamedTuple):
@@ -34,11 +33,10 @@ class Factor(NamedTuple):
     rows: Integers
     values: Array
     core: Reals
-    address: int = 0  # of `solve` for such a factor,
-    words: Indices = np.zeros(0, np.int64)  # and of the factor in memory
+    address: int = 0  # of `solve` for such a factor
 
 
-_BINDING, _STATES = ("address", "words"), types.float64[:, ::1]
+_ADDRESS, _STATES = Factor._fields.index("address"), types.float64[:, ::1]
 
 
 @njit(**QUICK)
@@ -153,52 +151,36 @@ def _solve_forward(frame, states, count):
             _forward_four(core, last, i, states[c, head:])
 
 
-@intrinsic
-def _states_at(context, address, count, dim):
-    """An array of states (state, dim) in memory."""
-
-    def generate(context, builder, signature, arguments):
-        address, count, dim = arguments
-        array, size = context.make_array(_STATES)(context, builder), context.get_constant(types.intp, 8)
-        data = builder.inttoptr(address, array.data.type)
-        populate_array(array, data, (count, dim), (builder.mul(dim, size), size), size, None)
-        return array._getvalue()
-
-    return _STATES(types.intp, types.intp, types.intp), generate
-
-
 @kept
-@njit(fastmath=FAST, **BOUND)
-def solve(frame, address, count, forward):
-    """L y = g (`forward`) or Lᵀy = z of so many states at an address, in place."""
-    states = _states_at(address, count, len(frame.order))
+@njit(fastmath=FAST, **ENTRY)
+def solve(frame, states, low, high, forward):
+    """L y = g (`forward`) or Lᵀy = z of some states, in place."""
+    some = states[low:high]
     if forward:
-        _solve_forward(frame, states, count)
+        _solve_forward(frame, some, high - low)
     else:
-        _solve_back(frame, states, count)
+        _solve_back(frame, some, high - low)
 
 
 def backs(frame: Factor, states: Array, low: int, high: int) -> None:
     """Lᵀy = z of some states, in place."""
-    Bound(solve, frame)(_address(states[low:]), high - low, False)
+    solve(frame, states, low, high, False)
 
 
 def forwards(frame: Factor, states: Array, low: int, high: int) -> None:
     """L y = g of some states, in place."""
-    Bound(solve, frame)(_address(states[low:]), high - low, True)
-
-
-def _address(array: Array) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address
+    solve(frame, states, low, high, True)
 
 
 def called_by_address(frame: Factor) -> Factor:
-    """The same factor with the address of `solve` and its own words in memory, by which loops call it: so it is
-    compiled once for all of them and for Python. They hold in this process alone.
+    """The same factor with the address of `solve`, by which loops call it: so it is compiled once for all of them and
+    for Python. It holds in this process alone.
     """
-    bound = Bound(solve, frame)
-    return frame._replace(address=bound.address, words=bound.words)
+    signature = (typeof(frame), _STATES, types.intp, types.intp, types.boolean)
+    if signature not in solve.overloads:
+        solve.compile(signature)
+    code = solve.overloads[signature]
+    return frame._replace(address=code.library.get_pointer_to_function(code.fndesc.llvm_func_name))
 
 
 @intrinsic
@@ -206,13 +188,19 @@ def solve_by_address(context, frame, states, count, forward):
     """`solve` for the first `count` states of an array, or for one state."""
     if states.layout != "C" or states.dtype != types.float64:
         return None
+    given = (frame, _STATES, types.intp, types.intp, types.boolean)
 
     def generate(context, builder, signature, arguments):
         factor, array, count, forward = arguments
-        address, words = (context.get_getattr(frame, name)(context, builder, frame, factor, name) for name in _BINDING)
-        own = context.make_array(field_type(frame, "words"))(context, builder, words).data
-        first = builder.ptrtoint(context.make_array(states)(context, builder, array).data, address.type)
-        call_address(context, builder, address, own, (first, count, builder.zext(forward, count.type)))
+        none, one = (context.get_constant(types.intp, number) for number in (0, 1))
+        if states.ndim == 1:
+            state, rows = context.make_array(states)(context, builder, array), context.make_array(_STATES)
+            of_one, length, size = rows(context, builder), state.nitems, state.itemsize
+            populate_array(of_one, state.data, (one, length), (builder.mul(length, size), size), size, None)
+            array = of_one._getvalue()
+        kind = context.call_conv.get_function_type(types.none, given)
+        function = builder.inttoptr(builder.extract_value(factor, _ADDRESS), kind.as_pointer())
+        context.call_conv.call_function(builder, function, types.none, given, [factor, array, none, count, forward])
         return context.get_dummy_value()
 
     return types.none(frame, states, types.intp, types.boolean), generate

@@ -19,8 +19,8 @@ from svrhmc.core.recording import OrderedResults, iterate_recorded
 from svrhmc.families.base import Loss
 from svrhmc.kernels import float64
 from svrhmc.kernels import passes as compiled
+from svrhmc.kernels.compiling import Bound
 from svrhmc.kernels.layout import BLOCK, ROOM, TILE
-from svrhmc.kernels.records import Bound
 from svrhmc.kernels.rows import fixed
 
 _TOGETHER = {"dense": 4, "sparse": 2}  # states that one reading of the rows serves
@@ -73,6 +73,7 @@ class RowsPass:
         place = self.layout.place
         self.place: slice | Indices = slice(None) if np.array_equal(place, np.arange(self.width)) else place
         self._spare: dict[int, list[PassBuffers]] = {}  # buffers that are not in use, by their number of states
+        self.bound: Bound | None = None  # the compiled function bound to some buffers, from which others are made
 
     def __call__(self, states: Array, valued: bool = True, threads: int | None = None) -> tuple[Array, Array]:
         """Σ wℓ of each state (0 unless `valued`), and ∂/∂x: (states, dim) → (states,) and (states, dim)."""
@@ -129,7 +130,7 @@ class RowsPass:
 
     def __getstate__(self) -> dict[str, object]:
         """Without its buffers, whose addresses are valid in this process alone."""
-        return {**self.__dict__, "_spare": {}}
+        return {**self.__dict__, "_spare": {}, "bound": None}
 
 
 class PassBuffers:
@@ -151,7 +152,8 @@ class PassBuffers:
             data = own.rows, own.layout, own.record, own.y, own.added, own.weights, self.states, self.count, own.size
             tile = np.empty(np.diff(own.layout.begin).max(), own.kind)
             arguments = compiled.Summing(*data, tile, t, s, self.sums, self.values)
-            self.shares.append(Bound(compiled.pass_blocks, arguments))
+            own.bound = own.bound.like(arguments) if own.bound else Bound(compiled.pass_blocks, arguments)
+            self.shares.append(own.bound)
 
     def fill(self, states: Array) -> None:
         """Copy states (count, dim) into the buffer."""

@@ -46,7 +46,6 @@ from svrhmc.families.base import Loss
 from svrhmc.gradients import NEVER, Memory, Recipe
 from svrhmc.kernels import frames, layout, loop, passes, priors, triangular
 from svrhmc.kernels.layout import ROOM, Models, Noise
-from svrhmc.kernels.records import Bound
 from svrhmc.kernels.rows import fixed
 from svrhmc.rows.base import Rows
 from svrhmc.rows.forms import QuadraticForm, RowsForm
@@ -374,7 +373,7 @@ def plain_model(form: RowsForm) -> layout.Model:
 
 def second_order_model(form: RowsForm, mode: Array) -> layout.Model:
     """Rows in the user's variables less their first two orders at the mode."""
-    model = plain_model(form)
+    model = longer(plain_model(form))
     predictors = form.predictors(mode[None, :])[0]
     taken = _taken(model, predictors, form.slopes(predictors), form.curvatures(predictors))
     return model._replace(frame=frames.shift(mode), **taken._asdict(), heavy=make_heavy(form, mode, 0))
@@ -391,6 +390,15 @@ def make_heavy(form: RowsForm, centre: Array | float, orders: int) -> priors.Hea
     away = heavy.location - at[heavy.columns]
     parts = (heavy.columns, heavy.kinds, away, heavy.scale, heavy.shape, *removed)
     return priors.Heavy(*map(fixed, parts))
+
+
+def longer(model: Models) -> layout.Model:
+    """The same model for the longer loop, which knows of SAGA and of rows drawn by weight."""
+    assert isinstance(model, layout.Model)  # of quadratics there is no other loop
+    if model.taken is not None:
+        return model
+    nothing = (fixed(np.zeros((0,) * axes, model.y.dtype)) for axes in (2, 3))
+    return model._replace(inner=fixed(np.zeros(0)), taken=layout.Taken(*nothing))
 
 
 def row_shape(model: Models) -> tuple[int, ...]:
@@ -472,7 +480,8 @@ def make_plan(recipe: Recipe, scheme: Scheme, model: Models, second: bool) -> la
         far_rows=row_bytes(model) > _NEAR_BYTES,
         anchored=recipe.reference == "mode" and not second,
         second=second,
-        saga=True if recipe.reference == "table" else None,
+        saga=recipe.reference == "table",
+        importance=recipe.weighted,
     )
 
 
@@ -540,8 +549,8 @@ def make_workspace(model: Models, plan: layout.Plan, dim: int, vectors: int, ste
         steps=np.repeat(counters, batch),
         slots=np.tile(slot_counters(Purpose.BATCH, batch), span),
         seen=apart(1 if plan.replacement else 1 << (4 * drawn - 1).bit_length(), np.int64),
-        threshold=None,
-        alias=None,
+        threshold=np.zeros(0, np.uint32),
+        alias=np.zeros(0, np.int64),
     )
     noise = noise_room(half, span, kind == np.float64, max(span * batch, plan.snapshot_rows))
     return layout.Workspace(held, sums, some, draw, noise)
@@ -564,6 +573,8 @@ class GridKernel(CompiledKernel):
         form, recipe = setup.form, setup.sampler.recipe
         second = recipe.order == 2 and form.whitening is None  # else that order is taken out already
         self.model: Models = second_order_model(form, setup.target.mode()) if second else make_model(form)
+        if recipe.reference == "table" or recipe.weighted:
+            self.model = longer(self.model)
         self.plan = make_plan(recipe, setup.sampler.scheme, self.model, second)
         self.table = make_table(setup.sampler.scheme)
         self.stream = Stream(setup.seed, setup.chains)
@@ -626,22 +637,7 @@ class GridKernel(CompiledKernel):
         return DivergenceError(int(self.setup.chains[chain]), step, size, size / 4)
 
 
-class BoundRun:
-    """Chains on their way with the room of one thread, bound to the compiled loop."""
-
-    def __init__(self, call: GridCall) -> None:
-        kernel = call.kernel
-        self.work = kernel.workspace(call.end - call.begin)
-        self.steps, self.ending = np.zeros(2, np.int64), np.zeros(3, np.int64)
-        k0, k1 = kernel.stream.keys(call.begin >> 32)
-        run = layout.Run(
-            kernel.model, call.plan, kernel.table, self.work, k0, k1, call.x, call.v, call.draws, call.old, call.new,
-            self.steps, self.ending,
-        )  # fmt: skip
-        self.advance = Bound(loop.advance, run)
-
-
-class GridCall(Call[BoundRun]):
+class GridCall(Call[layout.Workspace]):
     """Chains on their way; what they remember enters where a chain begins, and leaves where it ends."""
 
     def __init__(self, kernel: GridKernel, state: State, end: int, keep: Keep) -> None:
@@ -663,9 +659,9 @@ class GridCall(Call[BoundRun]):
         """Steps to make: all, or as many as could still diverge earlier than a chain that has."""
         return self.end if self._diverged is None else min(self.end, self._diverged[0])
 
-    def room(self) -> BoundRun:
+    def room(self) -> layout.Workspace:
         """For one chain at a time."""
-        return BoundRun(self)
+        return self.kernel.workspace(self.end - self.begin)
 
     def finish(self) -> tuple[State, Extension]:
         """What was kept on the way."""
@@ -676,7 +672,7 @@ class GridCall(Call[BoundRun]):
         state = State(self.x, self.v, memory, self.end, float(spent[-1]))
         return state, Extension(self.draws, spent[1:-1].astype(float), int(spent[-1] - spent[0]) * len(self.x))
 
-    def advance(self, room: BoundRun, chains: tuple[int, int], steps: tuple[int, int]) -> None:
+    def advance(self, room: layout.Workspace, chains: tuple[int, int], steps: tuple[int, int]) -> None:
         """Chain by chain; one that diverges stops, and the others go on."""
         first, last = chains
         while True:
@@ -694,50 +690,62 @@ class GridCall(Call[BoundRun]):
         return self.kernel.passes_are_large
 
     def _share_passes(self, threads: int, report: Report) -> None:
-        run = self.room()
-        held, sums, model = run.work.held, run.work.sums, self.kernel.model
+        kernel, work = self.kernel, self.room()
+        held, sums = work.held, work.sums
         assert sums is not None  # as passes are made
-        rooms = [passes.Share(model, held, own_room(sums), self.plan.remembers) for _ in range(threads)]
-        shares = [Bound(passes.share_pass, room) for room in rooms]
-        join = Bound(passes.join_shares, rooms[0])
-        cuts = np.linspace(0, len(sums.partial), threads + 1).astype(int).tolist()
+        sharers = [own_room(sums) for _ in range(threads)]
+        cuts = np.linspace(0, len(sums.partial), threads + 1).astype(int)
         with ThreadPoolExecutor(threads) as pool:
 
-            def make_pass() -> None:
+            def part(own: layout.Pass, low: int, high: int) -> None:
+                passes.share_pass(kernel.model, held.at, low, high, own, held.memory, self.plan.remembers)
+
+            def everyone() -> None:
                 held.snapshot[:] = held.at
-                list(pool.map(lambda share, low, high: share(low, high, 0), shares, cuts[:-1], cuts[1:]))
-                join(0, 0, 0)
+                list(pool.map(part, sharers, cuts[:-1], cuts[1:]))
+                passes.join_shares(kernel.model, sums.partial, held.room, held.anchor)
 
             for chain in range(len(self.x)):
-                self._run_chain(run, chain, make_pass, report)
+                self._run_chain(work, chain, everyone, report)
 
-    def _run_chain(self, run: BoundRun, chain: int, make_pass: Callable[[], None], report: Report) -> None:
-        step, passed, pace = self.begin, 0, Pace()
+    def _run_chain(self, work: layout.Workspace, chain: int, everyone: Callable[[], None], report: Report) -> None:
+        step, passed, pace = self.begin, False, Pace()
         while step < self.last:
             piece = min(self.last, step + pace.steps)
             began = time.perf_counter()
-            reason, _, reached = self.loop(run, (chain, chain + 1), (step, piece), layout.OUTSIDE | passed)
+            reason, _, reached = self.loop(work, (chain, chain + 1), (step, piece), passed, outside=True)
             pace.learn(reached - step, time.perf_counter() - began)
-            passed = layout.PASSED if reason == layout.PASS_DUE else 0
+            passed = reason == layout.PASS_DUE
             report(reached - step)
             step = reached
             if reason == layout.PASS_DUE:
-                make_pass()
+                everyone()
             elif reason == layout.DIVERGED:
                 self._note(chain, reached)
 
     def loop(
-        self, run: BoundRun, chains: tuple[int, int], steps: tuple[int, int], flags: int = 0
+        self,
+        work: layout.Workspace,
+        chains: tuple[int, int],
+        steps: tuple[int, int],
+        passed: bool = False,
+        outside: bool = False,
     ) -> tuple[int, int, int]:
         """One call: why it ended, the chain that it ended with, and how many steps that has made."""
-        if steps[0] == self.begin and self.recipe.carries:
-            flags |= layout.FRESH if self.fresh else layout.LOAD
-        if steps[1] == self.end and self.recipe.carries:
-            flags |= layout.STORE
-        run.steps[:] = steps
-        run.advance(*chains, flags)
-        reason, chain, step = run.ending.tolist()
-        return reason, chain, step
+        k0, k1 = self.kernel.stream.keys(steps[0] >> 32)
+        begins, ends = steps[0] == self.begin, steps[1] == self.end
+        flags = layout.Flags(
+            fresh=begins and self.fresh,
+            load=begins and self.recipe.carries and not self.fresh,
+            store=ends and self.recipe.carries,
+            passed=passed,
+            outside=outside,
+        )
+        result: tuple[int, int, int] = loop.advance(
+            self.kernel.model, self.plan, self.kernel.table, *work, k0, k1, self.x, self.v, self.draws,
+            self.old, self.new, chains, steps, flags,
+        )  # fmt: skip
+        return result
 
     def _note(self, chain: int, step: int) -> None:
         with self._lock:
