@@ -105,7 +105,7 @@ def by_nuts(function, arguments, seed):
     import jax
     from numpyro.infer import MCMC, NUTS
 
-    from svrhmc.sampling.parameters import Parameters
+    from svrhmc.sampling.answer import Parameters
 
     jax.config.update("jax_enable_x64", True)
     mcmc = MCMC(NUTS(function), num_warmup=1000, num_samples=1000, num_chains=4, progress_bar=False)

@@ -9,7 +9,7 @@ import pytest
 from svrhmc import diagnostics
 from svrhmc.core.jax import scope
 from svrhmc.sampling.correction import error_of_mean
-from svrhmc.sampling.parameters import grids
+from svrhmc.trace import grids
 
 POINTS = 100
 CHAINS, WARMUP, DRAWS = 4, 1000, 4000  # of NUTS

@@ -5,8 +5,8 @@ import pytest
 from scipy.special import gammaln
 
 from svrhmc.sampling import correction as correction_module
+from svrhmc.sampling.answer import Parameters
 from svrhmc.sampling.correction import corrected_functions, correction
-from svrhmc.sampling.parameters import Parameters
 
 SHAPE = 5.0
 W = np.array([[SHAPE**-0.5, 0.0], [SHAPE**-0.5, 1.0]])  # Σ̂ = WWᵀ is the covariance of (x, y) near the mode

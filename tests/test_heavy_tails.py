@@ -7,7 +7,7 @@ import pytest
 
 import svrhmc
 from svrhmc.core.summaries import Summary
-from svrhmc.sampling.parameters import Parameters
+from svrhmc.sampling.answer import Parameters
 from svrhmc.sampling.tails import NO_MEAN, NO_VARIANCE, UNKNOWN_ERROR, UNSTABLE, heavy_shapes, pareto_shapes
 
 LAWS = {  # and the largest moment that exists

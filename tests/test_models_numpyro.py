@@ -24,7 +24,7 @@ from svrhmc.core.jax import scope  # noqa: E402
 from svrhmc.models import description as described_module  # noqa: E402
 from svrhmc.models import numpyro as numpyro_module  # noqa: E402
 from svrhmc.models.numpyro import describe_numpyro  # noqa: E402
-from svrhmc.sampling.parameters import Parameters  # noqa: E402
+from svrhmc.sampling.answer import Parameters  # noqa: E402
 
 
 def logistic(x, y):

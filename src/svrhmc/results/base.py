@@ -23,12 +23,11 @@ from svrhmc.results.probability import quantiles
 from svrhmc.rows.forms import RowsForm, rows_of
 from svrhmc.rows.predictors import rows_for_loss
 from svrhmc.rows.sparse import make_rows
-from svrhmc.sampling.answer import Answer, SamplingResult, standard_errors
+from svrhmc.sampling.answer import Answer, Parameters, SamplingResult, standard_errors
 from svrhmc.sampling.coordinates import Units
 from svrhmc.sampling.effects import GroupEffects
 from svrhmc.sampling.inclusion import Shrinkage
 from svrhmc.sampling.modes import Modes
-from svrhmc.sampling.parameters import Parameters
 from svrhmc.tables.arrays import ArrayDesign
 from svrhmc.tables.columns import Column, Columns
 from svrhmc.tables.design import Design

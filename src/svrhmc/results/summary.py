@@ -19,7 +19,6 @@ from svrhmc.results.base import PosteriorData
 from svrhmc.results.checks import MISFITS_LOOKED_FOR
 from svrhmc.results.imputations import imputation_notes
 from svrhmc.results.probability import moved
-from svrhmc.results.shrinkage import shrinkage_notes
 from svrhmc.results.smooths import degrees_sentence
 from svrhmc.sampling.answer import is_corrected
 from svrhmc.sampling.tails import tails_in_words
@@ -323,7 +322,7 @@ def all_notes(posterior: PosteriorData) -> tuple[str, ...]:
         *smooth_notes(posterior),
         *factor_notes(posterior),
         *scale_notes(posterior),
-        *shrinkage_notes(posterior),
+        *(() if posterior.shrinkage is None else posterior.shrinkage.notes()),
     ]
     sentences += imputation_notes(posterior)
     if posterior.parameters is not None:
@@ -573,7 +572,7 @@ def _verdict_notes(posterior: PosteriorData) -> tuple[str, ...]:
         *smooth_notes(posterior),
         *factor_notes(posterior),
         *scale_notes(posterior),
-        *shrinkage_notes(posterior),
+        *(() if posterior.shrinkage is None else posterior.shrinkage.notes()),
         *imputation_notes(posterior),
         *(f"Clash: {clash}" for clash in posterior.clashes),
     )

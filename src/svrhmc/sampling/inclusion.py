@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import require_finite, requirement
+from svrhmc.core.summaries import interval_ends
+
+_HALF = 0.5  # of κ, below which a coefficient is more left alone than shrunk
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,3 +44,34 @@ class Shrinkage:
     def point_mass(self) -> bool:
         """Whether coefficients are 0 with some probability."""
         return "share" in self.names
+
+    def notes(self, level: float = 0.9) -> tuple[str, ...]:
+        """How many coefficients are not 0, in effect, and how many are shrunk by less than half, in a sentence."""
+        return (f"Shrinkage: {self._in_words(level)} (posterior.inclusion()).",)
+
+    def _in_words(self, level: float) -> str:
+        count, effective = len(self.factors), self.effective
+        if self.names[0] == "scale" and "slab" not in self.names:
+            return (
+                f"the standard deviation of the prior of standardised coefficients was learnt: "
+                f"{self._first_scale(level)}, with which {count:,} of them count as {effective.mean():.3g} in effect"
+            )
+        low, high = np.quantile(effective, interval_ends(level))
+        left_alone = int((self.factors < _HALF).sum())
+        are = f"{left_alone:,} {'is' if left_alone == 1 else 'are'}"
+        if self.point_mass:
+            return (
+                f"of {count:,} coefficients {effective.mean():.3g} are not 0 ({level:.0%} interval {low:.3g} to "
+                f"{high:.3g}); {are} so with a probability above one half"
+            )
+        r_squared = f", R² of the prior is {self._first_scale(level)}" if self.names[0] == "r2" else ""
+        return (
+            f"of {count:,} coefficients {effective.mean():.3g} are not 0, in effect ({level:.0%} interval {low:.3g} to "
+            f"{high:.3g}){r_squared}; {are} shrunk by less than half"
+        )
+
+    def _first_scale(self, level: float) -> str:
+        """The mean and the interval of the first of the scales."""
+        values = self.scales[..., 0]
+        low, high = np.quantile(values, interval_ends(level))
+        return f"{values.mean():.3g} ({level:.0%} interval {low:.3g} to {high:.3g})"

@@ -12,7 +12,7 @@ from svrhmc.diagnostics import spread
 from svrhmc.exact.base import Runnable
 from svrhmc.rows.forms import functions_of
 from svrhmc.sampling import costs
-from svrhmc.sampling.answer import Answer
+from svrhmc.sampling.answer import Answer, stated_parameters
 from svrhmc.sampling.certificate import Certificate, judge_invariant, unjudged, unmeasured
 from svrhmc.sampling.choice import Choice
 from svrhmc.sampling.correction import Corrected, DrawMoments, Location
@@ -33,7 +33,6 @@ from svrhmc.sampling.doubts import (
 )
 from svrhmc.sampling.drawing import Drawing, Drawn
 from svrhmc.sampling.modes import Modes, exchanged_components
-from svrhmc.sampling.parameters import stated_parameters
 from svrhmc.sampling.preparation import Preparation
 from svrhmc.sampling.rays import missed_part_doubt
 from svrhmc.sampling.tails import (

@@ -22,7 +22,7 @@ from svrhmc.density.closed_forms import Law
 from svrhmc.diagnostics import spread
 from svrhmc.engines import names
 from svrhmc.samplers import MOST_STEPS, require_room
-from svrhmc.sampling.answer import Answer, Cost, Request, independent_trace
+from svrhmc.sampling.answer import Answer, Cost, Request, independent_trace, stated_parameters
 from svrhmc.sampling.certificate import Bias, Certificate
 from svrhmc.sampling.choice import METHODS
 from svrhmc.sampling.coordinates import Units
@@ -30,7 +30,6 @@ from svrhmc.sampling.correction import Corrected, Location
 from svrhmc.sampling.drawing import LEAST
 from svrhmc.sampling.groups import GroupSearch
 from svrhmc.sampling.learnt import LearntScaleSearch
-from svrhmc.sampling.parameters import stated_parameters
 from svrhmc.sampling.search import Search
 from svrhmc.sampling.shrinkage import ShrinkageSearch
 from svrhmc.whitening import is_whitened

@@ -23,13 +23,12 @@ from svrhmc.density.base import FiniteSum
 from svrhmc.exact.base import Runnable
 from svrhmc.gradients import Full, Gradient
 from svrhmc.samplers import MOST_STEPS
-from svrhmc.sampling.answer import Answer, Cost, Request, independent_trace
+from svrhmc.sampling.answer import Answer, Cost, Request, independent_trace, stated_parameters
 from svrhmc.sampling.certificate import DECIDED, unknown_bias, unmeasured
 from svrhmc.sampling.choice import Choice, Chooser
 from svrhmc.sampling.correction import Corrected, DrawMoments, Location
 from svrhmc.sampling.drawing import LEAST, Drawn, SecondsAndPasses
 from svrhmc.sampling.judging import Attempt, DrawJudge, draws_factor
-from svrhmc.sampling.parameters import stated_parameters
 from svrhmc.sampling.preparation import CORRECTED, GRADIENT_SEED, ChainStarter, Preparation
 from svrhmc.trace import sampler_of
 
