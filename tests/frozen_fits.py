@@ -115,7 +115,7 @@ FITTED: dict[str, Callable[[], Any]] = {
     "positive numbers with an offset": fit("cost ~ age", "gamma", offset="shift"),
     "far out": fit("heavy ~ age + plan", "student-t", weights="level"),
     "classes": fit("choice ~ age + region", "categorical"),
-    "one prior for all": fit("price ~ age + income", "gaussian", prior=Normal(4.0, 0.0)),
+    "one prior for all": fit("price ~ age + income", "gaussian", prior=Normal(4.0)),
     "priors by name": fit(
         "churn ~ age + plan + income",
         "bernoulli",

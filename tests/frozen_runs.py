@@ -110,9 +110,9 @@ FAMILIES: dict[str, Any] = {
     "categorical": "categorical",
 }
 PRIORS: dict[str, Any] = {
-    "normal": Normal(2.0, 0.1),
-    "student-t": StudentT(4.0, 0.8, 0.1),
-    "laplace": Laplace(0.7, 0.1),
+    "normal": Normal(2.0, mean=0.1),
+    "student-t": StudentT(4.0, 0.8, location=0.1),
+    "laplace": Laplace(0.7, location=0.1),
     "flat": Flat(),
 }
 FACTORS: dict[str, tuple[str, ...]] = {  # the first value of each is the plainest
@@ -450,7 +450,7 @@ def of_functions() -> Any:
 def shared(family: Any, prior: Any) -> Any:
     """A regression with a prior of its own for the parameter that all rows share, and one for each column."""
     X, y, _ = table({**PLAINEST, "family": "gamma"}, FEW)
-    each = [Flat(), Normal(1.0), Normal(2.0, 0.5), Laplace(1.0)]
+    each = [Flat(), Normal(1.0), Normal(2.0, mean=0.5), Laplace(1.0)]
     return targets.glm(X, np.ceil(y), family, prior=each, shared_prior=prior)
 
 

@@ -86,7 +86,7 @@ def test_without_a_design_coefficients_are_coordinates():
     assert "I(draw ÷ 2)" in {str(n) for n in ratio.data_vars} or "I(draw÷2)" in {str(n) for n in ratio.data_vars}
 
 
-@pytest.mark.parametrize("prior", [Normal(2.0, 0.3), StudentT(4.0, 0.5), Laplace(0.5)])
+@pytest.mark.parametrize("prior", [Normal(2.0, mean=0.3), StudentT(4.0, 0.5), Laplace(0.5)])
 def test_the_log_prior_is_what_the_potential_has_beside_the_likelihood(prior):
     rng = np.random.default_rng(2)
     target = targets.glm(rng.normal(size=(30, 2)), rng.normal(size=30), targets.families.gaussian(1.0), prior=prior)

@@ -81,7 +81,7 @@ def simulate_more(family, X, rng):
     while True:
         x = rng.standard_normal(2)
         shared = np.array([mean + sd * rng.standard_normal() for sd, mean in priors])
-        more = {"shared_prior": [Normal(sd**-2, mean) for sd, mean in priors]} if priors else {}
+        more = {"shared_prior": [Normal(sd**-2, mean=mean) for sd, mean in priors]} if priors else {}
         y = draw(X @ x, shared, rng)
         try:
             glm(X, y, LOSSES[family], **more)
@@ -128,7 +128,7 @@ def four_times(family):
 
 def without_jacobian(family):
     """A prior that is meant for log φ taken for one of φ: N(0, s²) times 1/φ is N(−s², s²)."""
-    return {"shared_prior": Normal(SHARED[family] ** -2, -(SHARED[family] ** 2))}
+    return {"shared_prior": Normal(SHARED[family] ** -2, mean=-(SHARED[family] ** 2))}
 
 
 def another_prior(family):

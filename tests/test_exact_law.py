@@ -35,7 +35,7 @@ def integrated(target):
     "options",
     [
         {},
-        {"prior": Normal([4.0, 0.5], [1.0, -1.0]), "shared_prior": Normal(2.0, 0.3)},
+        {"prior": Normal([4.0, 0.5], mean=[1.0, -1.0]), "shared_prior": Normal(2.0, mean=0.3)},
         {"prior": Flat()},
         {"weights": rng.integers(0, 4, 30), "offset": rng.normal(size=30)},
     ],
@@ -163,7 +163,7 @@ def test_fewer_rows_than_coefficients_against_the_law_of_y():
     rng = np.random.default_rng(0)
     A, y, last, home = rng.normal(size=(5, 9)), rng.normal(size=5), 0.5, -0.3
     precision = rng.uniform(0.1, 2.0, 9)
-    target = glm(A, y, "gaussian", prior=[Normal(p) for p in precision], shared_prior=Normal(last, home))
+    target = glm(A, y, "gaussian", prior=[Normal(p) for p in precision], shared_prior=Normal(last, mean=home))
     taus = np.linspace(home - 14, home + 12, 6001)
     logs, betas = [], []
     for tau in taus:

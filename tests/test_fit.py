@@ -278,7 +278,7 @@ def test_an_aggregated_table_has_the_posterior_of_its_rows():
 
 def test_priors_in_the_units_of_the_data():
     table = linear_case(n=20, x_unit=100.0)
-    tight = svrhmc.fit("y ~ x", table, prior={"x": Normal(1e12, 0.5)})
+    tight = svrhmc.fit("y ~ x", table, prior={"x": Normal(1e12, mean=0.5)})
     assert abs(tight.mean[1] - 0.5) < 1e-4
     flat = svrhmc.fit("y ~ x", table, prior=Flat())
     least = np.polyfit(table["x"], table["y"], 1)

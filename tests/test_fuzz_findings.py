@@ -74,11 +74,11 @@ def test_settings_of_targets_and_priors_are_checked_at_the_door():
     with pytest.raises(ValueError, match="prior_precision must be finite"):
         priors.Normal(float("nan"))
     with pytest.raises(ValueError, match="prior_mean must be an array of numbers; got lists of unequal lengths"):
-        priors.Normal(1.0, [1, [2, 3]])
+        priors.Normal(1.0, mean=[1, [2, 3]])
     with pytest.raises(ValueError, match="location must be a finite number; got 'x'"):
-        priors.StudentT(3.0, 1.0, "x")
+        priors.StudentT(3.0, 1.0, location="x")
     with pytest.raises(ValueError, match=r"\|location\| must be a number from 1e-50 to 1e\+50"):
-        priors.Laplace(1.0, 1e154)
+        priors.Laplace(1.0, location=1e154)
     with pytest.raises(ValueError, match=r"df must be a number from 1e-50 to 1e\+50"):
         priors.StudentT(1e160)
     with pytest.raises(ValueError, match="1/sd² must be a positive number; got inf"):
@@ -133,10 +133,14 @@ def test_chains_that_stand_still_apart_have_a_large_r_hat_in_any_unit():
 def test_a_prior_of_the_intercept_is_about_the_intercept():
     """It was about the intercept less the mean of y, where y is a number."""
     y = np.array([300.0, 302.0, 301.0, 299.0])
-    for prior in (priors.Normal(100.0, 250.0), priors.StudentT(4.0, 0.1, 250.0), priors.Laplace(0.1, 250.0)):
+    for prior in (
+        priors.Normal(100.0, mean=250.0),
+        priors.StudentT(4.0, 0.1, location=250.0),
+        priors.Laplace(0.1, location=250.0),
+    ):
         assert prior.shifted(2.0).spread[0] == 252.0
     posterior = svrhmc.fit(
-        "y ~ 1", {"y": y}, "gaussian", noise_variance=1.0, prior={"Intercept": priors.Normal(4.0, 300.0)}
+        "y ~ 1", {"y": y}, "gaussian", noise_variance=1.0, prior={"Intercept": priors.Normal(4.0, mean=300.0)}
     )
     assert posterior.mean == pytest.approx((y.sum() + 4.0 * 300.0) / 8.0, abs=1e-6)
 
@@ -221,9 +225,9 @@ def test_a_quadratic_too_strong_to_add_is_refused():
     ("family", "weight", "prior"),
     [
         ("student-t", 1e9, priors.Normal(0.125)),  # the scale falls to e⁻³⁵⁵, where damping times a curvature overflows
-        ("student-t", 1.0, priors.Normal(1e300, 1e12)),  # a gradient beyond float64 where the search begins
-        ("bernoulli", 1.0, priors.Normal(1e300, 1e12)),
-        ("gaussian", 1.0, priors.Normal(1e300, 1e12)),
+        ("student-t", 1.0, priors.Normal(1e300, mean=1e12)),  # a gradient beyond float64 where the search begins
+        ("bernoulli", 1.0, priors.Normal(1e300, mean=1e12)),
+        ("gaussian", 1.0, priors.Normal(1e300, mean=1e12)),
     ],
 )
 def test_a_search_for_a_mode_beyond_float64_says_so(family, weight, prior):

@@ -268,7 +268,7 @@ def test_the_search_knows_what_it_has_shown():
 
 def test_doors_to_the_same_target():
     y = RNG.normal(size=300)
-    assert logistic(X, COIN, 2.0, 0.5).identity() == glm(X, COIN, prior=Normal(2.0, 0.5)).identity()
+    assert logistic(X, COIN, 2.0, 0.5).identity() == glm(X, COIN, prior=Normal(2.0, mean=0.5)).identity()
     one, two, three = linear(X, y, 0.3), glm(X, y, "gaussian", noise_variance=0.3), glm(X, y, families.gaussian(0.3))
     assert one.identity() == two.identity() == three.identity()
     assert np.array_equal(one.mode(), two.mode())

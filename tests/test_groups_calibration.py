@@ -80,7 +80,7 @@ class Poisson(Simulated):
 
 class Slopes(Simulated):
     family, sds = "gaussian", (1.0, 0.7)
-    shared_prior = priors.Normal(4.0, 0.0)
+    shared_prior = priors.Normal(4.0)
 
     def labels(self, t, rng):
         log_sigma = 0.5 * rng.normal()

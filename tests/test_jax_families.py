@@ -28,7 +28,7 @@ LABELS = {
     "known noise": T + RNG.standard_normal(N),
 }
 ASKED = {"probit": families.bernoulli("probit"), "known noise": families.gaussian(0.5)}
-HEAVY = [priors.StudentT(4.0, 1.5), priors.Laplace(0.7, 0.2), priors.Normal(2.0, 0.1)]
+HEAVY = [priors.StudentT(4.0, 1.5), priors.Laplace(0.7, location=0.2), priors.Normal(2.0, mean=0.1)]
 WEIGHTS, OFFSET = RNG.uniform(0.5, 2.0, N), RNG.uniform(-0.3, 0.3, N)
 
 

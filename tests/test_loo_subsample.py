@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import svrhmc
+from svrhmc.results.comparison import _of_all_rows, stacking_weights
 
 RNG = np.random.default_rng(0)
 N = 3000
@@ -80,3 +81,27 @@ def test_models_are_compared_by_the_same_rows():
         svrhmc.compare(*by_other_rows)
     with pytest.raises(ValueError, match="rows must be None where groups are left out or draws are moved"):
         svrhmc.compare(*models, rows=100, moment_match=True)
+
+
+def test_weights_are_those_of_all_rows():
+    """Two of three models have a weight by all rows; by the few rows alone, the weights are others."""
+    rng = np.random.default_rng(0)
+    n, (x, z) = 4000, rng.normal(size=(2, 4000))
+    y = rng.random(n) < 1 / (1 + np.exp(-0.5 * x - 0.15 * z - 0.4 * x**2))
+    models = [svrhmc.fit(f, {"x": x, "z": z, "y": y}, draws=200) for f in ("y ~ x", "y ~ x + I(x**2) + z", "y ~ x + z")]
+    whole, few = svrhmc.compare(*models), svrhmc.compare(*models, rows=100)
+    assert few.names == whole.names
+    np.testing.assert_allclose(few.weights, whole.weights, atol=0.01)
+    alone = stacking_weights(np.stack([one.pointwise for one in few.loo], axis=1))  # negative control
+    assert np.abs(alone - whole.weights).max() > 0.1
+    for one in few.loo:
+        np.testing.assert_allclose(_of_all_rows(one).sum(), one.elpd)
+
+
+def test_large_sums_are_printed_to_a_tenth():
+    """A difference of 48 between sums of 29,000 can be read from the table."""
+    models = [svrhmc.fit(formula, TABLE, draws=100) for formula in ("y ~ x", "y ~ 1")]
+    compared = svrhmc.compare(*models)
+    for loo in compared.loo:
+        assert f"{loo.elpd:.1f}" in str(compared)
+        assert f"{loo.elpd:.1f}" in str(loo)

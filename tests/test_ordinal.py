@@ -480,7 +480,7 @@ def test_priors_of_thresholds_and_of_no_intercept():
     for given, said in [
         ({"year": law}, "; thresholds, at the means of the columns, ~ N(0, 5²) unless prior={'threshold bad|ok': …} gives it"),
         ({"threshold bad|ok": law}, "; other thresholds, at the means of the columns, ~ N(0, 5²) unless prior={'threshold ok|good'"),
-        (law, "every coefficient ~ Normal(precision=1.0, mean=0.0); thresholds, at"),
+        (law, "every coefficient ~ N(0, 1²); thresholds, at"),
     ]:  # fmt: skip
         words = svrhmc.fit("rating ~ year", table, family="ordinal", prior=given).prior.said
         assert said in words

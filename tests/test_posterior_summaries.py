@@ -205,7 +205,7 @@ def test_the_summary_says_what_was_fitted_and_how_far_to_trust_it(fitted):
         "compared with plan[basic].",
         "Verdict: exact: the sampler has no bias, and its chains agree; chance alone leaves a standard error of at most",
         "It is about the computation (evidence: posterior.certificate), not the model",
-        "Prior: given: {'rare <b>': Normal(",
+        "Prior: given: rare <b> ~ N(",
         "For rare <b>, the prior says more than the data.",
     ):
         assert part in whole

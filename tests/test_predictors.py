@@ -255,7 +255,7 @@ def test_without_an_intercept_each_level_has_its_own_sigma():
 
 def test_priors_by_name_are_in_the_units_of_the_data(fitted):
     """A prior that holds a coefficient at a number, and one of all levels of a category."""
-    held = {"sigma: z": priors.Normal(1e8, 0.01), "sigma: plan": priors.Normal(1e6, 0.2)}
+    held = {"sigma: z": priors.Normal(1e8, mean=0.01), "sigma: plan": priors.Normal(1e6, mean=0.2)}
     posterior = svrhmc.fit({"y": "y ~ x", "sigma": "~ z + plan"}, table(), seed=1, prior=held)
     assert posterior.mean[3:] == pytest.approx([0.01, 0.2], abs=5e-3)
     with pytest.raises(ValueError, match="must be a proper one"):

@@ -213,7 +213,7 @@ def test_split_hmc_is_exact_and_sample_decides(name):
 
 def test_priors_of_blocks_and_of_shared_parameters():
     X, y, _, _ = data("categorical", columns=2)
-    target = glm(X, y, "categorical", prior=[Normal(2.0, 0.5), Laplace(0.3)])
+    target = glm(X, y, "categorical", prior=[Normal(2.0, mean=0.5), Laplace(0.3)])
     assert target.prior_precision == pytest.approx([2.0, 0.0, 2.0, 0.0])
     assert target.heavy.columns.tolist() == [1, 3]
     X, y, _, _ = data("gaussian", columns=2)

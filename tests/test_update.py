@@ -46,7 +46,7 @@ def of_all_rows(first, rows, y, family):
     reported; by a Gaussian law where it is one, else by 40,000 draws.
     """
     form, units = first.fitted(), first.units
-    single = [Normal(p, m) for p, m in zip(form.prior_precision, form.prior_mean, strict=True)]
+    single = [Normal(p, mean=m) for p, m in zip(form.prior_precision, form.prior_mean, strict=True)]
     X = units.rows(first.design.rows(rows))
     target = targets.glm(
         X, y, family, prior=single, offset=None if form.offset is None else np.full(len(y), form.offset[0])

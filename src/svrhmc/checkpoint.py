@@ -48,6 +48,10 @@ from svrhmc.core.storage import (
 SECONDS = 2.0  # between two records of a run that goes on
 _LEAST_SHARE = 0.1  # of these: work that is not worth a record of its own
 _FORMAT, _VERSION = "svrhmc-checkpoint", 1
+_IN_WORDS = {  # settings that speak of the model and its data
+    "target": "kind of model (target)", "n": "table (n, its number of rows)",
+    "dim": "model or table (dim, the number of its coefficients)",
+}  # fmt: skip
 _LOCK, _SETTINGS, _ROWS = "lock", "settings", ".rows"
 _PIECE = 1 << 24  # bytes of a growing file read at once
 _MOST_AXES = 4  # of a row
@@ -251,8 +255,9 @@ class Checkpoint(Journal):
                     f"{self.path} was begun by svrhmc {before.get(name)}, and this is {now.get(name)}: finish it with "
                     "that version, or choose another folder."
                 )
+            what = _IN_WORDS.get(name, name)
             raise CheckpointError(
-                f"{self.path} was made with another {name}: {_shorten(before.get(name))}, and this call has "
+                f"{self.path} was made with another {what}: {_shorten(before.get(name))}, and this call has "
                 f"{_shorten(now.get(name))}. Use the same settings and data as before, or choose another folder."
             )
         self._until_closed.enter_context(compile_in_subprocess())  # what was interrupted once may be again

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _WIDTH, _WIDEST = 100, 48  # of sentences, and of names in a printed table
 _SHOWN, _ARRAYS = 60, 5  # rows that are printed (a data frame has all), and shortened arrays that are listed
+_LARGE = 1000  # numbers that four digits leave no decimal
 _LONG, _FOLDED = 20, 8  # an array of more entries is shortened if there are others, to so many entries
 
 
@@ -30,9 +31,10 @@ class Summary:
 
     A column is also an attribute: `summary.mean`, `summary.ess`. `summary[:10]` has the first ten rows. title: a
     sentence before the table. notes: sentences after it. folded: whether most levels of long categories are left out
-    where it is printed. The effective draws and R-hat in it measure how well the draws
-    represent the law that the sampler has, not how far that law is from π: no effective sample size sees a bias. R-hat
-    needs two chains, and is nan for one.
+    where it is printed. tenths: whether large numbers are printed with a decimal, as their differences matter, rather
+    than with four digits. The effective draws and R-hat in it measure how well the draws represent the law that the
+    sampler has, not how far that law is from π: no effective sample size sees a bias. R-hat needs two chains, and is
+    nan for one.
 
     >>> import numpy as np
     >>> print(Summary(("age", "dose"), {"mean": np.array([0.5, 12.25]), "ess": np.array([990.6, 1000.0])}, "Two."))
@@ -47,6 +49,7 @@ class Summary:
     title: str = ""
     notes: tuple[str, ...] = ()
     folded: bool = False
+    tenths: bool = False
 
     def __getattr__(self, name: str) -> Array:
         try:
@@ -76,7 +79,9 @@ class Summary:
             name if len(name) <= _WIDEST else name[: _WIDEST - 1] + "…" for name in map(self.names.__getitem__, places)
         ]
         cells = [["", *names]]
-        cells += [[name, *(_number(name, value) for value in v[places])] for name, v in self.columns.items()]
+        cells += [
+            [name, *(_number(name, value, self.tenths) for value in v[places])] for name, v in self.columns.items()
+        ]
         wide = [max(map(len, column)) for column in cells]
         lines = [
             f"{row[0]:<{wide[0]}}" + "".join(f"{cell:>{w + 2}}" for cell, w in zip(row[1:], wide[1:], strict=True))
@@ -94,7 +99,7 @@ class Summary:
         head = "".join(f"<th>{html.escape(name)}</th>" for name in self.columns)
         rows = "".join(
             f"<tr><th>{html.escape(self.names[j])}</th>"
-            + "".join(f"<td>{html.escape(_number(c, v[j]))}</td>" for c, v in self.columns.items())
+            + "".join(f"<td>{html.escape(_number(c, v[j], self.tenths))}</td>" for c, v in self.columns.items())
             + "</tr>"
             for j in places
         )
@@ -190,7 +195,9 @@ def _wrapped(sentence: str) -> str:
     return "\n".join(textwrap.wrap(sentence, _WIDTH, break_long_words=False, break_on_hyphens=False))
 
 
-def _number(column: str, value: float) -> str:
+def _number(column: str, value: float, tenths: bool) -> str:
     if math.isnan(value):
         return "–"
+    if tenths and _LARGE <= abs(value) < math.inf:
+        return f"{value:.1f}"
     return f"{value:.0f}" if column.startswith("ess") or column == "rows" else f"{value:.4g}"

@@ -73,7 +73,7 @@ def glm(
         of weight 0, or of no trials, which are left out; `target.left_out` says how many.)
     prior: a prior of `svrhmc.targets.priors` for all columns, or a list with one for each: `Normal`, `StudentT`,
         `Laplace` (smoothed), `Flat`; or `Horseshoe`, `R2D2`, `SpikeAndSlab` or `LearntScale`, which the columns that
-        have it share. None stands for Normal(prior_precision, prior_mean).
+        have it share. None stands for Normal(prior_precision, mean=prior_mean).
     prior_precision, prior_mean: one number, or one for each column; a precision of 0 is a flat prior. (Each class of
         "categorical" except the first has its own coefficients, each with this prior.)
     predictors: designs for parameters that would be shared, by their names, such as {"sigma": Z}: log σ is then zᵢᵀθ
@@ -129,7 +129,7 @@ def glm(
         if terms:
             raise requirement("terms", "none where there are groups", list(terms))
         single = settle(_column_prior(prior, prior_precision, prior_mean), columns)
-        shared = Normal(*loss.shared_prior) if shared_prior is None else shared_prior
+        shared = _usual_shared_prior(loss) if shared_prior is None else shared_prior
         mixed = mixed_model(rows, labels, loss, single, settle(shared, loss.shared, positive=True), groups)
         mixed.left_out, mixed.classes = row_count - rows.n, classes
         return mixed
@@ -254,7 +254,12 @@ def _column_prior(prior: Priors | None, prior_precision: npt.ArrayLike, prior_me
     usual = np.ndim(prior_precision) == np.ndim(prior_mean) == 0 and (prior_precision, prior_mean) == (1, 0)
     if prior is not None and not usual:
         raise requirement("prior", "None where prior_precision or prior_mean is given", repr(prior))
-    return Normal(prior_precision, prior_mean) if prior is None else prior
+    return Normal(prior_precision, mean=prior_mean) if prior is None else prior
+
+
+def _usual_shared_prior(loss: Loss) -> Normal:
+    precision, mean = loss.shared_prior
+    return Normal(precision, mean=mean)
 
 
 def _settled_prior(
@@ -263,7 +268,7 @@ def _settled_prior(
     """The prior of every coordinate of x: coefficients, then parameters that all rows share, then those of terms."""
     if shared_prior is not None and not loss.shared:
         raise requirement("shared_prior", f"None for {loss}", repr(shared_prior), "its rows share no parameter")
-    shared = Normal(*loss.shared_prior) if shared_prior is None else shared_prior
+    shared = _usual_shared_prior(loss) if shared_prior is None else shared_prior
     single = (
         settle(prior, columns, joint=joint).repeated(loss.blocks).followed(settle(shared, loss.shared, positive=True))
     )

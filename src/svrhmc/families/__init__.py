@@ -6,7 +6,9 @@ differences of nearly equal numbers are avoided.
 """
 # ruff: noqa: I001  (in the order in which users see them)
 
-from svrhmc.core.errors import did_you_mean, requirement
+from difflib import get_close_matches
+
+from svrhmc.core.errors import requirement
 from svrhmc.families.base import FAMILIES, Loss
 from svrhmc.families.bernoulli import bernoulli as bernoulli
 from svrhmc.families.binomial import binomial as binomial
@@ -72,4 +74,16 @@ def _advice_for_family(name: str) -> str:
     for family, make in FAMILIES.items():
         if name in make().mistaken:
             return f"did you mean {family!r}?"
-    return family_advice(name) or did_you_mean(name, FAMILIES)
+    return family_advice(name) or _nearest(name)
+
+
+def _nearest(name: str) -> str:
+    """The question whether the family of the most similar name was meant, of all by which people ask for one."""
+    by_name = {family: family for family in FAMILIES}
+    for family, make in FAMILIES.items():
+        by_name |= dict.fromkeys((*make().aliases, *make().mistaken), family)
+    found = get_close_matches(name, by_name, 1, 0.5)
+    if not found:
+        return ""
+    family = by_name[found[0]]
+    return f"did you mean {family!r}{'' if found[0] == family else f' ({found[0]})'}?"

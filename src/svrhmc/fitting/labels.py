@@ -143,7 +143,10 @@ def _class_response(name: str, column: Column, loss: Loss, guessed: str, rows: i
         raise DataError(f"the response {name!r} has one class only, {classes[0]!r}: there is nothing to tell apart.")
     if not classes or len(classes) > loss.most_classes:
         count = f"{len(classes):,} different values ({', '.join(map(repr, classes[:4]))}, …)"
-        instead = _spelling_advice(name, classes) or "take 'categorical' for classes, 'gaussian' for numbers"
+        instead = (
+            _spelling_advice(name, classes)
+            or "take 'categorical' for classes, 'ordinal' for ordered ones, 'gaussian' for numbers"
+        )
         if loss.most_classes > 2:
             instead = "join some of them" if texts else "take 'gaussian' for numbers"
         raise DataError(
@@ -177,6 +180,28 @@ def _spelling_advice(name: str, levels: Sequence[object]) -> str:
     return f"write {{{quote_name(name)} in {yes!r}}} before the '~' of the formula"
 
 
+def _odd_among_spellings(name: str, column: Column) -> str:
+    """What to say of a response whose rows mostly spell yes and no in several ways, but not all; "" of others."""
+    words = {level: str(level).strip().casefold() for level in column.levels}
+    spelled = [level for level, word in words.items() if word in _YES | _NO]
+    used = {words[level] for level in spelled}
+    whole_words = {len(word) > 1 for word in used & _YES} and any(len(word) > 1 for word in used)
+    if len(spelled) <= 2 or not used & _YES or not used & _NO or not whole_words:
+        return ""
+    places = column.codes(column.levels)
+    rows = {level: int((places == k).sum()) for k, level in enumerate(column.levels)}
+    odd = {level: count for level, count in rows.items() if level not in spelled}
+    if len(places) and 2 * sum(odd.values()) >= len(places):
+        return ""
+    listed = ", ".join(f"{level!r} in {count:,} row{'s' if count > 1 else ''}" for level, count in [*odd.items()][:8])
+    more = f" and {len(odd) - 8} more" if len(odd) > 8 else ""
+    return (
+        f"the response {name!r} spells yes and no in {len(spelled)} ways, and holds other texts too ({listed}{more}): "
+        f"leave these rows out or say what they mean, then {_spelling_advice(name, spelled)}. If these are classes of "
+        "their own, name the family 'categorical'."
+    )
+
+
 def _guess_family(name: str, column: Column, ends: Ends | None) -> tuple[str, str]:
     """The name of a family that suits the response, and the reason."""
     if column.kind == TRUTH:
@@ -185,11 +210,13 @@ def _guess_family(name: str, column: Column, ends: Ends | None) -> tuple[str, st
         if len(column.levels) <= 2:
             return "bernoulli", "the response has two classes"
         if spelling := _spelling_advice(name, column.levels):
-            listed = ", ".join(map(repr, column.levels[:8]))
+            listed = ", ".join(map(repr, column.levels[:8])) + (", …" if len(column.levels) > 8 else "")
             raise DataError(
                 f"the response {name!r} spells yes and no in {len(column.levels)} ways ({listed}): {spelling}. If "
                 "these are classes of their own, name the family 'categorical'."
             )
+        if odd := _odd_among_spellings(name, column):
+            raise DataError(odd)
         if len(column.levels) <= _CLASSES:
             if column.ordered:
                 why = "whose order its type declares; the family 'categorical' takes none"

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from svrhmc.core.errors import one_of, requirement, whole_number
+from svrhmc.core.errors import explain_foreign_keywords, one_of, requirement, whole_number
 from svrhmc.core.summaries import Summary
 from svrhmc.families.base import Loss
-from svrhmc.fitting.regression import ModelRequest, Regression, build_models, prepare
+from svrhmc.fitting.regression import ModelRequest, Regression, build_models, prepare, take_offsets
 from svrhmc.posterior import Posterior
 from svrhmc.priors.terms import LKJ, Prior
 from svrhmc.results.prior_predictive import prior_predictive
@@ -60,6 +60,7 @@ class Preview:
         return self.coefficients._repr_html_() + checked
 
 
+@explain_foreign_keywords(data="table", df="table", priors="prior")
 def design(
     formula: str | Mapping[str, str] | Sequence[str],
     table: object,
@@ -94,7 +95,7 @@ def design(
     if isinstance(prior, Posterior):
         raise requirement("prior", "one of svrhmc.targets.priors, or a dictionary of them", "a posterior")
     row_values = {"weights": weights, "offset": offset, "exposure": exposure, "trials": trials}
-    formulas = parse_formulas(formula)
+    formulas, row_values = take_offsets(parse_formulas(formula), row_values)
     request = ModelRequest(formulas, family, row_values, prior, noise_variance, missing == "drop", transforms)
     prepared = prepare(table, request)
     (regression,) = build_models(prepared).models
@@ -134,10 +135,10 @@ def _coefficients(regression: Regression, design: Design, family: str, rows: int
 def _title(design: Design, family: str, rows: int) -> str:
     sentence = f"Design of {design.formula}, family {family!r}" + (f" ({design.guessed})" if design.guessed else "")
     if len(design.classes) == 2:
-        sentence += f"; modelled is the probability of {design.classes[1]!r}, against {design.classes[0]!r}"
+        sentence += f"; modelled is the probability {design.event_in_words}"
     elif design.classes:
         sentence += f"; classes: {', '.join(design.classes)}"
-    sentence += f"; {rows:,} rows"
+    sentence += f"{design.row_values_in_words.replace(', with', '; with', 1)}; {rows:,} rows"
     if design.dropped:
         sentence += f"; {design.dropped:,} row{'s' if design.dropped > 1 else ''} left out because of missing values"
     return f"{sentence}."

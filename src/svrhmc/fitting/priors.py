@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.errors import requirement
+from svrhmc.core.errors import did_you_mean, requirement
 from svrhmc.families.base import Loss, Parameter
 from svrhmc.fitting.standardise import Scales
 from svrhmc.priors.groups import EffectTerm
@@ -44,6 +44,8 @@ from svrhmc.sampling.coordinates import Units
 INTERCEPT = "Intercept"
 Priors = Prior | Mapping[str, Any] | None  # of all coefficients, by name (`Prior`, `LKJ`), or weak ones
 _EFFECT_SD, _INTERCEPT_SD = 2.5, 5.0
+_PRIORS = "one of svrhmc.targets.priors (Normal, StudentT, Laplace, Flat, Horseshoe, …)"
+_EXAMPLE = "write Normal.with_sd(2.5) for all coefficients, {'age': Normal.with_sd(2.5)} for one, or Flat()"
 
 
 class FurtherParameter(NamedTuple):
@@ -121,12 +123,12 @@ def _weak_shared_priors(
     for k in range(count):
         one = further[k] if any(loss.widths) else None
         if one is None or not one.width:
-            weak.append(Normal(precision[k] / far**2, mean[k]))
+            weak.append(Normal(precision[k] / far**2, mean=mean[k]))
             continue
         own = scales.of(slice(columns, columns + len(one.names)))
         columns += len(one.names)
         away = one.parameter.effect * own.left * own.scale / own.step
-        weak += [Normal(1 / (1 / precision[k] + away @ away), mean[k])] * one.intercept
+        weak += [Normal(1 / (1 / precision[k] + away @ away), mean=mean[k])] * one.intercept
         effect = one.parameter.effect if one.intercept else math.hypot(mean[k], precision[k] ** -0.5)
         weak += [Normal(float((effect * s) ** -2)) for s in own.scale / own.step]
     return weak
@@ -207,7 +209,7 @@ def _slope_priors(
     if isinstance(prior, Prior):
         return _prior_on_columns(prior, scales, size)
     if not isinstance(prior, Mapping):
-        raise requirement("prior", "one of svrhmc.targets.priors, or a dictionary of them by column", repr(prior))
+        raise requirement("prior", f"{_PRIORS}, or a dictionary of them by column", repr(prior), _EXAMPLE)
     more = (*others, *(_without_log(name) for name in others if name != _without_log(name)))
     known = {*names, *more}
     unknown = [name for name in prior if name not in known]
@@ -215,11 +217,11 @@ def _slope_priors(
         shown = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
         more = (*more, *(repr(name) for name in scale_names[:8]), *(("…",) if len(scale_names) > 8 else ()))
         allowed = f"by the names of the columns ({shown})" + (f" or {', '.join(more)}" if more else "")
-        why = "this model has no intercept" if unknown[0] == INTERCEPT else ""
+        why = "this model has no intercept" if unknown[0] == INTERCEPT else did_you_mean(str(unknown[0]), known)
         raise requirement("prior", allowed, repr(unknown[0]), why)
     odd = [own for own in prior.values() if not isinstance(own, Prior)]
     if odd:
-        raise requirement("prior", "a dictionary of svrhmc.targets.priors by column", repr(odd[0]))
+        raise requirement("prior", f"a dictionary by column of {_PRIORS}", repr(odd[0]), _EXAMPLE)
     return [
         _prior_on_columns(prior[name], scales.of(slice(j, j + 1)), size)[0] if name in prior else one
         for j, (name, one) in enumerate(zip(names, usual, strict=True))
@@ -239,7 +241,7 @@ def _intercept_prior(prior: Priors, location: float, size: float, taken_off: flo
     if isinstance(prior, Mapping) and INTERCEPT in prior:
         given: Prior = prior[INTERCEPT].shifted(-taken_off)
         return given
-    return Flat() if isinstance(prior, Flat) else Normal((_INTERCEPT_SD * size) ** -2, location)
+    return Flat() if isinstance(prior, Flat) else Normal((_INTERCEPT_SD * size) ** -2, mean=location)
 
 
 def _without_log(name: str) -> str:
@@ -305,7 +307,8 @@ def prior_in_words(
             )
         )
     if isinstance(prior, Mapping):
-        words = [f"given: {dict(prior)!r}", "other coefficients have weak ones, on the scale of the data"]
+        given = ", ".join(f"{name} ~ {one.in_words()}" for name, one in prior.items())
+        words = [f"given: {given}", "other coefficients have weak ones, on the scale of the data"]
     elif isinstance(prior, StandardNormal):
         of = f"·sd({loss.scaled_by})" if loss.scaled_by else ""
         sd = f"{prior.scale:g}{of}"
@@ -314,7 +317,7 @@ def prior_in_words(
             f"columns of two values, such as 0 and 1, N(0, ({sd})²) for the step from one to the other"
         ]
     else:
-        words = [f"given: every coefficient ~ {prior!r}"]
+        words = [f"given: every coefficient ~ {prior.in_words()}"]
     by_name = prior if isinstance(prior, Mapping) else {}
     if middle is not None and INTERCEPT not in by_name:
         law = "flat" if isinstance(middle, Flat) else f"~ {_normal(*middle.shifted(response).spread)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -13,7 +14,17 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array
-from svrhmc.core.errors import DataError, VerdictWarning, one_of, positive, real_array, requirement, whole_number
+from svrhmc.core.errors import (
+    DataError,
+    VerdictWarning,
+    did_you_mean,
+    explain_foreign_keywords,
+    one_of,
+    positive,
+    real_array,
+    requirement,
+    whole_number,
+)
 from svrhmc.core.progress import Progress, stage
 from svrhmc.core.serialise import is_text
 from svrhmc.density.generalised import GeneralisedLinear
@@ -58,7 +69,7 @@ from svrhmc.sampling.coordinates import Units
 from svrhmc.sampling.run import find_answer, require_draws
 from svrhmc.tables.columns import CATEGORY, Columns, column_names
 from svrhmc.tables.design import Design, Designed, designed, log_exposure, parse_parameter_formulas, required_columns
-from svrhmc.tables.formula import Formulas, parse_formula, parse_formulas, quote_name
+from svrhmc.tables.formula import Formulas, parse_formula, parse_formulas, quote_name, split_offsets
 from svrhmc.tables.imputed import stack_tables
 from svrhmc.tables.learning import read_rows
 from svrhmc.tables.partitions import OpenedTable, TableInPartitions, open_by_formula
@@ -79,6 +90,7 @@ class Regression(NamedTuple):
     prior_given: bool  # whether the user gave a prior
 
 
+@explain_foreign_keywords(data="table", df="table", priors="prior")
 def fit(
     formula: str | Mapping[str, str] | Sequence[str],
     table: object,
@@ -142,8 +154,8 @@ def fit(
     """
     one_of("missing", missing, ("refuse", "drop"))
     require_settings(fit, settings)
-    formulas = parse_formulas(formula)
     row_values = {"weights": weights, "offset": offset, "exposure": exposure, "trials": trials}
+    formulas, row_values = take_offsets(parse_formulas(formula), row_values)
     request = ModelRequest(formulas, family, row_values, prior, noise_variance, missing == "drop", transforms)
     if isinstance(prior, Posterior):
         if isinstance(table, Partitions):
@@ -158,6 +170,20 @@ def fit(
     with stage("making columns of the table", settings.get("progress")):
         prepared = prepare(table, request)
     return _sample_prepared(prepared, settings)
+
+
+def take_offsets(formulas: Formulas, row_values: Mapping[str, Any]) -> tuple[Formulas, dict[str, Any]]:
+    """Formulas without offset(…), whose column is then that of the offset or the exposure."""
+    main, columns = split_offsets(formulas.main)
+    for word, name in columns.items():
+        if row_values[word] is not None:
+            raise requirement(word, "given once", f"offset(…) of {name!r} in the formula too")
+    for word in ("offset", "exposure"):
+        text = row_values[word]
+        if isinstance(text, str) and (within := re.fullmatch(r"(?:np\.)?log\((.+)\)", text)):
+            why = f"the logarithm of a column is exposure={within[1].strip()!r}"
+            raise requirement(word, "the name of a column", repr(text), why)
+    return formulas._replace(main=main), {**row_values, **columns}
 
 
 class ModelRequest(NamedTuple):
@@ -208,7 +234,7 @@ def prepare(table: object, request: ModelRequest) -> Prepared:
     learned = None if earlier is None else earlier.design_for(formulas.main)
     made = designed(formulas.main, table, columns, request.drop, request.transforms, learned, formulas.further)
     if earlier is None:
-        response = read_response(made.design.response, made.y, request.family, survival=made.survival)
+        response = _read_response(made, request)
         y = response.codes(made.y)
     else:
         response, y = earlier.response(made.design.response, made.y, request.family, request.noise_variance)
@@ -223,6 +249,14 @@ def prepare(table: object, request: ModelRequest) -> Prepared:
     arguments |= {"prior": prior, "noise_variance": request.noise_variance, "groups": made.groups}
     _require_classes(y, response, tables)
     return Prepared(made.X, y, design, response, arguments, table_rows, tables)
+
+
+def _read_response(made: Designed, request: ModelRequest) -> Response:
+    """How the labels are coded. Trials that are given make a binomial family, where none is named."""
+    in_trials = request.family is None and request.row_values["trials"] is not None
+    family = "binomial" if in_trials else request.family
+    response = read_response(made.design.response, made.y, family, survival=made.survival)
+    return response._replace(guessed="its rows have trials") if in_trials else response
 
 
 class TableModels(NamedTuple):
@@ -267,6 +301,13 @@ def build_models(prepared: Prepared, progress: Progress = None) -> TableModels:
 
 def _sample_prepared(prepared: Prepared, settings: Mapping[str, Any]) -> Posterior:
     """Sample the regressions of a table. The posteriors of imputed tables are pooled."""
+    try:
+        return _sample_interruptibly(prepared, settings)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt from None  # without the frames of the sampler, which say nothing to who interrupts
+
+
+def _sample_interruptibly(prepared: Prepared, settings: Mapping[str, Any]) -> Posterior:
     models, advice, columns = build_models(prepared, settings.get("progress"))
     tables = prepared.tables
     table_rows = prepared.table_rows if isinstance(prepared.table_rows, FittedRows) else prepared.table_rows()
@@ -322,9 +363,7 @@ def _repeat_for_tables(value: Any, tables: int) -> Any:
 
 def _complete_design(design: Design, response: Response, row_values: Mapping[str, object], dropped: int) -> Design:
     """The design with the classes of its labels, and with the columns of offsets, exposures and trials."""
-    columns: dict[str, Any] = {
-        word: value if isinstance(value, str) else "" for word, value in row_values.items() if word != "weights"
-    }
+    columns: dict[str, Any] = {word: value if isinstance(value, str) else "" for word, value in row_values.items()}
     as_numbers = {word for word, value in row_values.items() if value is not None and not isinstance(value, str)}
     return replace(
         design,
@@ -335,6 +374,7 @@ def _complete_design(design: Design, response: Response, row_values: Mapping[str
         notes=response.notes,
         shifted=bool(as_numbers & {"offset", "exposure"}),
         tried="trials" in as_numbers,
+        weighted=row_values["weights"] is not None,
         **columns,
     ).with_transforms(design.transforms)
 
@@ -450,7 +490,10 @@ def require_settings(function: Callable[..., Posterior], settings: Mapping[str, 
         if word == "levels":
             family = "svrhmc.targets.families.ordinal(levels=['bad', 'fair', 'good'])"
             raise ValueError(f"{function.__name__} takes no levels=: they belong to the family, {family}.")
-        one_of(f"a keyword of {function.__name__}", word, (*own, *usual))
+        if word not in (*own, *usual):
+            allowed = "one of " + ", ".join(map(repr, (*own, *usual)))
+            hint = did_you_mean(word, (*own, *usual), 0.7)
+            raise requirement(f"a keyword of {function.__name__}", allowed, repr(word), hint)
     require_draws(**{word: settings.get(word, usual[word]) for word in ("draws", "chains", "checkpoint")})
 
 

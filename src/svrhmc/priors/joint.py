@@ -52,5 +52,5 @@ def joint_normal(mean: Array, covariance: Array) -> tuple[list[Normal], JointNor
     size = np.sqrt(np.diag(precision))
     least = float(np.linalg.eigvalsh(precision / np.outer(size, size))[0])
     single = least / 2 * size**2
-    priors = [Normal(p, m) for p, m in zip(single.tolist(), mean.tolist(), strict=True)]
+    priors = [Normal(p, mean=m) for p, m in zip(single.tolist(), mean.tolist(), strict=True)]
     return priors, JointNormal(mean, precision - np.diag(single))

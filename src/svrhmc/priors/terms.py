@@ -29,14 +29,14 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from functools import cached_property, wraps
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices, digest
-from svrhmc.core.errors import finite, nonnegative, positive, real_array, requirement
+from svrhmc.core.errors import deprecated, finite, nonnegative, positive, real_array, requirement
 
 _RANGE = (1e-50, 1e50)  # of scales and shapes
 _PEAKED, _FOOT = (
@@ -82,10 +82,50 @@ class Prior(ABC):
     def spread(self) -> tuple[float, float]:
         """Location and standard deviation; the scale for Student's t, and infinite for a flat prior."""
 
+    def in_words(self) -> str:
+        """How summaries name it."""
+        return repr(self)
 
+
+PriorClass = TypeVar("PriorClass", bound=type[Prior])
+
+
+def location_by_name(prior: PriorClass) -> PriorClass:
+    """A class of priors whose location, and what follows it, should be named: other libraries have it first, and read
+    Normal(1.0, 2.5) as a mean and a standard deviation.
+    """
+    names = [field.name for field in fields(prior)]  # type: ignore[arg-type]
+    place = next(place for place, name in enumerate(names) if name in ("mean", "location"))
+    initialise = prior.__init__
+
+    @wraps(initialise)
+    def with_names(self: Prior, *values: Any, **named: Any) -> None:
+        if not place < len(values) <= len(names):
+            return initialise(self, *values, **named)
+        scale, location = (repr(value) for value in values[place - 1 : place + 1])
+        why = f"the arguments are {', '.join(names)}"
+        if names[place - 1] == "scale" and np.all(np.asarray(values[place - 1]) == 0):
+            first = "".join(f"{values[k]!r}, " for k in range(place - 1))
+            raise requirement(
+                "scale", "above 0", scale, f"{why}; about 0 it is {prior.__name__}({first}scale={location})"
+            )
+        initialise(self, *values, **named)
+        why += f", and other libraries have the {names[place]} first"
+        if names[place - 1] == "precision":
+            why += f"; with the standard deviation {location} it is Normal.with_sd({location}, mean={scale})"
+        pairs = ", ".join(f"{name}={value!r}" for name, value in zip(names, values, strict=False))
+        former = f"{prior.__name__}({', '.join(map(repr, values))})"
+        deprecated(former, f"{prior.__name__}({pairs})", why)
+
+    prior.__init__ = with_names  # type: ignore[method-assign, assignment]
+    return prior
+
+
+@location_by_name
 @dataclass(frozen=True)
 class Normal(Prior):
-    """N(mean, 1/precision); each one number, or one for each column.
+    """N(mean, 1/precision); each one number, or one for each column. `Normal.with_sd(sd, mean=…)` takes a standard
+    deviation.
 
     >>> Normal(4.0).of(0)
     (4.0, 0.0)
@@ -97,6 +137,12 @@ class Normal(Prior):
     def __post_init__(self) -> None:
         for name, value in (("prior_precision", self.precision), ("prior_mean", self.mean)):
             per_column(name, value, 1) if _is_single(value) else real_array(name, value, ("columns",))
+        if _is_single(self.precision) and self.precision == 0 and _is_single(self.mean) and self.mean != 0:
+            sd = f"{self.mean:g}" if self.mean > 0 else "sd"
+            why = (
+                f"a flat prior has no mean; the arguments are precision and mean, and N(0, sd²) is Normal.with_sd({sd})"
+            )
+            raise requirement("prior_precision", "above 0 where a mean is given", f"0 with the mean {self.mean:g}", why)
 
     @staticmethod
     def with_sd(sd: float, mean: float = 0.0) -> Normal:
@@ -109,7 +155,7 @@ class Normal(Prior):
             precision = positive("sd", sd) ** -2
         except OverflowError:
             precision = float("inf")
-        return Normal(positive("1/sd²", precision), mean)
+        return Normal(positive("1/sd²", precision), mean=mean)
 
     def check(self, dim: int) -> None:
         """One number, or one for each of the coordinates."""
@@ -125,17 +171,24 @@ class Normal(Prior):
     def scaled(self, factor: float) -> Normal:
         """Precision over factor², mean times factor."""
         with np.errstate(over="ignore"):
-            return Normal(np.asarray(self.precision) / factor**2, np.asarray(self.mean) * factor)
+            return Normal(np.asarray(self.precision) / factor**2, mean=np.asarray(self.mean) * factor)
 
     def shifted(self, by: float) -> Normal:
-        """Mean plus the number."""
-        return Normal(self.precision, np.asarray(self.mean) + by)
+        """Mean plus the number; where it is flat, it stays as it is."""
+        return Normal(self.precision, mean=np.where(np.asarray(self.precision) == 0, 0.0, np.asarray(self.mean) + by))
 
     @property
     def spread(self) -> tuple[float, float]:
         """Mean and standard deviation."""
         precision = float(np.min(self.precision))
         return float(np.mean(self.mean)), precision**-0.5 if precision > 0 else float("inf")
+
+    def in_words(self) -> str:
+        """By mean and standard deviation."""
+        if np.size(self.precision) > 1 or np.size(self.mean) > 1:
+            return repr(self)
+        mean, sd = self.spread
+        return f"N({mean:.4g}, {sd:.4g}²)" if math.isfinite(sd) else "flat"
 
 
 @dataclass(frozen=True)
@@ -191,13 +244,14 @@ class StandardNormal(Prior):
 
     def shifted(self, by: float) -> Prior:
         """A normal prior with the number as its mean."""
-        return Normal(self.scale**-2, by)
+        return Normal(self.scale**-2, mean=by)
 
     @property
     def spread(self) -> tuple[float, float]:
         return 0.0, self.scale
 
 
+@location_by_name
 @dataclass(frozen=True)
 class StudentT(Prior):
     """location + scale·t with df degrees of freedom: like a normal near its location, but with tails that allow a few
@@ -221,7 +275,7 @@ class StudentT(Prior):
 
     def scaled(self, factor: float) -> StudentT:
         """Location and scale times the factor."""
-        return StudentT(self.df, self.scale * factor, self.location * factor)
+        return StudentT(self.df, self.scale * factor, location=self.location * factor)
 
     def shifted(self, by: float) -> StudentT:
         """Location plus the number."""
@@ -232,6 +286,7 @@ class StudentT(Prior):
         return float(self.location), float(self.scale)
 
 
+@location_by_name
 @dataclass(frozen=True)
 class Laplace(Prior):
     """Density ∝ e^{−|d|/scale}, smoothed over `smoothing`·scale around its location.
@@ -255,7 +310,7 @@ class Laplace(Prior):
 
     def scaled(self, factor: float) -> Laplace:
         """Location and scale times the factor."""
-        return Laplace(self.scale * factor, self.location * factor, self.smoothing)
+        return replace(self, scale=self.scale * factor, location=self.location * factor)
 
     def shifted(self, by: float) -> Laplace:
         """Location plus the number."""

@@ -212,7 +212,8 @@ class PosteriorData(SamplingResult):
                 raise requirement("the posterior", "that of a single table", f"{self.imputed.count} pooled", why)
             if self._target is not None:
                 raise no_rows("to have a likelihood of each")
-            why = "no file keeps the rows; fit again, or keep the posterior in memory"
+            why = "no file keeps the rows; fit again, or keep the posterior in memory; svrhmc.compare also takes what "
+            why += "loo() gave, which posterior.loo().save(path) and svrhmc.results.loo.Loo.load(path) keep"
             raise requirement("the posterior", "as `sample` or `fit` gave it, with its rows", "one from a file", why)
         return form
 

@@ -20,7 +20,9 @@ a concave function (Yao, Vehtari, Simpson & Gelman, Bayesian Analysis 13, 2018).
 of 0, where a mixture of others predicts no worse.
 
 **Many rows** need not all be left out: with rows=2000 sums over i are estimated from 2,000 of them, the same of every
-model (`svrhmc.results.loo_subsample`), and the error that their choice leaves stands beside each difference.
+model (`svrhmc.results.loo_subsample`), and the error that their choice leaves stands beside each difference. Weights
+are of all rows too: of the other rows, e is taken to be their log density at the posterior mean, moved by the mean of
+what it differs by in those 2,000.
 """
 
 from __future__ import annotations
@@ -90,8 +92,8 @@ class ModelComparison(Tabular):
 
     @cached_property
     def weights(self) -> Array:
-        """The weight of each model in the mixture that predicts best, by stacking."""
-        return stacking_weights(np.stack([one.pointwise for one in self.loo], axis=1))
+        """The weight of each model in the mixture that predicts best, by stacking, over all rows."""
+        return stacking_weights(np.stack([_of_all_rows(one) for one in self.loo], axis=1))
 
     @property
     def decided(self) -> tuple[bool, ...]:
@@ -111,7 +113,8 @@ class ModelComparison(Tabular):
             "weight": self.weights,
             "bad_k": np.array([float(len(one.bad)) for one in self.loo]),
         }
-        return Summary(self.names, columns, f"Models by leave-one-out cross-validation, {self._units}.", self.notes)
+        title = f"Models by leave-one-out cross-validation, {self._units}."
+        return Summary(self.names, columns, title, self.notes, tenths=True)
 
     @property
     def _units(self) -> str:
@@ -208,6 +211,13 @@ def compare(
     return ModelComparison(tuple(names), tuple(aligned[name] for name in names), about)
 
 
+def _of_all_rows(loo: CrossValidated) -> Array:
+    """eᵢ of the rows that were left out, and of the others π̃ᵢ moved by the mean of e − π̃: their sum is elpd."""
+    values = loo.rough + float((loo.pointwise - loo.rough[loo.places]).mean())
+    values[loo.places] = loo.pointwise
+    return values
+
+
 def stacking_weights(log_density: Array) -> Array:
     """w from eᵢₖ, (observations, models).
 
@@ -291,7 +301,7 @@ def _formula(model: object) -> str:
     """What a posterior is of, in words, where it has a formula."""
     if not isinstance(model, Posterior) or model.design is None:
         return ""
-    return f"{model.design.formula} ({model.family})"
+    return f"{model.design.formula} ({model.family}{model.design.row_values_in_words})"
 
 
 def _require_same(both: str, one: Observations, two: Observations) -> None:

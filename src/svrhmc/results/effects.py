@@ -97,7 +97,7 @@ class Effects(DerivedQuantities):
 
     groups: the class of y whose probability changes, where there are several. terms: the columns that are changed.
     contrasts: "dY/dX" for a number, "level - baseline" for a category. said: which rows and draws were averaged over.
-    on: what changes.
+    on: what changes. rows_used: where these are some of all rows, which, and how others are taken.
     """
 
     groups: tuple[str, ...]
@@ -105,16 +105,18 @@ class Effects(DerivedQuantities):
     contrasts: tuple[str, ...]
     said: str
     on: str = "the mean of y"
+    rows_used: str = ""
 
     @staticmethod
-    def of(contrasts: Sequence[Contrast], draws: Array, level: float, said: str, on: str) -> Effects:
+    def of(contrasts: Sequence[Contrast], draws: Array, level: float, said: str, on: str, rows_used: str) -> Effects:
         """Effects from draws (draws, contrasts) of each contrast."""
         groups, terms, kinds = zip(*contrasts, strict=True)
-        return Effects(tuple(contrast.name for contrast in contrasts), draws, level, groups, terms, kinds, said, on)
+        names = tuple(contrast.name for contrast in contrasts)
+        return Effects(names, draws, level, groups, terms, kinds, said, on, rows_used)
 
     def summary(self) -> Summary:
         columns = interval_columns(self.mean, self.sd, self.interval, self.level)
-        return Summary(self.names, columns, f"Average marginal effects on {self.on}", (self.said,))
+        return Summary(self.names, columns, f"Average marginal effects on {self.on}{self.rows_used}", (self.said,))
 
     def to_frame(self) -> pandas.DataFrame:
         """As a pandas data frame: term and contrast, mean, sd and the ends of the interval."""
@@ -153,7 +155,7 @@ def effects_of(
         used_rows, mean_draw = fitted.take(even_rows(fitted.columns.n, rows, seed)), x.mean()
         contrasts, values = _effects_by_design(posterior, used_rows, x.append(mean_draw), names)
         values, at_mean_draw = values[:-1], values[-1]
-        used_count, n, weights = used_rows.columns.n, fitted.n, fitted.weights
+        used_count, kept_count, n, weights = used_rows.columns.n, fitted.columns.n, fitted.n, fitted.weights
         if used_count < n:
             average, error = fitted.average(lambda part: _effects_by_design(posterior, part, mean_draw, names)[1][0])
             values, largest_error = values + (average - at_mean_draw), float((error / values.std(axis=0, ddof=1)).max())
@@ -163,7 +165,7 @@ def effects_of(
         form = posterior.fitted()
         n, places = form.rows.n, even_rows(form.rows.n, rows, seed)
         contrasts, values = _effects_by_columns(posterior, form.choose(places), x, names)
-        used_count, weights = len(places), form.weights
+        used_count, kept_count, weights = len(places), n, form.weights
     which_rows = f"{used_count:,} of {n:,} rows, spread evenly" if used_count < n else f"all {n:,} rows"
     weighting = (
         "" if weights is None else ", by their trials" if posterior.model.loss.in_trials else ", by their weights"
@@ -173,7 +175,15 @@ def effects_of(
         sentence += (
             f" As not every row was used, a mean has a further standard error of up to {largest_error:.2g} of its sd."
         )
-    return Effects.of(contrasts, values, level, sentence, _response_in_words(posterior.design, posterior.model.loss))
+    some = ""
+    if used_count < n:
+        cure = f"rows={n} takes all"
+        if kept_count < n:
+            most = f"rows={kept_count} takes all that are kept" if used_count < kept_count else "no more are kept"
+            cure = f"{most}; effects(table=…) averages over any"
+        some = f", averaged over {used_count:,} of {n:,} rows ({cure})"
+    on = _response_in_words(posterior.design, posterior.model.loss)
+    return Effects.of(contrasts, values, level, sentence, on, some)
 
 
 class EffectDraws(NamedTuple):
@@ -249,6 +259,8 @@ def _response_in_words(design: Design | None, loss: Loss) -> str:
         return f"the probability of a success in one trial ({response}{of})"
     if design is None:
         return "the mean of y"
+    if len(design.classes) == 2 and design.event_in_words.startswith("that "):
+        return f"the probability {design.event_in_words}"
     if design.classes:
         return f"the probability of {design.response} = {design.classes[1] if len(design.classes) == 2 else '…'}"
     return f"the mean of {response}"

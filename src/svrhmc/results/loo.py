@@ -188,7 +188,7 @@ class Loo(PointwiseDensity):
         left = f"{n:,} groups of {self.by}" if self.by else f"{n:,} rows"
         title = f"Leave-one-out cross-validation, {left}, from {self.draws:,} draws."
         columns = {"estimate": estimates, "se": errors}
-        return Summary(("elpd_loo", "p_loo", "looic"), columns, title, tuple(self._notes()))
+        return Summary(("elpd_loo", "p_loo", "looic"), columns, title, tuple(self._notes()), tenths=True)
 
     def _notes(self) -> Iterator[str]:
         bad, unit = self.bad, f"groups of {self.by}" if self.by else "rows"

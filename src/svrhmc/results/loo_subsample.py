@@ -121,7 +121,7 @@ class SubsampledLoo(Tabular):
         some = f"{len(self.rows):,} of them and {self.draws:,} draws"
         title = f"Leave-one-out cross-validation of {self.n:,} rows, from {some}."
         said = "se: as other rows would have made it; subsampling se: how far the choice of these rows may put it off."
-        return Summary(("elpd_loo", "p_loo", "looic"), columns, title, (said, note))
+        return Summary(("elpd_loo", "p_loo", "looic"), columns, title, (said, note), tenths=True)
 
     def to_frame(self) -> pandas.DataFrame:
         """As a pandas data frame, a line for each row that was looked at: elpd and pareto_k."""

@@ -53,7 +53,7 @@ _WIDER = 0.15  # posterior sds by which a prior twice as wide may move the mean 
 _ROWS, _FREE = 5000, 20  # rows that are looked at, and the least n − p
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Influence:
     """Location and precision (0 where flat) of the prior of each standardised coordinate, its share of the posterior's
     precision, and the shift of the mean towards it, in posterior standard deviations.
@@ -71,6 +71,17 @@ class Influence:
     def require_sound(self) -> None:
         """Refuse arrays of unequal shapes."""
         require_equal_lengths(self)
+
+    def __repr__(self) -> str:
+        """The priors, a line for each, and what they did."""
+        lines = [f"  {part[:1].upper()}{part[1:]}." for part in self.said.split("; ")]
+        if len(self.share):
+            share, shift = float(self.share.max()), float(np.abs(self.shift).max())
+            lines.append(
+                f"  At most {share:.2g} of the precision of a coefficient is that of its prior (share), which moves a "
+                f"mean by at most {shift:.2g} posterior sds (shift)."
+            )
+        return "\n".join(["Prior:", *lines, *(f"  {sentence}" for sentence in self.wider)])
 
     @staticmethod
     def of(location: Array, precision: Array, draws: Array, said: str) -> Influence:

@@ -16,8 +16,10 @@ sensitivity is how far it moves when the power is doubled,
 
 which is no distance to a posterior with twice the power, but a derivative. Above 0.05 it is worth a thought: where the
 prior moves the posterior and the likelihood does too, they contradict each other; where the likelihood does not, the
-prior decides. (Kallioinen, Paananen, Bürkner & Vehtari, Detecting and diagnosing prior and likelihood sensitivity with
-power-scaling, Statistics and Computing 34, 2024.)
+prior decides. All priors are scaled together: where one of them contradicts the data and holds its own coefficient
+fast, it is others that move, so that the clash itself is found otherwise (`svrhmc.results.prior`) and named first.
+(Kallioinen, Paananen, Bürkner & Vehtari, Detecting and diagnosing prior and likelihood sensitivity with power-scaling,
+Statistics and Computing 34, 2024.)
 
 The prior is that of coefficients, of what rows share and of the standard deviations of groups; the law of effects given
 their standard deviations stays as it is. A coordinate whose prior is flat adds nothing. Of a model of one's own
@@ -25,6 +27,8 @@ the prior is the function that was given, and all else of its log density the li
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -64,17 +68,19 @@ def sensitivity_of(posterior: PosteriorData, draws: int) -> Summary:
     log_likelihood = np.zeros(count)
     for _, block in blocks:
         log_likelihood += block.sum(axis=1)
-    return _summary(posterior.labels, x, log_prior, log_likelihood)
+    return _summary(posterior.labels, x, log_prior, log_likelihood, posterior.clashes)
 
 
-def _summary(names: tuple[str, ...], x: Array, log_prior: Array, log_likelihood: Array) -> Summary:
-    """Of quantities at draws (draw, quantity) with these log densities."""
+def _summary(
+    names: tuple[str, ...], x: Array, log_prior: Array, log_likelihood: Array, clashes: Sequence[str] = ()
+) -> Summary:
+    """Of quantities at draws (draw, quantity) with these log densities. clashes: of priors, in sentences."""
     prior, likelihood = (_sensitivities(x, log_density) for log_density in (log_prior, log_likelihood))
     return Summary(
         names,
         {"prior": prior, "likelihood": likelihood},
         f"Sensitivity to prior and likelihood by power scaling, from {len(x):,} draws.",
-        tuple(_notes(names, prior, likelihood)),
+        tuple(_notes(names, prior, likelihood, clashes)),
     )
 
 
@@ -91,9 +97,17 @@ def _of_functions(posterior: PosteriorData, most: int) -> tuple[tuple[str, ...],
     return (*shown, log_prior, -target.potentials(x) - log_prior)
 
 
-def _notes(names: tuple[str, ...], prior: Array, likelihood: Array) -> list[str]:
+def _notes(names: tuple[str, ...], prior: Array, likelihood: Array, clashes: Sequence[str]) -> list[str]:
     moved, told = prior > _MATTERS, likelihood > _MATTERS
     sentences = []
+    if priors := [clash for clash in clashes if clash.startswith("the prior of ")]:
+        sentences += [f"Clash: {clash}" for clash in priors]
+        if moved.any():
+            sentences.append(
+                "All priors are scaled together, so that by this one others move too, and its own coefficient perhaps "
+                f"little; those that move are {_listed(names, moved)}."
+            )
+        return sentences
     if (both := moved & told).any():
         sentences.append(
             f"Prior and likelihood may contradict each other in {_listed(names, both)}: look at what the prior "

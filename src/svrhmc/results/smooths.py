@@ -126,7 +126,12 @@ def curves_of(posterior: PosteriorData, name: str | None, level: float, points: 
         why = "of arrays the curve is basis @ coefficients, with posterior.group_effects"
         raise requirement("the posterior", "of a formula with smooths", "one of arrays", why)
     ends, points = interval_ends(level), whole_number("points", points, 2)
-    chosen = [j for j, smooth in enumerate(design.smooths) if name in (None, smooth.name, smooth.line.argument_name)]
+    plain = name.replace(" ", "") if isinstance(name, str) else name
+    chosen = [
+        j
+        for j, smooth in enumerate(design.smooths)
+        if name in (None, smooth.name, smooth.line.argument_name) or plain == smooth.text.replace(" ", "")
+    ]
     if not chosen:
         names = [smooth.name for smooth in design.smooths]
         hint = did_you_mean(name, names) if isinstance(name, str) else ""

@@ -15,13 +15,14 @@ from svrhmc.core.errors import missing_package, requirement
 from svrhmc.core.summaries import Summary, array_name, interval_end_names, interval_ends
 from svrhmc.families import FAMILIES
 from svrhmc.families.base import Loss
-from svrhmc.results.base import PosteriorData
+from svrhmc.results.base import PosteriorData, even_rows
 from svrhmc.results.checks import MISFITS_LOOKED_FOR
 from svrhmc.results.imputations import imputation_notes
 from svrhmc.results.probability import moved
 from svrhmc.results.smooths import degrees_sentence
 from svrhmc.sampling.answer import is_corrected
 from svrhmc.sampling.tails import tails_in_words
+from svrhmc.tables.formula import shorten_lists
 
 if TYPE_CHECKING:
     import pandas
@@ -36,6 +37,15 @@ _NEAR_ZERO_QUANTILE = (
 )
 _LAPLACE_DISTANCE = 0.5  # posterior sds from the median, above which Laplace's approximation gets a note
 _NEAR_ONE, _MOST_DECIMALS = 0.1, 5  # ratios whose distance from 1 is what matters, and their decimals
+_UNCHECKED = (
+    "it was not checked whether it fits the rows, as that takes weights that are whole numbers, and 30 observations or "
+    "more"
+)
+_SOME_ROWS = 1000
+_SEPARATED = (
+    "Separation: a combination of the columns tells all rows with the event from all without it, so that the data set "
+    "no upper limit on the size of coefficients: how large they are is what the prior says."
+)
 _ABOUT_COMPUTATION = "It is about the computation (evidence: posterior.certificate), not the model."
 
 
@@ -270,18 +280,19 @@ def title_sentence(posterior: PosteriorData) -> str:
         coefficients = _count_in_words(dim - posterior.group_scales, "coefficient")
         return f"Posterior of {model}, {coefficients}{', ' + rows_in_words if rows_in_words else ''}{groups}."
     link = _link_in_words(None if posterior.model is None else posterior.model.loss)
-    sentence = f"Posterior of {design.formula}, family {_family_in_words(posterior)}{link}"
+    sentence = f"Posterior of {shorten_lists(design.formula)}, family {_family_in_words(posterior)}{link}"
     if design.guessed:
         sentence += f" ({design.guessed})"
     if posterior.family in FAMILIES and FAMILIES[posterior.family]().ordered:
         sentence += f"; classes in order: {' < '.join(design.classes)}"
     elif len(design.classes) == 2:
-        sentence += f"; modelled is the probability of {design.classes[1]!r}, against {design.classes[0]!r}"
+        sentence += f"; modelled is the probability {design.event_in_words}"
     elif design.classes:
         sentence += f"; classes are compared with {design.classes[0]!r}"
     elif design.trials or design.tried:
         of = f" of {design.trials!r}" if design.trials else ""
         sentence += f"; modelled is the probability of a success in each of the trials{of}"
+    sentence += design.row_values_in_words.replace(", with", "; with", 1)
     if rows_in_words:
         sentence += f"; {rows_in_words}"
     if posterior.group_effects is not None:
@@ -318,6 +329,8 @@ def all_notes(posterior: PosteriorData) -> tuple[str, ...]:
         switch = posterior.modes.labels_switch()
         sentences.append(f"Modes: {posterior.modes.brief()} (posterior.modes).{switch and ' '}{switch}")
     sentences += tail_notes(posterior)
+    if is_separated(posterior):
+        sentences.append(_SEPARATED)
     sentences += [
         *smooth_notes(posterior),
         *factor_notes(posterior),
@@ -338,6 +351,23 @@ def all_notes(posterior: PosteriorData) -> tuple[str, ...]:
             sentences.append(sentence)
         sentences += posterior.prior.wider
     return (*sentences, *(f"Clash: {clash}" for clash in posterior.clashes))
+
+
+def is_separated(posterior: PosteriorData) -> bool:
+    """Whether a combination of the columns, that of the posterior mean, tells all events of a yes or no from all other
+    rows. Asked of rows in memory and without effects of groups alone.
+    """
+    form = posterior.form
+    if form is None or posterior.units is None or posterior.family != "bernoulli" or not form.rows.in_memory:
+        return False
+    if posterior.group_effects is not None or posterior.shrinkage is not None:
+        return False
+    mean = posterior.units.inward(posterior.mean[None, : posterior.units.dim])
+    for some in (form.choose(even_rows(form.rows.n, _SOME_ROWS, 0)), form):  # the first decides nearly always
+        t, events = some.predictors(mean)[0].ravel(), some.y > 0
+        if events.all() or not events.any() or t[events].min() <= t[~events].max():
+            return False
+    return True
 
 
 def tail_notes(posterior: PosteriorData) -> tuple[str, ...]:
@@ -412,7 +442,9 @@ def smooth_notes(posterior: PosteriorData, level: float = 0.9) -> tuple[str, ...
 
 
 def model_notes(posterior: PosteriorData) -> tuple[str, ...]:
-    """The misfits of the model, or that none was found; () where it was not checked."""
+    """The misfits of the model, or that none was found; () where it was not checked, unless weights are the reason."""
+    if not posterior.checked_rows and posterior.design is not None and posterior.design.weighted:
+        return (f"Model: {_UNCHECKED}.",)
     if not posterior.checked_rows:
         return ()
     if posterior.misfits:

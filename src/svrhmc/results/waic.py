@@ -55,7 +55,7 @@ class Waic(PointwiseDensity):
             )
         title = f"Widely applicable information criterion, {n:,} rows, from {self.draws:,} draws."
         columns = {"estimate": estimates, "se": errors}
-        return Summary(("elpd_waic", "p_waic", "waic"), columns, title, tuple(notes))
+        return Summary(("elpd_waic", "p_waic", "waic"), columns, title, tuple(notes), tenths=True)
 
     def to_frame(self) -> Any:
         """As a pandas data frame, a line for each row: elpd and p_waic."""

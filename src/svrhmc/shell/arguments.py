@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from svrhmc.tables.files import FileTable, listed_names
 from svrhmc.tables.formula import parse_formula, parse_formulas, quote_name
 from svrhmc.tables.partitions import TableInPartitions
 
+_ROW_NUMBER = re.compile(r"(?i:(?:^|_)(?:id|nr|no|key|index|rowid|number)$)|[a-z]I[dD]$")
+_FEW_ROWS = 20  # below which numbers may all differ by chance
 _MOST_LEVELS = 1000  # of a category that is used without being named
 
 
@@ -158,6 +161,12 @@ def formula_of(data: FileTable, arguments: FitArguments, target: str) -> tuple[s
     unusable = _unusable(data, others)
     predictors = [name for name in others if name not in unusable]
     notes = tuple(f"column {name!r} is left out: {why}" for name, why in unusable.items())
+    notes += tuple(
+        f"column {name!r} has another whole number in each row, as a number of rows has: if it says nothing of "
+        f"{target!r}, name the other columns in --formula"
+        for name in predictors
+        if _ROW_NUMBER.search(name) and _numbers_rows(data, name)
+    )
     if not predictors:
         why = f" ({'; '.join(notes[:3])})" if notes else ""
         raise DataError(f"the file has no column beside {target!r} that can be used{why}: there is nothing to fit.")
@@ -170,6 +179,18 @@ def _are_equal(column: Any, other: Any) -> bool:
         return False
     missing = column.is_null()
     return bool((missing == other.is_null()).all() and (column == other).filter(~missing).all())
+
+
+def _numbers_rows(data: FileTable, name: str) -> bool:
+    """Whether a column of a table in memory holds whole numbers that are all different."""
+    if isinstance(data.table, dict | TableInPartitions) or data.n < _FEW_ROWS:
+        return False
+    import narwhals
+
+    column = narwhals.from_native(data.table, eager_only=True)[name]
+    if not column.dtype.is_numeric() or column.null_count() or column.n_unique() < data.n:
+        return False
+    return bool(column.dtype.is_integer() or (column == column.round()).all())
 
 
 def _unusable(data: FileTable, names: Sequence[str]) -> dict[str, str]:

@@ -334,7 +334,8 @@ def _print_fit(
     design = posterior.design
     dropped = 0 if design is None else design.dropped
     family = posterior.family + (f" ({design.guessed})" if design is not None and design.guessed else "")
-    show(f"{arguments.file or _EXAMPLE}: {data.n - dropped:,} rows, {family}.")
+    row_values = "" if design is None else design.row_values_in_words
+    show(f"{arguments.file or _EXAMPLE}: {data.n - dropped:,} rows, {family}{row_values}.")
     if dropped:
         show(f"{dropped:,} rows with missing values were left out.")
     for note in (*(() if design is None else design.notes), *notes):

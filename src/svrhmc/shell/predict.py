@@ -54,9 +54,10 @@ def predict_command(
 
     The file of predictions has a line for each row: the mean of the target and
     its sd, an interval of that mean (lower, upper), and an interval of a single
-    new value (new_lower, new_upper). Where the target is yes or no, these are
-    about its probability; where it has classes, there is the probability of
-    each; where it counts successes, the probability of one follows.
+    new value (new_lower, new_upper), of times with its median. Where the
+    target is yes or no, these are about its probability; where it has
+    classes, there is the probability of each; where it counts successes,
+    the probability of one follows.
 
     A row that misses a value, or has a category that was not fitted, is refused
     unless --missing or --new-levels says what to do. A group that was not
@@ -120,7 +121,8 @@ def _in_shell_words(message: str) -> str:
 
 
 def _predict(posterior: Posterior, data: FileTable, level: float, draws: int, how: dict[str, Any]) -> Prediction:
-    levels, design = interval_ends(level), posterior.design
+    (low, high), design = interval_ends(level), posterior.design
+    levels = (low, high, 0.5) if _is_of_times(posterior) else (low, high)
     if data.X is not None:
         if design is not None or posterior.units is None:
             raise DataError("the fit is of a table with columns, and these are sparse rows.")
@@ -133,6 +135,11 @@ def _predict(posterior: Posterior, data: FileTable, level: float, draws: int, ho
     if design is None:
         raise DataError("the fit is of sparse rows, and this is a table with columns.")
     return posterior.predict(data.table, levels=levels, draws=draws, **how)
+
+
+def _is_of_times(posterior: Posterior) -> bool:
+    """Whether the target is a time until an event, of which the median is the number to look at first."""
+    return posterior.design is not None and posterior.design.response.startswith("Surv(")
 
 
 def _predictions_as_csv(prediction: Prediction, posterior: Posterior, keep: bool = False) -> str:
@@ -154,10 +161,11 @@ def _prediction_columns(prediction: Prediction, posterior: Posterior) -> dict[st
     columns = {
         "mean": prediction.mean,
         "sd": prediction.sd,
-        **dict(zip(("lower", "upper"), prediction.quantiles, strict=True)),
+        **dict(zip(("lower", "upper"), prediction.quantiles, strict=False)),
     }
     if prediction.new_quantiles is not None and not prediction.binary:
-        columns |= dict(zip(("new_lower", "new_upper"), prediction.new_quantiles, strict=True))
+        new_lower, new_upper, *median = prediction.new_quantiles
+        columns |= {**({"median": median[0]} if median else {}), "new_lower": new_lower, "new_upper": new_upper}
     if prediction.trials is not None and prediction.probability is not None:
         columns |= {"trials": prediction.trials, "probability": prediction.probability}
     return columns

@@ -6,6 +6,7 @@ then applied to any rows, block by block: those that are fitted, and new ones.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -24,7 +25,7 @@ from svrhmc.tables import formula as grammar
 from svrhmc.tables import smooths as smoothing
 from svrhmc.tables.columns import CATEGORY, NUMBER, Column, Columns, Level, column_names, columns_of
 from svrhmc.tables.expressions import Rows, State, Value, require_transforms, response_in_words
-from svrhmc.tables.formula import ParsedFormula, formula_error, parse_formula
+from svrhmc.tables.formula import ParsedFormula, formula_error, parse_formula, shorten_lists
 from svrhmc.tables.groups import ErrorForReason, GroupDesign, group_designs, groups_from_array, groups_to_array
 from svrhmc.tables.smooths import SmoothDesign, require_separate_smooths, smooth_designs
 from svrhmc.tables.terms import (
@@ -80,6 +81,8 @@ class Design:
     smooth_terms: Indices | None = field(default=None, repr=False)  # as written by `svrhmc.tables.smooths`
     notes: tuple[str, ...] = ()
     further_terms: tuple[str, ...] = ()  # four texts for each further predictor: formula, name, terms, "1" or "0"
+    weights: str = ""  # the column of the table that they come from
+    weighted: bool = False  # whether rows have weights, of a column or given as numbers
     transforms: ClassVar[Mapping[str, Callable[..., object]]] = {}
 
     def require_sound(self) -> None:
@@ -172,6 +175,25 @@ class Design:
     def response_in_words(self) -> str:
         """The response; "time until event" for Surv(time, event == 2)."""
         return response_in_words(self.response)
+
+    @property
+    def event_in_words(self) -> str:
+        """What the modelled probability is one of, where there are two classes: "of 'yes', against 'no'"."""
+        response = shorten_lists(self.response)
+        if re.search(r" in \[|[=!<>]=|[<>]", response) and self.classes in (("0", "1"), ("False", "True")):
+            return f"that {response}"
+        return f"of {self.classes[1]!r}, against {self.classes[0]!r}"
+
+    @property
+    def row_values_in_words(self) -> str:
+        """What rows have beside their columns, such as ", with exposure 'months'"; "" if nothing."""
+        columns = (("exposure", self.exposure), ("offset", self.offset), ("weights", self.weights))
+        words = [f"{word} {name!r}" for word, name in columns if name]
+        if self.shifted:
+            words.append("an offset or exposure given as numbers")
+        if self.weighted and not self.weights:
+            words.append("weights given as numbers")
+        return f", with {' and '.join(words)}" if words else ""
 
     @property
     def all_choices(self) -> dict[str, tuple[Level, ...]]:

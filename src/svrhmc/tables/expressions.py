@@ -101,7 +101,8 @@ _WHAT_TO_WRITE = {  # names of other languages and libraries, and what to write 
     "truncated": "write trunc(y, lb=…, ub=…) for the response",
     "ns": "write cr(x, df=…), natural cubic splines",
     "cbind": "write the successes alone, and their trials as fit(…, 'binomial', trials='column')",
-    "offset": "give the offset as fit(…, offset='column')",
+    "offset": "offset(x) and offset(log(x)) of a column stand by themselves behind a +; else make it a column, and "
+    "give its name as fit(…, offset='column'), or fit(…, exposure='column') for its logarithm",
     SMOOTH: "a smooth such as s(x) is a term by itself, and stands in no expression",
 }
 _ARITHMETIC: dict[type[ast.AST], Callable[[Value, Value], Value]] = {

@@ -204,6 +204,40 @@ class Formulas(NamedTuple):
         return "; ".join([self.main, *self.further.values()])
 
 
+def shorten_lists(text: str) -> str:
+    """Lists of more than two in a formula, with the first one alone.
+
+    >>> shorten_lists("{churn in ['Y', 'yes', ' y']} ~ age")
+    "{churn in ['Y', …]} ~ age"
+    """
+    return re.sub(r"\[([^,\[\]]*),[^,\[\]]*,[^\[\]]*\]", r"[\1, …]", text)
+
+
+_OFFSET = re.compile(
+    r"(?P<before>[~+])\s*offset\(\s*(?P<log>(?:np\.)?log\(\s*)?(?P<name>`[^`]+`|[^\W\d][\w.]*)\s*(?(log)\)\s*)\)"
+)
+
+
+def split_offsets(formula: str) -> tuple[str, dict[str, str]]:
+    """A formula without offset(x) and offset(log(x)), which R has in formulas, and the columns of these as "offset" and
+    "exposure". What stands in brackets is left as it is.
+
+    >>> split_offsets("claims ~ age + offset(log(months))")
+    ('claims ~ age', {'exposure': 'months'})
+    """
+    columns: dict[str, str] = {}
+    place = 0
+    while match := _OFFSET.search(formula, place):
+        word, start = "exposure" if match["log"] else "offset", match.start()
+        place = match.end()
+        if word in columns or formula[:start].count("(") != formula[:start].count(")"):
+            continue
+        columns[word] = match["name"].strip("`")
+        kept = formula[:start].rstrip() if match["before"] == "+" else f"{formula[:start]}~ 1"
+        formula, place = kept + formula[place:], len(kept)
+    return formula, columns
+
+
 def parse_formulas(given: object) -> Formulas:
     """The formulas of a model, given as one text, as a list, or as a dictionary by what each is for.
 
@@ -610,6 +644,10 @@ class _Parser:
             if kind != "number" or not str(value).isdecimal() or not 1 <= int(str(value)[:9]) <= 100:
                 raise self._error("a power of a sum is a whole number from 1 to 100; write {x**2} for that of a column")
             self.position += 1
+            if len(terms) == 1 and int(str(value)) > 1:
+                (term,) = terms.values()
+                why = f"a power of one term is that term again: write I({term.formula_text}**{value}) for the power"
+                raise self._error(why)
             base = terms
             for _ in range(int(str(value)) - 1):
                 larger = self._product_of_sums(terms, base)
