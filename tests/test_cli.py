@@ -55,7 +55,7 @@ def test_curves_carry_the_exact_value_and_the_chains_agree():
 
 def test_compare_needs_a_closed_form():
     target = svrhmc.targets.logistic([[1.0], [-1.0]], [0, 1])
-    with pytest.raises(ValueError, match="target must be one with a closed form"):
+    with pytest.raises(ValueError, match="target must be one whose law is known"):
         compare_samplers(target, [("HMC", svrhmc.hmc(0.1))], passes=2, chains=2)
 
 

@@ -402,17 +402,19 @@ ESTIMATORS = (
 
 
 @case(st.tuples(st.just("BayesianRegression"), inputs.tables(10, 2), st.integers(0, 2**30), st.booleans(), st.one_of(st.none(), st.lists(st.sampled_from([0.0, 1.0, 2.0, -1.0, float("nan")]), min_size=10, max_size=10)), inputs.tables(3, 2)),
-      *(f"svrhmc.{name}" for name in ESTIMATORS), "svrhmc.estimators.BayesianRegression.*", cost=0.2)  # fmt: skip
+      *(f"svrhmc.{name}" for name in ESTIMATORS), "svrhmc.estimators.BayesianRegression.*", "svrhmc.VerdictError", cost=0.2)  # fmt: skip
 def linear_estimator(given):
     """fit, predict, intervals of the linear estimator."""
-    estimated(given, {})
+    estimated(given, {"on_undecided": "raise"})
 
 
 @case(st.tuples(st.sampled_from(ESTIMATORS), inputs.tables(10, 2), st.integers(0, 2**30), st.booleans(), st.one_of(st.none(), st.lists(st.sampled_from([0.0, 1.0, 2.0]), min_size=10, max_size=10)), inputs.tables(3, 2)),
       *(f"svrhmc.estimators.{name}.*" for name in ESTIMATORS), cost=2.0, numba=True)  # fmt: skip
 def every_estimator(given):
-    """All of them."""
-    estimated(given, {"chains": 2, "tolerance": 1.0, "certificate": False, "budget_seconds": 3.0})
+    """All of them; half of them answer an undecided posterior by an error."""
+    on_undecided = "raise" if given[2] % 2 else "warn"
+    settings = {"chains": 2, "tolerance": 1.0, "certificate": False, "budget_seconds": 3.0}
+    estimated(given, settings | {"on_undecided": on_undecided})
 
 
 def estimated(given, more):
