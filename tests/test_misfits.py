@@ -4,6 +4,8 @@ Residuals are looked at here at the mode, which takes no draws. A right model ma
 fits: the number of such fits is compared with that rate, with a chance of 10⁻⁴ that a right count fails.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -300,6 +302,63 @@ def test_predictions_that_are_much_too_sure_are_named_with_a_prior_to_try():
     sentence = " ".join(regress(X, y, "bernoulli", draws=100).misfits)
     assert "a narrower prior" in sentence
     assert "LearntScale" in sentence
+
+
+def normal_draws(form, count=200):
+    """The mode of a form, and draws of the normal law there."""
+    mode = np.zeros(len(form.prior_mean))
+    mode[form.rows.columns :] = np.linspace(-1, 1, len(mode) - form.rows.columns)
+    for _ in range(50):
+        _, gradient, hessian = form.derivatives(mode)
+        hessian = hessian + np.diag(form.prior_precision)
+        mode = mode - np.linalg.solve(hessian, gradient + form.prior_precision * (mode - form.prior_mean))
+    root = np.linalg.cholesky(np.linalg.inv(hessian))
+    return mode, mode + np.random.default_rng(0).normal(size=(count, len(mode))) @ root.T
+
+
+def called_wrong(family, sets, n=200, effect=0.0, prior_precision=0.01):
+    """In how many of some data sets a right model, whose columns hardly matter, is called wrong."""
+    wrong = 0
+    for seed in range(sets):
+        rng = np.random.default_rng([seed, n])
+        x, plan = rng.normal(size=n), rng.integers(0, 3, n)
+        X = np.column_stack([np.ones(n), x, plan == 1, plan == 2])[:, 1 if family == "ordinal" else 0 :].astype(float)
+        form = build_regression(X, draw(family, effect * x, rng), family, intercept=False).target.form()
+        form = replace(form, prior_precision=np.full_like(form.prior_precision, prior_precision))
+        mode, draws = normal_draws(form)
+        names = tuple(map(str, range(len(mode))))
+        first = 0 if family == "ordinal" else 1
+        wrong += bool(find_misfits(form, mode, names, first, Advice(), draws=lambda _, draws=draws: draws)[0])
+    return wrong
+
+
+RIGHT_AND_WEAK = [
+    ("bernoulli", 200, 0.0), ("bernoulli", 1000, 0.0), ("bernoulli", 200, 0.5), ("poisson", 300, 0.0),
+    ("ordinal", 400, 0.2), ("categorical", 400, 0.0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("family", "n", "effect"), RIGHT_AND_WEAK)
+def test_a_right_model_whose_columns_hardly_matter_is_not_called_wrong(family, n, effect):
+    """At most 2 of 40: more have a chance below 10⁻² at a rate of 1 in 100."""
+    assert called_wrong(family, 40, n, effect) <= 2
+
+
+def test_sorting_rows_by_what_the_others_say_of_them_calls_right_models_wrong(monkeypatch):
+    """The negative control: where predictions hardly differ rows are sorted by their own y. At a rate of 1 in 100, four
+    of 20 have a chance of 4e-5.
+    """
+    bend = checks._Outcome.bend
+
+    def bend_along_left_out(outcome, column=None, tests=1):
+        if column is None:
+            p = outcome.form.loss.mean(outcome.predictors).mean(axis=0)
+            column = np.log(p / (1 - p)) - outcome.form.y * 4 / len(p)  # what about four coefficients make of it
+        return bend(outcome, column, tests)
+
+    monkeypatch.setattr(checks._Outcome, "bend", bend_along_left_out)
+    monkeypatch.setattr(checks._Outcome, "bend_along_predictor", lambda outcome, tests=1: outcome.bend(tests=tests))
+    assert called_wrong("bernoulli", 20) >= 4
 
 
 def test_rows_whose_columns_are_the_same_are_not_sorted_by_y():

@@ -1,33 +1,51 @@
 """How a model fails to fit the rows it was fitted to, in sentences, with what to try instead.
 
-Let F be the law of a row's y given the other rows, which `left_out` finds from the posterior given all of them, with
-the uncertainty of the row's predictor. (Residuals at the posterior mean given all rows would depend on the prior: a
-narrow prior shrinks fitted values, so that residuals increase along them; under a wide one each row pulls its own
-fitted value towards itself.) With a = P(Y < y), b = P(Y ≤ y) and z = Φ⁻¹, the quantile residual of y is r = z(u), u
-uniform on (a, b): a standard normal number if the model is right, whatever the family (Dunn & Smyth, Journal of
+Let θ be a draw of the posterior, with the effects of groups. If the model is right, prior included, θ has given y the
+same law as the parameters that made y. So (θ, y) has the joint law of (θ, y′) with a new y′ of the model at θ, and a
+statistic T(y, θ) that compares rows with their law at θ has the law of T(y′, θ), a sum over independent rows, whatever
+the prior is and however much it shrinks (Gelman, Meng & Stern, Statistica Sinica 6, 1996): its p-value p(θ) is uniform.
+Under a flat prior this holds for any fixed parameters too where y is Gaussian: y − Xθ is then N(0, σ²I). The p-values
+of several draws depend on each other, but in any case P(e·(p₁⋯p_K)^{1/K} ≤ α) ≤ α (Vovk & Wang, Biometrika 107, 2020).
+Further draws are looked at only where the first one gives a small p-value.
+
+(Rows must not be sorted by what the other rows say of them. As leaving out a row with a large y makes its prediction
+small, this sorts rows by their own y wherever predictions hardly differ.)
+
+At θ let F be the law of a row's y. With a = P(Y < y), b = P(Y ≤ y) and z = Φ⁻¹, the quantile residual of y is r = z(u),
+u uniform on (a, b): a standard normal number if the model is right, whatever the family (Dunn & Smyth, Journal of
 Computational and Graphical Statistics 5, 1996). No random u is needed, only means over u,
 
     r̄ = E r = (φ(z(a)) − φ(z(b)))/(b − a),       q = E r² = 1 + (z(a)φ(z(a)) − z(b)φ(z(b)))/(b − a),
 
 which are r and r² where y is continuous. Under the model E r̄ = 0 and E q = 1. A row of weight w stands for w rows.
+Classes are checked as events: each class beside all others, or each threshold y ≤ k of ordered ones.
 
-    calibration  with η the predictor of the mean of y given the other rows: rows in G ≤ 10 groups by η, residuals as
-                 below about the law at a + bη, with the a and b that fit best, and χ² with G − 2 degrees of freedom
-                 (Hosmer & Lemeshow, Communications in Statistics A 9, 1980). b is 1 if the prior is right too, below 1
-                 where it is too wide (Copas, JRSS B 45, 1983) and above where it is too narrow: neither bends the line
-    pattern      rows in G ≤ 10 groups by a column: S_g = Σ wr̄/√V_g, and Σ S_g² is compared with χ²
-                 with G degrees of freedom. V_g is Σ wr̄² in the group, or Σ w in it times the mean of r̄² over all
-                 rows, if that is larger: so the variance of no group is underestimated where events are rare. Where
-                 dispersion is too large (y − μ)/√μ replaces r̄. All columns of three values or more are examined, up to
-                 10⁷ numbers (50,000 rows × 200 columns); beyond that only those whose squares correlate most with the
-                 residuals of 5,000 rows, while p is still corrected for all columns
+    calibration  with η the predictor of the mean of y at θ: rows in G ≤ 10 groups by η, S_g = Σ wr̄/√V_g, and Σ S_g² is
+                 compared with χ². r̄ is about the law at the line a + bη that fits best, which takes 2 of the G degrees
+                 of freedom (Hosmer & Lemeshow, Communications in Statistics A 9, 1980): a prior that is too wide or too
+                 narrow changes b (Copas, JRSS B 45, 1983), which is no misfit of the form. V_g is Σ wr̄² in the group,
+                 or Σ w in it times the mean of r̄² over all rows, if that is larger: so the variance of no group is
+                 underestimated where events are rare
+    pattern      the same along a column x in place of η, and about η + a + bx: an effect that a prior holds back is no
+                 curve. Where dispersion is too large (y − μ)/√μ replaces r̄. All columns of three values or more are
+                 examined, up to 10⁷ numbers (50,000 rows × 200 columns); beyond that only those whose squares correlate
+                 most with the residuals of 5,000 rows, while p is still corrected for all columns
     dispersion   Σ w(q − 1)/√Σ w(q − 1)², where y is a count and the family has no free dispersion
     zeros        Σ w(1{y = 0} − p₀)/√Σ wp₀(1 − p₀) with p₀ = P(Y = 0)
-    outlier      W = Σ w times the least of 2 min(P(Y ≤ y), P(Y ≥ y)); for events by the law at a + bη, unless b < ½
+    thresholds   of ordered classes and a column x, centred: U_k = Σ w(1{y ≤ k} − P_k)x with P_k = P(Y ≤ k), which have
+                 the covariances V_kl = Σ wP_k(1 − P_l)x², k ≤ l. A shift of all thresholds by the same δ changes U_k by
+                 δV_kk. What is left of UᵀV⁻¹U about the best δ is compared with χ²: it is large where x shifts some
+                 thresholds more than others
+
+Two checks are about single rows, beside their law given the other rows (`left_out`), which is the law of y with what is
+not known of the predictor:
+
+    outlier      W = Σ w times the least of 2 min(P(Y ≤ y), P(Y ≥ y)); for events at a + bη as below
     tails        the number of |r| > 3, compared with a Poisson law of mean 0.0027 W
-    thresholds   of ordered classes, for each threshold k and column x, centred: with p = P(Y ≤ k),
-                 Σ w(1{y ≤ k} − p)x/√Σ wp(1 − p)x². The fit of one coefficient for all k balances them; one is far from
-                 0 where x shifts some thresholds more than others
+
+and one is about the prior: with η the predictor of an event given the other rows, probabilities are much too sure where
+a + bη with some b in [0, ½] is better by 0.1 in the mean log likelihood of an observation. (b < 0 is not asked for, as
+where predictions hardly differ rows are sorted by y.)
 
 Each check reports a misfit in at most one of a thousand fits of a right model, so all together in less than one of a
 hundred. A misfit too small to matter is not reported, however many rows show it. At most 50,000 rows are checked,
@@ -40,8 +58,10 @@ fitted rows themselves are compared, and the report says so: the fit then looks 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import cast
 
 import numpy as np
@@ -68,19 +88,28 @@ _SCREENING_ROWS = 5000  # rows by which columns are chosen where there are too m
 _BLOCK = 64  # columns that are read at a time
 _SMALLEST_MEAN = 0.05  # standard deviations: the smallest mean residual of a group that is reported
 _SMALLEST_SHARE = 0.1  # the smallest excess that is reported, as a share of a variance or of the number of zeros
+_SMALLEST_LOG_ODDS = 0.1  # the smallest difference between a probability and a share that is reported
 # |r| beyond which a row is in the tails, and the probability of that
 _TAIL, _TAIL_PROBABILITY = 3.0, 0.0026997960632601866
 _FEWEST_WHOLE = 10  # expected numbers of rows from here on are written without decimals
-_LEAST_ZERO_VARIANCE = 10.0  # of the number of zeros, for them to be checked
+_LEAST_ZERO_VARIANCE = 10.0  # of the number of zeros, or of rows below a threshold, for them to be checked
 _FEWEST_HELD_OUT, _HELD_OUT_SHARE = 200, 5  # fewest rows for a second fit, which holds out one row in 5
 # most rows that are compared, and most numbers in the rows of the second fit
 _MOST_COMPARED, _MOST_NUMBERS = 20_000, 20_000_000
 _NEW_Y = 20  # new y of each row in the comparison after a second fit
-_MOST_PREDICTORS, _FEWEST_DRAWS = 1 << 22, 64  # most predictors times draws, and fewest draws
-_LINE_COEFFICIENTS = 2  # coefficients of the line a + bη
+_MOST_PREDICTORS, _FEWEST_DRAWS = (
+    1 << 22,
+    64,
+)  # most predictors times draws, and fewest draws, for laws of left-out rows
+_MOST_CHECKED_DRAWS, _FEWEST_CHECKED_DRAWS = 16, 4  # draws at which rows are compared with their laws
+_SUSPICIOUS = 0.1  # a p-value of the first draw, times the number of tests, below which further draws are looked at
+_MOST_CANDIDATES = 5  # columns for which further draws are looked at
+_LINE_COEFFICIENTS = 2  # coefficients of a line
 _DECISIVE_LEVERAGE = 0.8  # above this leverage a row decides its own fit, and the others do not show whether it fits
-_LEAST_SLOPE = 0.5  # below this b predictions are far too sure
-_NEWTON_STEPS, _HALVINGS = 20, 12  # most steps to that line, and most halvings of a step
+_LARGEST_SURE_SLOPE = 0.5  # up to this b predictions are far too sure
+_LEAST_GAIN, _LEAST_TOTAL_GAIN = 0.1, 10.0  # of the log likelihood by that b: of one observation, and of all
+_MANY_COEFFICIENTS = 0.02  # coefficients that the data decide for each observation: from here on they are many
+_NEWTON_STEPS, _HALVINGS = 20, 12  # most steps to a line, and most halvings of a step
 
 
 def find_misfits(
@@ -92,6 +121,7 @@ def find_misfits(
     effects: int = 0,
     classes: tuple[str, ...] = (),
     draws: Callable[[int], Array] | None = None,
+    contradicted: bool = False,
 ) -> tuple[tuple[str, ...], int]:
     """Misfits in sentences, and how many rows were checked: 0 where the model cannot be checked (too few rows, weights
     that are not whole numbers, a family without a distribution function).
@@ -100,60 +130,151 @@ def find_misfits(
     intercepts. advice: the words for what to try. effects: how many columns, the last ones, belong to groups and
     smooths and have no names. classes: the names of the classes of y; (): they have numbers. draws: a function that
     gives at most so many draws of the posterior, in the variables of the form; None: the mean alone is used.
+    contradicted: whether a prior or a noise is known to contradict the data, which is then what to change first.
     """
-    sample = form.choose(even_rows(form.rows.n, _MOST_ROWS, 0))
+    chosen = even_rows(form.rows.n, _MOST_ROWS, 0)
+    sample = form.choose(chosen)
     weights = np.ones(sample.rows.n) if sample.weights is None or sample.loss.weights_are_trials else sample.weights
     if weights.sum() < _FEWEST_OBSERVATIONS or (weights != np.round(weights)).any():
         return (), 0
     with np.errstate(all="ignore"):
         numbers_per_draw = sample.rows.n * max(1, sum(sample.loss.predictor_shape))
-        left_out = leave_out_rows(
-            sample, mean, draws and draws(max(_FEWEST_DRAWS, _MOST_PREDICTORS // numbers_per_draw))
-        )
+        some = draws and draws(max(_FEWEST_DRAWS, _MOST_PREDICTORS // numbers_per_draw))
+        left_out = leave_out_rows(sample, mean, some)
+        count = min(max(_MOST_PREDICTORS // numbers_per_draw, _FEWEST_CHECKED_DRAWS), _MOST_CHECKED_DRAWS)
+        x = mean[None] if some is None else some[even_rows(len(some), count, 0)]
+        predictors = sample.predictors(x)
         columns = _Columns(sample, weights, names, first, sample.rows.columns - effects, advice, classes)
         if sample.loss.outcome == "classes":
-            sentences = _misfits_of_classes(sample, left_out, weights, columns, advice)
+            misfits = _misfits_of_classes(sample, predictors, left_out, weights, columns, advice)
         else:
-            residuals = _residuals(sample, left_out, weights)
-            if residuals is None:
+            outcome = _Outcome(sample, predictors, weights)
+            if not np.isfinite(outcome.first_residual).all():
                 return (), 0
-            sentences = _misfits_of_law(sample, residuals, columns, advice)
-    return tuple(map(advice.named, filter(None, sentences))), sample.rows.n
+            misfits = _misfits_of_law(outcome, left_out, chosen, columns, advice)
+    return tuple(advice.named(misfit.sentence(contradicted)) for misfit in misfits if misfit), sample.rows.n
+
+
+@dataclass(frozen=True)
+class _Misfit:
+    """What was seen, as a sentence without its full stop, and what to try; "" where nothing is known to help."""
+
+    seen: str
+    remedy: str = ""
+
+    def sentence(self, contradicted: bool) -> str:
+        """Both together. contradicted: whether what contradicts the data is to be changed first."""
+        if contradicted:
+            return f"{self.seen}. The prior or the noise that contradicts the data may be why: change that first."
+        return f"{self.seen}. Try: {self.remedy}." if self.remedy else f"{self.seen}."
 
 
 @dataclass(frozen=True, eq=False)
-class _Residuals:
-    """Residuals of each row given the others. left_out: the law of its predictors. weights: how many observations it
-    stands for. below, at_most: a and b. mean, square: r̄ and q.
+class _Outcome:
+    """An outcome of rows beside its law at some draws: the y of a family that has a distribution function, or the event
+    that y is of some classes.
+
+    form: the rows with that outcome. predictors: at each draw. weights: how many observations each row stands for.
+    too_narrow: whether the law has too small a variance. said: of which classes it is, in words.
     """
 
-    left_out: LeftOut
+    form: RowsForm
+    predictors: Array
     weights: Array
-    below: Array
-    at_most: Array
-    mean: Array
-    square: Array
+    too_narrow: bool = False
+    said: str = ""
 
-    @property
-    def total(self) -> float:
-        """The number of observations, with their weights."""
-        return float(self.weights.sum())
+    @cached_property
+    def trials(self) -> Array | None:
+        """How many trials each row has; None without trials."""
+        return self.form.loss.trials_of(self.form.y, self.form.weights)
+
+    @cached_property
+    def first_residual(self) -> Array:
+        """The residuals at the first draw."""
+        return self.residual(self.predictors[0])
+
+    @cached_property
+    def shares(self) -> Array:
+        """Observed y on the scale of the mean: with trials, the share of successes."""
+        return _observed_means(self.form.loss, self.form.y, self.trials)
+
+    def moments(self, draw: int) -> tuple[Array, Array]:
+        """r̄ and q at a draw."""
+        law = self.form.loss.cumulative(self.predictors[draw], self.form.y, self.trials)
+        return _moments_between(*law)[2:] if law is not None else (np.full(self.form.rows.n, np.nan),) * 2
+
+    def residual(self, t: Array) -> Array:
+        """r̄ about the law at the predictors t. Where the law is too narrow, (y − μ)/√μ, scaled to the mean square 1:
+        its mean is 0 wherever μ is right, whatever the variance of y. (E r̄ is then not 0, and depends on μ.)
+        """
+        if self.too_narrow:
+            mean = self.form.loss.mean(t)
+            difference = (self.shares - mean) / np.sqrt(np.maximum(mean, 1e-300))
+            return np.asarray(difference / np.sqrt(np.average(difference**2, weights=self.weights)), np.float64)
+        law = self.form.loss.cumulative(t, self.form.y, self.trials)
+        return np.full(self.form.rows.n, np.nan) if law is None else _moments_between(*law)[2]
+
+    def bend(self, column: Array | None = None, tests: int = 1) -> _Pattern | None:
+        """The clear pattern of residuals along x about the line a + bx that fits best; None where none is clear, or it
+        is too small to matter. x is a column, or without one η at each draw. tests: how many patterns are looked for.
+        """
+        patterns = dict[int, _Pattern]()
+
+        def p_value(draw: int) -> float:
+            t = self.predictors[draw]
+            x = self.form.loss.predictor(t) if column is None else column
+            residual = self.residual(_on_line(self.form, t, x)[0])
+            pattern = _find_pattern(x, residual, self.weights, _LINE_COEFFICIENTS)
+            if pattern is None:
+                return 1.0
+            patterns[draw] = pattern
+            return pattern.p
+
+        p = _p_over_draws(p_value, len(self.predictors), tests)
+        clear = p < _ERROR_RATE and 0 in patterns and patterns[0].largest_mean >= _SMALLEST_MEAN
+        return replace(patterns[0], p=p) if clear else None
+
+    def bend_along_predictor(self, tests: int = 1) -> _Pattern | None:
+        """The clear pattern along the predictor of the mean; None where there is none."""
+        eta = self.form.loss.predictor(self.predictors[0])
+        without_line = _find_pattern(eta, self.first_residual, self.weights)
+        suspicious = without_line is not None and without_line.p * tests < _SUSPICIOUS
+        return self.bend(tests=tests) if suspicious else None
+
+    def furthest_probability(self, groups: list[Indices]) -> tuple[float, float] | None:
+        """The probability and the observed share of the group in which they are furthest apart, in standard errors;
+        None where they hardly differ in any.
+        """
+        probability = np.mean([self.form.loss.mean(t) for t in self.predictors], axis=0)
+        counts = self.weights if self.trials is None else self.trials
+        furthest, pair = 0.0, None
+        for rows in groups:
+            w, m = counts[rows], probability[rows]
+            model, share = (float(np.average(v, weights=w)) for v in (m, self.shares[rows]))
+            z = abs(share - model) * float(w.sum()) / float(np.sqrt(max(w @ (m * (1 - m)), 1e-300)))
+            if z > furthest and abs(_log_odds(share) - _log_odds(model)) > _SMALLEST_LOG_ODDS:
+                furthest, pair = z, (model, share)
+        return pair
 
 
-def _residuals(sample: RowsForm, left_out: LeftOut, weights: Array) -> _Residuals | None:
-    """The residuals of all rows; None where the family has no distribution function, or one of them is not finite."""
-    trials = sample.loss.trials_of(sample.y, sample.weights)
-    if sample.loss.cumulative(left_out.fitted[:1], sample.y[:1], None if trials is None else trials[:1]) is None:
-        return None
+def _p_over_draws(p_value: Callable[[int], float], draws: int, tests: int = 1) -> float:
+    """A p-value from those of several draws, for the smallest of some tests: e times their geometric mean; 1 where the
+    first one is large.
+    """
+    first = p_value(0)
+    if not first * tests < _SUSPICIOUS:
+        return 1.0
+    if draws == 1:
+        return first * tests
+    others = [p_value(draw) for draw in range(1, draws)]
+    logs = [math.log(max(p, 1e-300)) for p in (first, *others) if not math.isnan(p)]
+    return min(1.0, tests * math.exp(1 + sum(logs) / len(logs)))
 
-    def ends_at(t: Array) -> Array:
-        return np.stack(cast(tuple[Array, Array], sample.loss.cumulative(t, sample.y, trials)), axis=1)
 
-    a, b = left_out.mean(ends_at).T
-    a, b, mean, square = _moments_between(a, b)
-    if not (np.isfinite(mean).all() and np.isfinite(square).all()):
-        return None
-    return _Residuals(left_out, weights, a, b, mean, square)
+def _log_odds(p: float) -> float:
+    p = min(max(p, 1e-12), 1 - 1e-12)
+    return math.log(p / (1 - p))
 
 
 def _moments_between(below: Array, at_most: Array) -> tuple[Array, Array, Array, Array]:
@@ -170,57 +291,34 @@ def _moments_between(below: Array, at_most: Array) -> tuple[Array, Array, Array,
     return a, b, r, np.where(jumps, 1 + edges / width, r**2)
 
 
-def _misfits_of_law(sample: RowsForm, residuals: _Residuals, columns: _Columns, advice: Advice) -> list[str]:
+def _misfits_of_law(
+    outcome: _Outcome, left_out: LeftOut, chosen: Indices, columns: _Columns, advice: Advice
+) -> list[_Misfit | None]:
     """Misfits of a family with a distribution function: zeros, dispersion, outliers, and patterns of residuals along
     fitted values and along columns.
     """
-    loss, sentences, dispersion = sample.loss, [], ""
+    loss, dispersion, misfits = outcome.form.loss, None, list[_Misfit | None]()
     if loss.outcome == "counts":
-        sentences.append(_zeros(sample, residuals))
-    trials = loss.trials_of(sample.y, sample.weights)
-    if loss.outcome == "counts" or (trials is not None and bool((trials > 1).any())):
-        dispersion = _dispersion(sample, residuals)
-        sentences.append(dispersion)
-    mean = residuals.left_out.mean(loss.mean)
-    about_mean = _pearson_residuals(sample, mean, residuals, trials) if dispersion else residuals.mean
-    pattern, line, straight = _residuals_along_predictor(sample, mean, residuals, trials, bool(dispersion))
-    too_sure = loss.outcome == "events" and line < _LEAST_SLOPE
-    outlier_residuals = straight if loss.outcome == "events" and not too_sure else residuals
-    sentences.append(_outliers(sample, outlier_residuals, advice.narrower if too_sure else loss.far_off))
-    if pattern is not None and pattern.p < _ERROR_RATE and pattern.largest_mean > _SMALLEST_MEAN:
+        misfits.append(_zeros(outcome))
+    if loss.outcome == "counts" or (outcome.trials is not None and bool((outcome.trials > 1).any())):
+        dispersion = _dispersion(outcome)
+        misfits.append(dispersion)
+    if dispersion:
+        outcome = _Outcome(outcome.form, outcome.predictors, outcome.weights, too_narrow=True)
+    if loss.outcome == "events":
+        law, sure = _too_sure(outcome, left_out.mean(loss.mean), left_out, advice)
+        misfits.append(
+            sure or _outliers(outcome, left_out, loss.cumulative(law, outcome.form.y, outcome.trials), chosen)
+        )
+    else:
+        misfits.append(_outliers(outcome, left_out, None, chosen))
+    if (pattern := outcome.bend_along_predictor()) is not None:
         if loss.outcome == "events":
-            sentences.append(_calibration(sample, mean, residuals, pattern, advice, too_sure))
+            misfits.append(_calibration(outcome, pattern, f"{advice.curves}, or {advice.link}"))
         else:
-            sentences.append(
-                f"Pattern: along the fitted values residuals go {pattern.course_in_words}: the mean of y has another "
-                f"form. Try: {advice.curves}."
-            )
-    return [*sentences, columns.clearest_pattern([about_mean])]
-
-
-def _pearson_residuals(sample: RowsForm, mean: Array, residuals: _Residuals, trials: Array | None) -> Array:
-    """(y − μ)/√μ, scaled to the mean square 1: its mean is 0 wherever μ is right, whatever the variance of y. (Where
-    the variance of the law is too small E r̄ is not 0, and depends on μ.)
-    """
-    difference = (_observed_means(sample.loss, sample.y, trials) - mean) / np.sqrt(np.maximum(mean, 1e-300))
-    return np.asarray(difference / np.sqrt(np.average(difference**2, weights=residuals.weights)), np.float64)
-
-
-def _residuals_along_predictor(
-    sample: RowsForm, mean: Array, residuals: _Residuals, trials: Array | None, too_narrow: bool
-) -> tuple[_Pattern | None, float, _Residuals]:
-    """Residuals about the law at a + bη, η being the predictor of the mean given the other rows: their pattern along η,
-    b, and the residuals. too_narrow: whether the law has too small a variance, so that Pearson residuals are used.
-    """
-    loss = sample.loss
-    eta = _link_of_mean(loss, mean)
-    eta = residuals.left_out.mean(loss.predictor) if eta is None else eta
-    t, line = _recalibrated(sample, residuals.left_out.fitted, eta)
-    law = loss.cumulative(t, sample.y, trials)
-    assert law is not None  # as there are residuals
-    straight = _Residuals(residuals.left_out, residuals.weights, *_moments_between(*law))
-    residual = _pearson_residuals(sample, loss.mean(t), residuals, trials) if too_narrow else straight.mean
-    return _pattern_along_predictor(eta, residuals.left_out.fitted, residual, residuals.weights), line, straight
+            seen = f"Pattern: along the fitted values residuals go {pattern.course_in_words}"
+            misfits.append(_Misfit(f"{seen}: the mean of y has another form", advice.curves))
+    return [*misfits, columns.clearest_pattern([outcome])]
 
 
 def _link_of_mean(loss: Loss, mean: Array) -> Array | None:
@@ -234,22 +332,23 @@ def _link_of_mean(loss: Loss, mean: Array) -> Array | None:
     return t if np.isfinite(t).all() else None
 
 
-def _recalibrated(sample: RowsForm, t: Array, eta: Array) -> tuple[Array, float]:
-    """The predictors a + bη that fit the rows best, by Newton's method from a = 0 and b = 1, and b. Predictors of other
-    parameters stay as in t.
+def _on_line(form: RowsForm, t: Array, x: Array) -> tuple[Array, Array]:
+    """The predictors t + a + bx that fit the rows best, by Newton's method from a = b = 0, and (a, b). Predictors of
+    other parameters stay as in t.
     """
-    loss = sample.loss
-    X = np.column_stack([np.ones(len(eta)), eta])
+    loss = form.loss
+    centre, scale = float(x.mean()), float(x.std()) or 1.0
+    X = np.column_stack([np.ones(len(x)), (x - centre) / scale])
 
     def predictors_on(line: Array) -> Array:
         predictors = t.copy()
-        loss.predictor(predictors)[...] = X @ line
+        loss.predictor(predictors)[...] += X @ line
         return predictors
 
-    line, predictors = np.array([0.0, 1.0]), predictors_on(np.array([0.0, 1.0]))
-    value = sample.values(predictors).sum()
+    line, predictors = np.zeros(2), t
+    value = form.values(t).sum()
     for _ in range(_NEWTON_STEPS):
-        slope, curvature = sample.slopes(predictors), sample.curvatures(predictors)
+        slope, curvature = form.slopes(predictors), form.curvatures(predictors)
         slope, curvature = (slope[..., 0], curvature[..., 0, 0]) if loss.predictor_shape else (slope, curvature)
         hessian = (X * np.maximum(curvature, 0.0)[:, None]).T @ X
         if not np.isfinite(hessian).all():
@@ -257,55 +356,86 @@ def _recalibrated(sample: RowsForm, t: Array, eta: Array) -> tuple[Array, float]
         step = np.linalg.lstsq(hessian, X.T @ slope, rcond=None)[0]
         shorter_steps = [line - step / 2**k for k in range(_HALVINGS)]
         improved = next(
-            ((x, v) for x in shorter_steps if (v := sample.values(predictors_on(x)).sum()) < value - 1e-9 * abs(value)),
+            ((x, v) for x in shorter_steps if (v := form.values(predictors_on(x)).sum()) < value - 1e-9 * abs(value)),
             None,
         )
         if improved is None:
             break
         (line, value), predictors = improved, predictors_on(improved[0])
-    return predictors, float(line[1])
+    return predictors, np.array([line[0] - line[1] * centre / scale, line[1] / scale])
 
 
-def _zeros(sample: RowsForm, residuals: _Residuals) -> str:
-    loss, zero, w = sample.loss, np.zeros(sample.rows.n), residuals.weights
-    p = residuals.left_out.mean(lambda t: np.exp(-loss.value(t, zero) - loss.constant(zero)))
-    count, expected, variance = float(w @ (sample.y == 0)), float(w @ p), float(w @ (p * (1 - p)))
-    if variance < _LEAST_ZERO_VARIANCE or abs(count - expected) < _normal_quantile(_ERROR_RATE) * np.sqrt(variance):
-        return ""
-    if abs(count - expected) < _SMALLEST_SHARE * min(expected, residuals.total - expected):
-        return ""
-    remedy = f"{loss.overdispersed}; " if count > expected and loss.overdispersed else ""
-    zero_family = f"{loss.other_zeros}, which has a probability of its own for zeros"
-    observed = f"{count:,.0f} of {residuals.total:,.0f} are 0, where the model expects {expected:,.0f}"
-    return f"Zeros: {observed}. Try: {remedy}{zero_family}."
+def _zeros(outcome: _Outcome) -> _Misfit | None:
+    from scipy.special import ndtr
+
+    loss, w, zero = outcome.form.loss, outcome.weights, np.zeros(outcome.form.rows.n)
+    count, total = float(w @ (outcome.form.y == 0)), float(w.sum())
+    expectations = dict[int, float]()
+
+    def p_value(draw: int) -> float:
+        p = np.exp(-loss.value(outcome.predictors[draw], zero) - loss.constant(zero))
+        expectations[draw], variance = float(w @ p), float(w @ (p * (1 - p)))
+        z = abs(count - expectations[draw]) / math.sqrt(max(variance, 1e-300))
+        return 2 * float(ndtr(-z)) if variance >= _LEAST_ZERO_VARIANCE else 1.0
+
+    if _p_over_draws(p_value, len(outcome.predictors)) >= _ERROR_RATE:
+        return None
+    expected = float(np.mean(list(expectations.values())))
+    if abs(count - expected) < _SMALLEST_SHARE * min(expected, total - expected):
+        return None
+    observed = f"Zeros: {count:,.0f} of {total:,.0f} are 0, where the model expects {expected:,.0f}"
+    if count < expected:
+        return _Misfit(
+            f"{observed}: fewer zeros than it expects. See whether rows with 0 are missing from the table and whether "
+            "an exposure or an offset is wrong; counts that vary less than the family allows have few zeros too"
+        )
+    remedy = f"{loss.overdispersed}; " if loss.overdispersed else ""
+    return _Misfit(observed, f"{remedy}{loss.other_zeros}, which has a probability of its own for zeros")
 
 
-def _dispersion(sample: RowsForm, residuals: _Residuals) -> str:
-    w, excess = residuals.weights, residuals.square - 1
-    z = float(w @ excess) / max(float(np.sqrt(w @ excess**2)), 1e-300)
-    ratio = float(w @ residuals.square) / residuals.total
-    if z < _normal_quantile(2 * _ERROR_RATE) or ratio < 1 + _SMALLEST_SHARE:
-        return ""
-    remedy = sample.loss.overdispersed
-    return f"Dispersion: y varies {ratio:.2g} times as much as the model says." + (f" Try: {remedy}." if remedy else "")
+def _dispersion(outcome: _Outcome) -> _Misfit | None:
+    from scipy.special import ndtr
+
+    w, ratios = outcome.weights, dict[int, float]()
+
+    def p_value(draw: int) -> float:
+        square = outcome.moments(draw)[1]
+        ratios[draw] = float(np.average(square, weights=w))
+        return float(ndtr(-(w @ (square - 1)) / max(float(np.sqrt(w @ (square - 1) ** 2)), 1e-300)))
+
+    if _p_over_draws(p_value, len(outcome.predictors)) >= _ERROR_RATE:
+        return None
+    ratio = float(np.mean(list(ratios.values())))
+    if ratio < 1 + _SMALLEST_SHARE:
+        return None
+    return _Misfit(f"Dispersion: y varies {ratio:.2g} times as much as the model says", outcome.form.loss.overdispersed)
 
 
-def _outliers(sample: RowsForm, residuals: _Residuals, remedy: str) -> str:
-    """A single row that is far off, and tails that are too heavy; rows that decide their own fit are left out."""
+def _outliers(outcome: _Outcome, left_out: LeftOut, law: tuple[Array, Array] | None, chosen: Indices) -> _Misfit | None:
+    """A single row that is far off, and tails that are too heavy; rows that decide their own fit are left out. law:
+    P(Y < y) and P(Y ≤ y) of each row; None: given the other rows. chosen: the number of each row in the table.
+    """
     from scipy.special import pdtr
 
-    w, total = residuals.weights, residuals.total
-    is_known = residuals.left_out.leverage < _DECISIVE_LEVERAGE
-    chance = np.where(is_known, 2 * np.minimum(residuals.at_most, 1 - residuals.below), 1.0)
+    form, w, total = outcome.form, outcome.weights, float(outcome.weights.sum())
+
+    def ends_at(t: Array) -> Array:
+        return np.stack(cast(tuple[Array, Array], form.loss.cumulative(t, form.y, outcome.trials)), axis=1)
+
+    below, at_most, residual, _ = _moments_between(*(left_out.mean(ends_at).T if law is None else law))
+    is_known = (left_out.leverage < _DECISIVE_LEVERAGE) & np.isfinite(residual)
+    chance = np.where(is_known, 2 * np.minimum(at_most, 1 - below), 1.0)
     least = int(np.argmin(chance))
     outlier = float(chance[least]) * total < _ERROR_RATE
-    beyond = float(w @ (is_known & (np.abs(residuals.mean) > _TAIL))) if sample.loss.outcome == "numbers" else 0.0
+    beyond = float(w @ (is_known & (np.abs(residual) > _TAIL))) if form.loss.outcome == "numbers" else 0.0
     tails = beyond > 0 and 1 - pdtr(beyond - 1, _TAIL_PROBABILITY * total) < _ERROR_RATE
     if not (outlier or tails):
-        return ""
-    r = abs(float(residuals.mean[least]))
-    which_row = f"row {least:,}" if sample.rows.n < _MOST_ROWS else "one"
-    distance = f"{which_row} is {'more than 8' if r > 8 else f'{r:.2g}'} standard deviations from what the model says"
+        return None
+    r = abs(float(residual[least]))
+    distance = (
+        f"row {chosen[least]:,} is {'more than 8' if r > 8 else f'{r:.2g}'} standard deviations from what the model "
+        "says (counted from 0, of the rows that were fitted)"
+    )
     if tails:
         expected = (
             f"{_TAIL_PROBABILITY * total:,.0f}"
@@ -313,22 +443,48 @@ def _outliers(sample: RowsForm, residuals: _Residuals, remedy: str) -> str:
             else f"{_TAIL_PROBABILITY * total:.2g}"
         )
         distance = f"{beyond:,.0f} rows are beyond 3 standard deviations, where {expected} are expected; {distance}"
-    return f"Outliers: {distance}. Look at it" + (f"; or try: {remedy}." if remedy else ".")
+    return _Misfit(f"Outliers: {distance}. Look at it", form.loss.far_off)
 
 
-def _calibration(
-    sample: RowsForm, mean: Array, residuals: _Residuals, pattern: _Pattern, advice: Advice, too_sure: bool
-) -> str:
+def _calibration(outcome: _Outcome, pattern: _Pattern, remedy: str) -> _Misfit | None:
     """The group of rows where the observed share is furthest from the probability, in a sentence."""
-    remedy = advice.narrower if too_sure else f"{advice.curves}, or {advice.link}"
-    rows = pattern.worst_rows
-    trials = sample.loss.trials_of(sample.y, sample.weights)
-    w = residuals.weights[rows] if trials is None else trials[rows]
-    model = float(np.average(mean[rows], weights=w))
-    share = float(np.average(_observed_means(sample.loss, sample.y, trials)[rows], weights=w))
-    return (
-        f"Calibration: where the model says {model:.2g} of rows that it has not seen, a share of {share:.2g} is seen. "
-        f"Try: {remedy}."
+    if (pair := outcome.furthest_probability(pattern.rows)) is None:
+        return None
+    model, share = pair
+    return _Misfit(
+        f"Calibration: {outcome.said}where the model says {model:.2g}, a share of {share:.2g} is seen", remedy
+    )
+
+
+def _too_sure(outcome: _Outcome, mean: Array, left_out: LeftOut, advice: Advice) -> tuple[Array, _Misfit | None]:
+    """Predictors a + bη with the best b in [0, 1], η being that of the mean of y given the other rows, and a misfit
+    where b is small and much better than 1.
+    """
+    form = outcome.form
+    eta = _link_of_mean(form.loss, np.clip(mean, 1e-15, 1 - 1e-15))
+    eta = left_out.mean(form.loss.predictor) if eta is None else eta
+    given_others, without_column = outcome.predictors.mean(axis=0), np.zeros(len(eta))
+    form.loss.predictor(given_others)[...] = eta
+    t, (_, b) = _on_line(form, given_others, eta)
+    if not -1 <= b <= 0:
+        b = max(min(b, 0.0), -1.0)
+        t = given_others.copy()
+        form.loss.predictor(t)[...] *= 1 + b
+        t, _ = _on_line(form, t, without_column)
+    gain = float((form.values(given_others) - form.values(t)).sum())
+    total = float((outcome.weights if outcome.trials is None else outcome.trials).sum())
+    if not (1 + b < _LARGEST_SURE_SLOPE and gain > max(_LEAST_TOTAL_GAIN, _LEAST_GAIN * total)):
+        return t, None
+    unseen = _Outcome(form, given_others[None], outcome.weights, said=outcome.said)
+    order, group = groups_of_equal_weight(eta, outcome.weights, _group_count(outcome.weights))
+    pair = unseen.furthest_probability(np.split(order, np.flatnonzero(np.diff(group)) + 1))
+    if pair is None:
+        return t, None
+    many = float(left_out.leverage.sum()) > _MANY_COEFFICIENTS * total
+    return t, _Misfit(
+        f"Calibration: {outcome.said}where the model says {pair[0]:.2g} of rows that it has not seen, a share of "
+        f"{pair[1]:.2g} is seen: its probabilities are much too sure",
+        advice.narrower if many else "a wider prior, or one elsewhere: few coefficients are so sure by the data alone",
     )
 
 
@@ -339,48 +495,44 @@ def _observed_means(loss: Loss, y: Array, trials: Array | None) -> Array:
 
 
 def _misfits_of_classes(
-    sample: RowsForm, left_out: LeftOut, weights: Array, columns: _Columns, advice: Advice
-) -> list[str]:
+    sample: RowsForm, predictors: Array, left_out: LeftOut, weights: Array, columns: _Columns, advice: Advice
+) -> list[_Misfit | None]:
     """Misfits of a family with classes: the class whose probabilities are furthest from what was observed, thresholds
     that shift unequally, and patterns of residuals along columns.
     """
-    mean = left_out.mean(sample.loss.mean)
-    differences = [(sample.y == k) - mean[:, k] for k in range(mean.shape[1])]
-    residuals = [difference / np.sqrt(np.mean(difference**2)) for difference in differences]
-    calibrations = [
-        (k, *_calibration_of_class(mean[:, k], left_out.fitted, sample.y == k, weights))
-        for k in range(len(differences))
-    ]
-    patterns = [(k, pattern, line) for k, pattern, line in calibrations if pattern is not None]
-    sentences = []
-    if patterns:
-        k, pattern, line = min(patterns, key=lambda item: item[1].p)
-        if pattern.p * len(patterns) < _ERROR_RATE and pattern.largest_mean > _SMALLEST_MEAN:
-            rows = pattern.worst_rows
-            model, share = (float(np.average(v[rows], weights=weights[rows])) for v in (mean[:, k], sample.y == k))
-            sentences.append(
-                f"Calibration: of class {columns.class_name(k)}, where the model says {model:.2g} of rows that it has "
-                f"not seen, a share of {share:.2g} is seen. "
-                f"Try: {advice.narrower if line < _LEAST_SLOPE else advice.curves}."
-            )
-    if sample.loss.ordered:
-        sentences.append(columns.unequal_threshold_shifts(np.cumsum(mean, axis=1)[:, :-1]))
-    return [*sentences, columns.clearest_pattern(residuals)]
+    ordered = sample.loss.ordered
+    events = _events_of_classes(sample, predictors, weights, columns)
+    misfits, unseen = list[_Misfit | None](), left_out.mean(sample.loss.mean)
+    unseen = np.cumsum(unseen, axis=1) if ordered else unseen
+    for k, event in enumerate(events):
+        _, sure = _too_sure(event, unseen[:, k], left_out, advice)
+        if sure:
+            misfits.append(sure)
+            break
+    bends = [(bend, event) for event in events if (bend := event.bend_along_predictor(len(events))) is not None]
+    if bends:
+        pattern, event = min(bends, key=lambda item: item[0].p)
+        misfits.append(_calibration(event, pattern, advice.curves))
+    if ordered:
+        misfits.append(columns.unequal_threshold_shifts(predictors))
+    return [*misfits, columns.clearest_pattern(events)]
 
 
-def _calibration_of_class(
-    mean: Array, fitted: Array, seen: npt.NDArray[np.bool_], weights: Array
-) -> tuple[_Pattern | None, float]:
-    """The pattern of the residuals of one class against all others along its log odds, about the line that fits best as
-    for two classes; and the slope of that line.
-    """
-    yes_no = bernoulli()
-    eta = np.asarray(np.log(np.maximum(mean, 1e-300)) - np.log(np.maximum(1 - mean, 1e-16)), np.float64)
-    ones, no_prior = DenseRows(np.ones((len(eta), 1))), np.zeros(1)
-    form = RowsForm(ones, yes_no.labels(seen, len(eta)), yes_no, no_prior, no_prior, weights=weights)
-    t, line = _recalibrated(form, np.zeros(len(eta)), eta)
-    difference = seen - yes_no.mean(t)
-    return _pattern_along_predictor(eta, fitted, difference / np.sqrt(np.mean(difference**2)), weights), line
+def _events_of_classes(sample: RowsForm, predictors: Array, weights: Array, columns: _Columns) -> list[_Outcome]:
+    """For each class the event that y is of it; of ordered classes, for each but the last, that y is at most it."""
+    from scipy.special import logit
+
+    yes_no, ordered = bernoulli(), sample.loss.ordered
+    p = np.stack([sample.loss.mean(t) for t in predictors])
+    p = np.cumsum(p, axis=-1)[..., :-1] if ordered else p
+    ones, no_prior = DenseRows(np.ones((sample.rows.n, 1))), np.zeros(1)
+    outcomes = []
+    for k in range(p.shape[-1]):
+        seen = sample.y <= k if ordered else sample.y == k
+        form = RowsForm(ones, yes_no.labels(seen, len(seen)), yes_no, no_prior, no_prior, weights=weights)
+        said = f"of class {columns.class_name(k)}{' or lower' if ordered else ''}, "
+        outcomes.append(_Outcome(form, logit(np.clip(p[..., k], 1e-300, 1 - 1e-16)), weights, said=said))
+    return outcomes
 
 
 @dataclass(frozen=True, eq=False)
@@ -395,24 +547,29 @@ class _Columns:
     advice: Advice
     classes: tuple[str, ...] = ()
 
-    def clearest_pattern(self, residuals: list[Array]) -> str:
-        """A sentence on the column along which residuals have the clearest pattern; "" where none is clear."""
+    def clearest_pattern(self, outcomes: list[_Outcome]) -> _Misfit | None:
+        """The column along which residuals have the clearest pattern; None where none is clear."""
         curved_columns = self._curved_columns()
+        residuals = [outcome.first_residual for outcome in outcomes]
         candidates = self._screen_columns(curved_columns, residuals)
-        patterns = [
-            (j, pattern)
+        tests = len(curved_columns) * len(residuals)
+        suspicious = [
+            (pattern.p, j, k)
             for j, values in self._values_of(candidates)
-            for pattern in _find_patterns(values, residuals, self.weights)
+            for k, pattern in enumerate(_find_patterns(values, residuals, self.weights))
+            if pattern.p * tests < _SUSPICIOUS
         ]
-        if not patterns:
-            return ""
-        j, clearest = min(patterns, key=lambda pair: pair[1].p)
-        if clearest.p * len(curved_columns) * len(residuals) >= _ERROR_RATE or clearest.largest_mean < _SMALLEST_MEAN:
-            return ""
+        clear = []
+        for _, j, k in sorted(suspicious)[:_MOST_CANDIDATES]:
+            if (pattern := outcomes[k].bend(self._column(j), tests)) is not None:
+                clear.append((pattern.p, j, pattern.course_in_words))
+        if not clear:
+            return None
+        _, j, course = min(clear)
         name = self._name(j)
-        return (
-            f"Pattern: along {name} residuals go {clearest.course_in_words}: its effect is not the straight line of "
-            f"the model. Try: {self.advice.of_column(name)}."
+        return _Misfit(
+            f"Pattern: along {name} residuals go {course}: its effect is not the straight line of the model",
+            self.advice.of_column(name),
         )
 
     def _curved_columns(self) -> Indices:
@@ -439,42 +596,76 @@ class _Columns:
         ]
         return np.sort(columns[np.argsort(-np.array(bends), kind="stable")[:most]])
 
-    def unequal_threshold_shifts(self, at_most: Array) -> str:
-        """A sentence on the column that shifts one threshold most differently from the others, or "". at_most:
-        P(Y ≤ k), (rows, k).
+    def unequal_threshold_shifts(self, predictors: Array) -> _Misfit | None:
+        """The column that shifts some thresholds more than others; None where no column clearly does. predictors: at
+        each draw.
         """
-        w, y, rows = self.weights, self.sample.y, self._rows
-        difference = (y[:, None] <= np.arange(at_most.shape[1])) - at_most
-        spread = at_most * (1 - at_most)
+        count = self.end - self.first
+        if not count:
+            return None
+        p = self._threshold_shifts(predictors[0]).p
+        if not (len(p) and p.min() * count < _SUSPICIOUS):
+            return None
+        j = int(np.argmin(p))
+        values = self._column(self.first + j)
+        shifts = list[_ThresholdShifts]()
+
+        def p_value(draw: int) -> float:
+            shifts.append(self._threshold_shifts(_on_line(self.sample, predictors[draw], values)[0]))
+            return float(shifts[-1].p[j])
+
+        if _p_over_draws(p_value, len(predictors), count) >= _ERROR_RATE:
+            return None
+        k = int(np.argmax(np.abs(shifts[0].z[j])))
+        if abs(shifts[0].correlation[j, k]) < _SMALLEST_MEAN:
+            return None
+        w, threshold = self.weights, int(shifts[0].thresholds[k])
+        upper = values > np.average(values, weights=w)
+        pairs = (self.sample.y <= threshold, shifts[0].at_most[:, k])
+        seen, model = (float(np.average(v[upper], weights=w[upper])) for v in pairs)
+        return _Misfit(
+            f"Thresholds: {self._name(self.first + j)} does not shift all of them alike, as the model has it (with the "
+            f"logit, proportional odds): where it is above its mean a share of {seen:.2g} is of class "
+            f"{self.class_name(threshold)} or lower, and the model says {model:.2g}",
+            "family='categorical', or one 'bernoulli' for each threshold",
+        )
+
+    def _threshold_shifts(self, t: Array) -> _ThresholdShifts:
+        """How all columns shift the thresholds, about the same shift of all, at predictors t."""
+        from scipy.special import chdtrc
+
+        w, rows = self.weights, self._rows
+        at_most = np.cumsum(self.sample.loss.mean(t), axis=1)[:, :-1]
+        thresholds = np.flatnonzero(w @ (at_most * (1 - at_most)) >= _LEAST_ZERO_VARIANCE)
+        at_most = at_most[:, thresholds]
+        count = len(thresholds)
+        difference = (self.sample.y[:, None] <= thresholds) - at_most
+        mean = rows.combine(w[None])[0, self._coefficient_columns] / w.sum()
 
         def centred(values: Array) -> Array:
             """Σ wv(x − m)² for each column x with mean m, v being `values`."""
-            second, first = (
-                rows.gram_diagonal(w * values)[self._coefficient_columns],
-                rows.combine((w * values)[None])[0, self._coefficient_columns],
-            )
+            second = rows.gram_diagonal(w * values)[self._coefficient_columns]
+            first = rows.combine((w * values)[None])[0, self._coefficient_columns]
             return np.asarray(np.maximum(second - 2 * mean * first + mean**2 * (w @ values), 0.0))
 
-        mean = rows.combine(w[None])[0, self._coefficient_columns] / w.sum()
-        shift = rows.combine((w[:, None] * difference).T)[:, self._coefficient_columns].T - np.outer(
-            mean, w @ difference
-        )
-        variance = np.stack([centred(values) for values in spread.T], axis=1)
-        sizes = np.outer(np.sqrt(centred(np.ones(len(w)))), np.sqrt(w @ spread))
-        z, correlation = (np.abs(shift) / np.maximum(scale, 1e-300) for scale in (np.sqrt(variance), sizes))
-        if not z.size or z.max() < _normal_quantile(_ERROR_RATE / z.size):
-            return ""
-        j, k = (int(place) for place in np.unravel_index(np.argmax(z), z.shape))
-        if correlation[j, k] < _SMALLEST_MEAN:
-            return ""
-        column = self.first + j
-        upper = rows.column_values(np.array([column]))[:, 0] > mean[j]
-        seen, model = (float(np.average(v[upper], weights=w[upper])) for v in (y <= k, at_most[:, k]))
-        return (
-            f"Thresholds: {self._name(column)} does not shift all of them alike, as the model has it (with the logit, "
-            f"proportional odds): where it is above its mean a share of {seen:.2g} is of class "
-            f"{self.class_name(k)} or lower, and the model says {model:.2g}. "
-            f"Try: family='categorical', or one 'bernoulli' for each threshold."
+        sums = rows.combine((w[:, None] * difference).T)[:, self._coefficient_columns].T
+        shift = sums - np.outer(mean, w @ difference)
+        covariance = np.empty((len(mean), count, count))
+        for k in range(count):
+            for m in range(k, count):
+                covariance[:, k, m] = covariance[:, m, k] = centred(at_most[:, k] * (1 - at_most[:, m]))
+        variance = np.diagonal(covariance, axis1=1, axis2=2)
+        sizes = np.outer(np.sqrt(centred(np.ones(len(w)))), np.sqrt(w @ (at_most * (1 - at_most))))
+        p, z = np.ones(len(mean)), np.zeros(shift.shape)
+        if count > 1:
+            inverse = np.linalg.pinv(covariance, rcond=1e-10, hermitian=True)
+            weighted = (inverse @ variance[..., None])[..., 0]
+            common = (weighted * shift).sum(axis=1) / np.maximum((weighted * variance).sum(axis=1), 1e-300)
+            shift = shift - common[:, None] * variance
+            p = chdtrc(count - 1, np.einsum("jk,jkm,jm->j", shift, inverse, shift))
+            z = shift / np.sqrt(np.maximum(variance, 1e-300))
+        return _ThresholdShifts(
+            np.where(np.isfinite(p), p, 1.0), z, shift / np.maximum(sizes, 1e-300), thresholds, at_most
         )
 
     @property
@@ -485,6 +676,9 @@ class _Columns:
     def _coefficient_columns(self) -> slice:
         """Columns of named coefficients: without the intercept and without the columns of groups."""
         return slice(self.first, self.end)
+
+    def _column(self, j: int) -> Array:
+        return np.asarray(self._rows.column_values(np.array([j]))[:, 0], np.float64)
 
     def _values_of(self, columns: Indices) -> Iterator[tuple[int, Array]]:
         """The number and the values of each of these columns."""
@@ -498,6 +692,19 @@ class _Columns:
 
     def _name(self, j: int) -> str:
         return self.names[j].rpartition(": ")[2]
+
+
+@dataclass(frozen=True, eq=False)
+class _ThresholdShifts:
+    """How columns shift thresholds, about the same shift of all: the p-value of each column, and for each column and
+    threshold U_k in standard deviations and as a correlation. at_most: P(Y ≤ k) of each row.
+    """
+
+    p: Array
+    z: Array
+    correlation: Array
+    thresholds: Indices
+    at_most: Array
 
 
 def _has_three_values(column: Array) -> bool:
@@ -529,68 +736,36 @@ class _Pattern:
         return float(np.abs(self.means).max())
 
     @property
-    def worst_rows(self) -> Indices:
-        """The rows of the group with the largest |S_g|."""
-        return self.rows[int(np.argmax(np.abs(self.scores)))]
-
-    @property
     def course_in_words(self) -> str:
         """The mean residuals of up to five groups from the first to the last, in words."""
         shown = self.means[np.unique(np.linspace(0, len(self.means) - 1, 5).round().astype(int))]
         return ", ".join(f"{mean:+.2f}" for mean in shown) + " (in standard deviations)"
 
 
-def _find_pattern(x: Array, residual: Array, weights: Array) -> _Pattern | None:
-    """The pattern of a residual in groups by x; None where there is only one group."""
-    return next(_find_patterns(x, [residual], weights), None)
+def _find_pattern(x: Array, residual: Array, weights: Array, fitted: int = 0) -> _Pattern | None:
+    """The pattern of a residual in groups by x; None where there are too few groups."""
+    return next(_find_patterns(x, [residual], weights, fitted), None)
 
 
-def _find_patterns(x: Array, residuals: list[Array], weights: Array) -> Iterator[_Pattern]:
-    """The pattern of each of some residuals in groups by x; none where there is only one group."""
+def _find_patterns(x: Array, residuals: list[Array], weights: Array, fitted: int = 0) -> Iterator[_Pattern]:
+    """The pattern of each of some residuals in groups by x; none where there are too few groups. fitted: how many
+    coefficients along x were fitted to the same rows, which takes as many degrees of freedom.
+    """
     count = _group_count(weights)
     if count < 2:
         return
     order, group = groups_of_equal_weight(x, weights, count)
     for residual in residuals:
-        if (pattern := _score_groups(order, group, residual, weights)) is not None:
+        if (pattern := _score_groups(order, group, residual, weights, fitted)) is not None:
             yield pattern
-
-
-def _pattern_along_predictor(eta: Array, fitted: Array, residual: Array, weights: Array) -> _Pattern | None:
-    """The pattern in groups by η of each row given the others, about the line a + bη.
-
-    Among rows with equal columns, and so with equal `fitted` predictors given all rows, those with a large y have a
-    small η: a border between two groups among them would sort them by y. So each border is moved to the widest gap
-    nearby, and equal rows that fill half a group get their mean η.
-    """
-    count = _group_count(weights)
-    if count <= _LINE_COEFFICIENTS:
-        return None
-    _, identical = np.unique(np.round(fitted.reshape(len(eta), -1), 9), axis=0, return_inverse=True)
-    weights_of_identical = np.bincount(identical, weights)
-    mean_eta = np.bincount(identical, weights * eta) / weights_of_identical
-    eta = np.where(weights_of_identical[identical] > weights.sum() / (2 * count), mean_eta[identical], eta)
-    order = np.argsort(eta, kind="stable")
-    gaps, half = np.diff(eta[order], prepend=-np.inf), float(weights.sum()) / (4 * count)
-    cumulative_weight = np.cumsum(weights[order])
-    begins = [0]
-    for k in range(1, count):
-        middle = 4 * k * half
-        low, high = np.searchsorted(cumulative_weight, [middle - half, middle + half])
-        begins.append(int(low) + int(np.argmax(gaps[low : high + 1])))
-    group = np.searchsorted(np.unique(begins), np.arange(len(eta)), "right") - 1
-    first = np.searchsorted(eta[order], eta[order], "left")  # equal ones stay together
-    return _score_groups(order, group[first], residual, weights, _LINE_COEFFICIENTS)
 
 
 def _group_count(weights: Array) -> int:
     return int(min(_MOST_GROUPS, float(weights.sum()) // _FEWEST_IN_GROUP))
 
 
-def _score_groups(order: Indices, group: Indices, residual: Array, weights: Array, fitted: int = 0) -> _Pattern | None:
-    """The pattern in groups of rows. order: of the rows. group: of each row in that order. fitted: how many
-    coefficients along the groups were fitted to the same rows, which takes as many degrees of freedom.
-    """
+def _score_groups(order: Indices, group: Indices, residual: Array, weights: Array, fitted: int) -> _Pattern | None:
+    """The pattern in groups of rows. order: of the rows. group: of each row in that order."""
     from scipy.special import chdtrc
 
     ends = np.flatnonzero(np.diff(group)) + 1
@@ -613,13 +788,6 @@ def groups_of_equal_weight(x: Array, weights: Array, count: int) -> tuple[Indice
     x, w = x[order], weights[order]
     group = np.minimum((np.cumsum(w) - w / 2) / float(w.sum()) * count, count - 1).astype(int)
     return order, group[np.searchsorted(x, x, "left")]
-
-
-def _normal_quantile(chance: float) -> float:
-    """z such that |Z| > z has the probability `chance` for a standard normal Z."""
-    from scipy.special import ndtri
-
-    return float(-ndtri(chance / 2))
 
 
 @dataclass(frozen=True, eq=False)

@@ -36,8 +36,8 @@ _LEAST_VARIANCE = 1e-200
 @dataclass(frozen=True, eq=False)
 class LeftOut:
     """The law of the predictors of each row given the others: points (points, rows, …) and their weights (points,
-    rows), which add up to 1. fitted: the predictors given all rows. leverage: 1 − v/v₋ of each row; 0 where it is not
-    known.
+    rows), which add up to 1. fitted: the predictors given all rows. leverage: 1 − v/v₋ of each row, about tr VC for
+    several predictors; 0 without draws.
     """
 
     points: Array
@@ -105,7 +105,9 @@ def _from_draws(form: RowsForm, t: Array, around: Array) -> LeftOut:
     w = _normalise(_first_predictor_part(form, form.loss.value(around, form.y), 0))
     w = np.minimum(w, 1 / np.sqrt(len(w)))
     w /= w.sum(axis=0)
-    return LeftOut(around, w, t, np.zeros(form.rows.n))
+    curvature = np.diagonal(form.loss.curvature(t, form.y), axis1=-2, axis2=-1)
+    leverage = np.clip((around.var(axis=0) * curvature).sum(axis=-1), 0.0, _MOST_LEVERAGE)
+    return LeftOut(around, w, t, leverage)
 
 
 def _first_predictor_part(form: RowsForm, values: Array, axes: int) -> Array:

@@ -678,7 +678,7 @@ def build_posterior(
         first = int(units is not None and units.intercept)
         failures, checked_rows = find_misfits(
             form, mean, labels, first, advice, target.effect_count, () if design is None else design.classes,
-            lambda most: draws_of_rows(answer, form.loss.shared, units, target, most),
+            lambda most: draws_of_rows(answer, form.loss.shared, units, target, most), bool(contradictions),
         )  # fmt: skip
     return Posterior(
         **vars(answer),
