@@ -23,9 +23,9 @@ Classes are checked as events: each class beside all others, or each threshold y
     calibration  with η the predictor of the mean of y at θ: rows in G ≤ 10 groups by η, S_g = Σ wr̄/√V_g, and Σ S_g² is
                  compared with χ². r̄ is about the law at the line a + bη that fits best, which takes 2 of the G degrees
                  of freedom (Hosmer & Lemeshow, Communications in Statistics A 9, 1980): a prior that is too wide or too
-                 narrow changes b (Copas, JRSS B 45, 1983), which is no misfit of the form. V_g is Σ wr̄² in the group,
-                 or Σ w in it times the mean of r̄² over all rows, if that is larger: so the variance of no group is
-                 underestimated where events are rare
+                 narrow changes b (Copas, JRSS B 45, 1983), which is no misfit of the form. V_g is Σ w(r̄ − r̄_g)²
+                 with the mean r̄_g of the group, or Σ w in it times the mean of these squares over all groups, if that
+                 is larger: so the variance of no group is underestimated where events are rare
     pattern      the same along a column x in place of η, and about η + a + bx: an effect that a prior holds back is no
                  curve. Where dispersion is too large (y − μ)/√μ replaces r̄. All columns of three values or more are
                  examined, up to 10⁷ numbers (50,000 rows × 200 columns); beyond that only those whose squares correlate
@@ -47,9 +47,9 @@ and one is about the prior: with η the predictor of an event given the other ro
 a + bη with some b in [0, ½] is better by 0.1 in the mean log likelihood of an observation. (b < 0 is not asked for, as
 where predictions hardly differ rows are sorted by y.)
 
-Each check reports a misfit in at most one of a thousand fits of a right model, so all together in less than one of a
-hundred. A misfit too small to matter is not reported, however many rows show it. At most 50,000 rows are checked,
-spread evenly.
+Each check reports a misfit in at most two of a thousand fits of a right model (an outlier in one), so all together in
+less than one of a hundred. A misfit too small to matter is not reported, however many rows show it. At most 50,000 rows
+are checked, spread evenly.
 
 For the report (`compare_with_rows`) the model is fitted once more, to four fifths of the rows (its mode alone, which
 takes a few passes), and its means μ are compared with the y of the others. Where there are too few rows for that, the
@@ -80,7 +80,7 @@ from svrhmc.rows.base import DenseRows, Rows
 from svrhmc.rows.forms import RowsForm
 
 MISFITS_LOOKED_FOR = "zeros, dispersion, calibration, outliers, patterns of residuals"
-_ERROR_RATE = 1e-3  # of each check, for a model that is right
+_ERROR_RATE, _ERROR_RATE_OF_ROWS = 2e-3, 1e-3  # of each check for a model that is right: at draws, and of single rows
 _MOST_ROWS, _FEWEST_OBSERVATIONS = 50_000, 30  # rows that are checked, and observations below which nothing is checked
 _MOST_GROUPS, _FEWEST_IN_GROUP = 10, 30  # most groups of a pattern, and fewest observations in each
 _MOST_VALUES = 10_000_000  # rows times columns that are sorted to look for patterns: about two seconds
@@ -426,9 +426,9 @@ def _outliers(outcome: _Outcome, left_out: LeftOut, law: tuple[Array, Array] | N
     is_known = (left_out.leverage < _DECISIVE_LEVERAGE) & np.isfinite(residual)
     chance = np.where(is_known, 2 * np.minimum(at_most, 1 - below), 1.0)
     least = int(np.argmin(chance))
-    outlier = float(chance[least]) * total < _ERROR_RATE
+    outlier = float(chance[least]) * total < _ERROR_RATE_OF_ROWS
     beyond = float(w @ (is_known & (np.abs(residual) > _TAIL))) if form.loss.outcome == "numbers" else 0.0
-    tails = beyond > 0 and 1 - pdtr(beyond - 1, _TAIL_PROBABILITY * total) < _ERROR_RATE
+    tails = beyond > 0 and 1 - pdtr(beyond - 1, _TAIL_PROBABILITY * total) < _ERROR_RATE_OF_ROWS
     if not (outlier or tails):
         return None
     r = abs(float(residual[least]))
@@ -774,7 +774,8 @@ def _score_groups(order: Indices, group: Indices, residual: Array, weights: Arra
         return None
     begins, r, w = np.append(0, ends), residual[order], weights[order]
     sums, sizes, squares = (np.add.reduceat(values, begins) for values in (w * r, w, w * r * r))
-    variance = np.maximum(squares, sizes * squares.sum() / float(weights.sum()))
+    within = np.maximum(squares - sums**2 / sizes, 0.0)
+    variance = np.maximum(within, sizes * within.sum() / max(float(sizes.sum()) - count, 1.0))
     scores = sums / np.sqrt(np.maximum(variance, 1e-300))
     rows = np.split(order, ends)
     return _Pattern(rows, scores, sums / sizes, float(chdtrc(count - fitted, (scores**2).sum())))
