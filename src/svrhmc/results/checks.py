@@ -617,12 +617,12 @@ class _Columns:
         if _p_over_draws(p_value, len(predictors), count) >= _ERROR_RATE:
             return None
         k = int(np.argmax(np.abs(shifts[0].z[j])))
-        if abs(shifts[0].correlation[j, k]) < _SMALLEST_MEAN:
-            return None
         w, threshold = self.weights, int(shifts[0].thresholds[k])
         upper = values > np.average(values, weights=w)
         pairs = (self.sample.y <= threshold, shifts[0].at_most[:, k])
         seen, model = (float(np.average(v[upper], weights=w[upper])) for v in pairs)
+        if abs(_log_odds(seen) - _log_odds(model)) < _SMALLEST_LOG_ODDS:
+            return None
         return _Misfit(
             f"Thresholds: {self._name(self.first + j)} does not shift all of them alike, as the model has it (with the "
             f"logit, proportional odds): where it is above its mean a share of {seen:.2g} is of class "
@@ -655,7 +655,6 @@ class _Columns:
             for m in range(k, count):
                 covariance[:, k, m] = covariance[:, m, k] = centred(at_most[:, k] * (1 - at_most[:, m]))
         variance = np.diagonal(covariance, axis1=1, axis2=2)
-        sizes = np.outer(np.sqrt(centred(np.ones(len(w)))), np.sqrt(w @ (at_most * (1 - at_most))))
         p, z = np.ones(len(mean)), np.zeros(shift.shape)
         if count > 1:
             inverse = np.linalg.pinv(covariance, rcond=1e-10, hermitian=True)
@@ -664,9 +663,7 @@ class _Columns:
             shift = shift - common[:, None] * variance
             p = chdtrc(count - 1, np.einsum("jk,jkm,jm->j", shift, inverse, shift))
             z = shift / np.sqrt(np.maximum(variance, 1e-300))
-        return _ThresholdShifts(
-            np.where(np.isfinite(p), p, 1.0), z, shift / np.maximum(sizes, 1e-300), thresholds, at_most
-        )
+        return _ThresholdShifts(np.where(np.isfinite(p), p, 1.0), z, thresholds, at_most)
 
     @property
     def _rows(self) -> Rows:
@@ -696,13 +693,12 @@ class _Columns:
 
 @dataclass(frozen=True, eq=False)
 class _ThresholdShifts:
-    """How columns shift thresholds, about the same shift of all: the p-value of each column, and for each column and
-    threshold U_k in standard deviations and as a correlation. at_most: P(Y ≤ k) of each row.
+    """How columns shift thresholds, about the same shift of all: the p-value of each column, and U_k in standard
+    deviations for each column and threshold. at_most: P(Y ≤ k) of each row.
     """
 
     p: Array
     z: Array
-    correlation: Array
     thresholds: Indices
     at_most: Array
 
