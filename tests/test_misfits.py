@@ -16,6 +16,7 @@ from svrhmc.fitting import regress
 from svrhmc.fitting.regression import build_regression
 from svrhmc.results import checks
 from svrhmc.results.advice import Advice
+from svrhmc.results.base import even_rows
 from svrhmc.results.checks import find_misfits
 from svrhmc.results.left_out import leave_out_rows
 from svrhmc.rows.base import DenseRows
@@ -359,6 +360,36 @@ def test_sorting_rows_by_what_the_others_say_of_them_calls_right_models_wrong(mo
     monkeypatch.setattr(checks._Outcome, "bend", bend_along_left_out)
     monkeypatch.setattr(checks._Outcome, "bend_along_predictor", lambda outcome, tests=1: outcome.bend(tests=tests))
     assert called_wrong("bernoulli", 20) >= 4
+
+
+def test_too_few_zeros_are_called_that_and_no_hurdle_is_advised():
+    rng, X = data()
+    y = draw("poisson", 1 + X[:, 0] / 2, rng)
+    sentence = found(X[y > 0], y[y > 0], "poisson")[0][0]
+    assert sentence.startswith("Zeros: 0 of 2,")
+    assert "fewer zeros than it expects" in sentence
+    assert "hurdle" not in sentence
+
+
+def test_an_outlier_is_named_by_its_row_in_a_table_of_which_some_rows_are_checked():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(120_000, 1))
+    y = x[:, 0] + rng.normal(size=len(x))
+    row = even_rows(len(x), checks._MOST_ROWS, 0)[30_000]
+    y[row] += 20
+    assert f"Outliers: row {row:,} is more than 8 standard deviations" in found(x, y, "gaussian")[0][0]
+
+
+def test_of_a_prior_that_contradicts_the_data_no_narrower_one_is_advised():
+    rng = np.random.default_rng(0)
+    x, plan = rng.normal(size=600), rng.choice(["a", "b", "c"], 600)
+    y = draw("bernoulli", x + (plan == "b") / 2, rng)
+    with pytest.warns(UserWarning, match="Take a wider prior"):
+        fit = svrhmc.fit("y ~ x + plan", {"x": x, "plan": plan, "y": y}, prior={"x": Normal.with_sd(0.01)}, draws=100)
+    assert fit.misfits
+    for sentence in fit.misfits:
+        assert sentence.endswith("The prior or the noise that contradicts the data may be why: change that first.")
+        assert "Try" not in sentence
 
 
 def test_rows_whose_columns_are_the_same_are_not_sorted_by_y():
