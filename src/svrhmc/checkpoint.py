@@ -49,7 +49,7 @@ SECONDS = 2.0  # between two records of a run that goes on
 _LEAST_SHARE = 0.1  # of these: work that is not worth a record of its own
 _FORMAT, _VERSION = "svrhmc-checkpoint", 1
 _IN_WORDS = {  # settings that speak of the model and its data
-    "target": "kind of model (target)", "n": "table (n, its number of rows)",
+    "n": "table (n, its number of rows)",
     "dim": "model or table (dim, the number of its coefficients)",
 }  # fmt: skip
 _LOCK, _SETTINGS, _ROWS = "lock", "settings", ".rows"
