@@ -66,18 +66,28 @@ def test_a_loss_from_outside():
 
 
 def test_a_loss_from_outside_may_have_former_names():
-    @dataclass(frozen=True)
-    class Former(Poisson):
-        tried = True
+    with pytest.warns(DeprecationWarning) as warned:
 
-        def faces(self, y):
-            return one_predictor_cones(True, y > 0)
+        @dataclass(frozen=True)
+        class Former(Poisson):
+            tried = True
 
+            def faces(self, y):
+                return one_predictor_cones(True, y > 0)
+
+    assert [str(warning.message) for warning in warned] == [
+        "use recession_cones for Former.faces",
+        "use weights_are_trials for Former.tried",
+    ]
     loss = Former()
     assert loss.weights_are_trials
     assert loss.recession_cones(np.array([0.0, 2.0])).both.tolist() == [[False], [True]]
     assert Poisson().recession_cones(np.zeros(1)) is None
     assert not Poisson().weights_are_trials
+    with pytest.warns(DeprecationWarning, match=r"use predictor_shape for Poisson\.tail"):
+        assert Poisson().tail == ()
+    with pytest.raises(AttributeError, match="'Poisson' object has no attribute 'tails'"):
+        _ = Poisson().tails
 
 
 class Cauchy(NamedTuple):

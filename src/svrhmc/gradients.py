@@ -171,13 +171,13 @@ class Recipe:
             count = count + (steps > 0) * self.n
         return count
 
-    def steps_within(self, budget: float, limit: int = 1 << 62) -> int:
+    def steps_within(self, budget: float, most: int = 1 << 62) -> int:
         """The most steps that evaluate no more component gradients than the budget, up to `most`."""
         low, high = 0, 1
         while self.evaluations(high) <= budget:
-            if high >= limit:
-                return limit
-            low, high = high, min(2 * high, limit)
+            if high >= most:
+                return most
+            low, high = high, min(2 * high, most)
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (middle, high) if self.evaluations(middle) <= budget else (low, middle)

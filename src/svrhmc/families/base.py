@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Values, digest
-from svrhmc.core.errors import real_array, requirement
+from svrhmc.core.errors import deprecated, real_array, requirement
 from svrhmc.families.primitives import NUMPY, Fields, Primitives, Value
 from svrhmc.families.recession import RecessionCones
 
@@ -171,7 +171,14 @@ class Loss(ABC):
     def __init_subclass__(cls) -> None:
         for former, name in FORMER_NAMES.items():
             if former in vars(cls):
+                deprecated(f"{cls.__name__}.{former}", name)
                 setattr(cls, name, vars(cls)[former])
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in FORMER_NAMES:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        deprecated(f"{type(self).__name__}.{name}", FORMER_NAMES[name])
+        return getattr(self, FORMER_NAMES[name])
 
     @property
     def link(self) -> str:
