@@ -66,7 +66,7 @@ def test_a_loss_from_outside():
 
 
 def test_a_loss_from_outside_may_have_former_names():
-    with pytest.warns(DeprecationWarning) as warned:
+    with pytest.warns(DeprecationWarning, match="for Former") as warned:
 
         @dataclass(frozen=True)
         class Former(Poisson):
