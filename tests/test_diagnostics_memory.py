@@ -17,9 +17,9 @@ from svrhmc.sampling import correction as c, doubts as d
 rng = np.random.default_rng(0)
 x, h = rng.normal(size=(4, 12_500, 50)), rng.normal(size=(4, 12_500, 50))
 few = x[:, :500]
-d.effective_draws(few), d.tail_draws(few), d.agreement(few), c.correction(few, h[:, :500], np.ones(50))
+d.effective_draws(few), d.tail_draws(few), d.largest_r_hat(few), c.correction(few, h[:, :500], np.ones(50))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-d.effective_draws(x), d.tail_draws(x), d.agreement(x), c.correction(x, h, np.ones(50))
+d.effective_draws(x), d.tail_draws(x), d.largest_r_hat(x), c.correction(x, h, np.ones(50))
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 """
 
@@ -103,7 +103,7 @@ def test_blocks_change_no_number(monkeypatch, block):
     rng = np.random.default_rng(0)
     x, h = rng.normal(size=(3, 201, 7)), rng.normal(size=(3, 201, 7))
     h[..., 1] += x[..., 0] ** 3
-    measures = (doubts.effective_draws, doubts.tail_draws, doubts.agreement, diagnostics.standard_error)
+    measures = (doubts.effective_draws, doubts.tail_draws, doubts.largest_r_hat, diagnostics.standard_error)
     monkeypatch.setattr(diagnostics, "_BLOCK", 1 << 30)
     whole = [measure(x) for measure in measures]
     corrected = correction.correction(x, h, np.ones(7))[1]

@@ -51,7 +51,7 @@ NOT_BEGUN = {
 }
 WORK = {  # what does the work of a command, and where the command looks for it
     "fit": (fitting, "_posterior", (*FIT, "--out", "{here}/o")),
-    "predict": (predicting, "_predicted", (*PREDICT, "--out", "{here}/p.csv")),
+    "predict": (predicting, "_predict", (*PREDICT, "--out", "{here}/p.csv")),
     "plan": (cli.theory, "compare", PLAN),
     "compare": (cli, "compare", ("compare", "{here}/fitted", "{here}/other")),
     "compare-samplers": (cli, "compare_samplers", (*COMPARE, "--plot", "{here}/c.png")),

@@ -220,9 +220,9 @@ def test_a_line_that_is_left_out_of_a_factor_is_seen(monkeypatch):
     monkeypatch.setattr(cholesky, "_FEW", 0)
     K = a_matrix()
     pattern = pattern_of(K, 2)
-    begin, entry, column = pattern.lines
+    begin, entry, column = pattern.by_row
     assert pattern.head > 30
-    monkeypatch.setitem(pattern.__dict__, "lines", (np.maximum(begin - 1, 0), entry[1:], column[1:]))
+    monkeypatch.setitem(pattern.__dict__, "by_row", (np.maximum(begin - 1, 0), entry[1:], column[1:]))
     assert abs(pattern.factor(numbers_of(pattern, K)).log_root - 0.5 * np.linalg.slogdet(K)[1]) > 1e-6
 
 

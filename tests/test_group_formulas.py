@@ -399,7 +399,7 @@ def test_priors_by_the_names_of_scales_and_correlations(reached):
         ({"cor(g)": HalfNormal(1.0)}, r"the prior of 'cor\(g\)' must be LKJ\(eta\); got HalfNormal"),
         ({"1 | g": Normal(1.0)}, r"the prior of '1 \| g' must be HalfNormal, .*; got Normal"),
         ({"1 | g": LKJ(1.0)}, r"the prior of '1 \| g' must be HalfNormal, .*; got LKJ"),
-        ({"x": LKJ(1.0)}, "a dictionary of svrhmc.targets.priors by column; got LKJ"),
+        ({"x": LKJ(1.0)}, "a dictionary by column of one of svrhmc.targets.priors .*; got LKJ"),
     ],
 )
 def test_priors_of_groups_that_cannot_be_used(prior, why):

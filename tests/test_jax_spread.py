@@ -58,7 +58,7 @@ everywhere = [draws(target, gradients.Full(), devices[:count]) for count in (1, 
 batches = [draws(target, gradients.Minibatch(5), some, chains=5) for some in (None, devices[:3])]
 few = [draws(dense(3), gradients.Full(), some) for some in (None, devices)]
 jax.clear_caches()
-placement.OnDevices._left = property(lambda self: 0)
+placement.OnDevices._rest_count = property(lambda self: 0)
 less = [everywhere[0], draws(target, gradients.Full(), devices[:3])]
 print(json.dumps([apart(each) for each in (everywhere, batches, few, less)]))
 """

@@ -157,7 +157,7 @@ def test_a_robust_fit_without_residuals_is_refused():
         ({"weights": [0.0] * 4}, "weights must be above 0 for some row"),
         ({"weights": [1e200] * 4}, "weights must be numbers with a sum below 1e.18"),
         ({"offset": [1e200] * 4}, "the offset goes from 1e.200 to 1e.200, which is too large"),
-        ({"prior": {"x": 3}}, "prior must be a dictionary of svrhmc.targets.priors by column; got 3"),
+        ({"prior": {"x": 3}}, "prior must be a dictionary by column of one of svrhmc.targets.priors .*; got 3"),
         ({"sed": 3}, "a keyword of fit must be one of .*'seed'.* got 'sed'"),
     ],
 )

@@ -149,14 +149,14 @@ def test_a_sampler_made_wrong_is_told(monkeypatch):
 
 @pytest.mark.untraced
 @pytest.mark.usefixtures("once")
-@pytest.mark.parametrize("move", ["_overall_given_products", "_overall_given_held"])
+@pytest.mark.parametrize("move", ["_draw_overall_scale", "_move_overall_scale"])
 def test_each_move_alone_leaves_the_law_invariant(move, monkeypatch):
     """With the other move of τ left out."""
     X, y = one_column()
     model = glm(X, y, "gaussian", noise_variance=1.3, prior=PRIOR)
     still = {
-        "_overall_given_products": lambda model, shared, scales, rng: scales,
-        "_overall_given_held": lambda model, beta, shared, scales, rng: (beta, scales),
+        "_draw_overall_scale": lambda model, shared, scales, rng: scales,
+        "_move_overall_scale": lambda model, beta, shared, scales, rng: (beta, scales),
     }
     for name, none in still.items():
         if name != move:

@@ -254,7 +254,10 @@ def _column_prior(prior: Priors | None, prior_precision: npt.ArrayLike, prior_me
     usual = np.ndim(prior_precision) == np.ndim(prior_mean) == 0 and (prior_precision, prior_mean) == (1, 0)
     if prior is not None and not usual:
         raise requirement("prior", "None where prior_precision or prior_mean is given", repr(prior))
-    return Normal(prior_precision, mean=prior_mean) if prior is None else prior
+    if prior is not None:
+        return prior
+    flat = np.ndim(prior_precision) == 0 and not prior_precision  # and without a mean
+    return Normal(prior_precision, mean=0.0 if flat else prior_mean)
 
 
 def _usual_shared_prior(loss: Loss) -> Normal:

@@ -195,8 +195,8 @@ def _standard_steps(posterior: PosteriorData) -> dict[str, float]:
 def interval_in_words(mean: float, lower: float, upper: float) -> str:
     """A number and its interval in words, with as many decimals as the width of the interval justifies.
 
-    >>> in_words(1.62, 1.513, 1.73), in_words(0.304, 0.226, 0.41), in_words(12345.6, 12000.0, 12800.0)
-    ('1.6 (1.5 to 1.7)', '0.30 (0.23 to 0.41)', '12,300 (12,000 to 12,800)')
+    >>> interval_in_words(1.62, 1.513, 1.73), interval_in_words(12345.6, 12000.0, 12800.0)
+    ('1.6 (1.5 to 1.7)', '12,300 (12,000 to 12,800)')
     """
     half, size = (upper - lower) / 2, max(abs(mean), abs(lower), abs(upper))
     if not (half > 0 and 1e-4 <= size < 1e9):

@@ -592,7 +592,7 @@ def _table(caption: str, head: Sequence[str], body: Sequence[Sequence[str]], of:
 def _probability_in_words(share: float) -> str:
     """Draws do not tell 0 from very little.
 
-    >>> _chance(1.0), _chance(0.5), _chance(0.0)
+    >>> _probability_in_words(1.0), _probability_in_words(0.5), _probability_in_words(0.0)
     ('> 0.99', '0.50', '< 0.01')
     """
     if share > 0.99:

@@ -85,7 +85,7 @@ class Coefficient(NamedTuple):
 def _format_ratio(ratio: float, lower: float, upper: float) -> tuple[str, ...]:
     """A ratio and the ends of its interval as texts; near 1 with as many decimals as show their distance from 1.
 
-    >>> _distinct(0.998, 0.99427, 1.0016), _distinct(1.701, 1.598, 1.809)
+    >>> _format_ratio(0.998, 0.99427, 1.0016), _format_ratio(1.701, 1.598, 1.809)
     (('0.998', '0.994', '1.002'), ('1.7', '1.6', '1.81'))
     """
     numbers, half = (ratio, lower, upper), (upper - lower) / 2

@@ -1,5 +1,7 @@
 """Targets: doors, potentials, gradients, Hessians, modes, closed forms."""
 
+import dataclasses
+
 import numpy as np
 from hypothesis import strategies as st
 
@@ -68,7 +70,12 @@ def models(draw, odd=True):
 
 def made_prior(prior):
     kinds = {"normal": priors.Normal, "student": priors.StudentT, "laplace": priors.Laplace, "flat": priors.Flat}
-    return ask(kinds[prior[0]], *prior[1:])
+    return ask(kinds[prior[0]], **by_field(kinds[prior[0]], prior[1:]))
+
+
+def by_field(kind, values):
+    """The values by the names of the first fields of a dataclass."""
+    return dict(zip((field.name for field in dataclasses.fields(kind)), values, strict=False))
 
 
 def build(given, tame=False):
@@ -497,7 +504,8 @@ def bounds_of_labels(given):
 def prior_settings(given):
     """Priors with odd numbers, settled for some columns; scaled, they are those of a coordinate times a factor."""
     name, numbers, dim, factor = given
-    made = ask(getattr(priors, name), *numbers[: 2 if name in ("Normal", "SpikeAndSlab", "LearntScale") else 3])
+    kind = getattr(priors, name)
+    made = ask(kind, **by_field(kind, numbers))
     settled = ask(priors.settle, made, dim, joint=made.joint)
     ask(lambda: made.spread, nan=())
     x = np.cos(np.arange(dim))
