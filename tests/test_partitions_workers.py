@@ -159,8 +159,8 @@ rng = np.random.default_rng(0)
 X = rng.normal(size=(20_000, {columns})).astype(np.float32)
 x, factor = np.full({columns}, 0.01), rng.normal(size=({columns}, {columns}))
 target = targets.logistic(data.from_arrays(X, np.arange(len(X)) % 2, partitions=2))
-totals = [each.total for each in target.measured(RowWeights(x, factor, 0.0, 2.0**20, 0.1, np.inf))]
-print(digest(*target.sums(x), *target.slopes(x[None] + 0.1), np.array(totals)))
+totals = [each.total for each in target.rows.sum_weights(RowWeights(x, factor, 0.0, 2.0**20, 0.1, np.inf))]
+print(digest(target.hessian(x), *target.energies(x[None] + 0.1), np.array(totals)))
 """
     found = []
     for count in ("1", "2"):
