@@ -20,7 +20,7 @@ from svrhmc.exact import SplitHMC, SubsampledMH
 from svrhmc.gradients import Minibatch
 from svrhmc.sampling import costs
 from svrhmc.sampling.doubts import effective_draws
-from svrhmc.sampling.gradients import _STILL
+from svrhmc.sampling.gradients import _NO_SCHEME
 from svrhmc.whitening import LowRankWhitening, dense_whitening, whitened
 
 CHAINS, THREADS, ROUNDS, PIECE = np.arange(4), 2, 6, 0.15
@@ -113,7 +113,7 @@ def of_estimates():
     for n, points in ((20_000, []), (1_000_000, [])):
         for s, B, k in product([guessed(model(n, dim)) for dim in (5, 20, 54)], (4, 40, 400), (10, 4000)):
             z = np.random.default_rng(1).normal(size=(k, s.dim))
-            setup = Setup(s, Grid(_STILL, Minibatch(B, importance=True).recipe(s), 1.0), 1, np.arange(k), THREADS)
+            setup = Setup(s, Grid(_NO_SCHEME, Minibatch(B, importance=True).recipe(s), 1.0), 1, np.arange(k), THREADS)
             cost = least(lambda count, setup=setup, z=z: [estimates(setup, z, 0) for _ in range(count)])
             points.append(([1, k, k * B, k * B * s.dim, k * s.dim**2], cost))
         fit(f"estimates of ∇f, n = {n:.0e}", "call state state·B state·B·dim state·dim²", points)
