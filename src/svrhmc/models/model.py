@@ -465,7 +465,8 @@ class Model(FiniteSum):
         check_budget()
 
         def compute() -> tuple[Array, Array]:
-            results = [energies(self.functions, self.data, piece) for piece in self._pieces(x)]
+            pieces = [x] if 1 < len(x) < STATES else self._pieces(x)  # chains that move are not filled up
+            results = [energies(self.functions, self.data, piece) for piece in pieces]
             values, slopes = map(np.concatenate, zip(*results, strict=True))
             return values[: len(x)], slopes[: len(x)]
 
