@@ -45,6 +45,7 @@ def sample(
     budget_seconds: float | None = None,
     budget_passes: float | None = None,
     engine: str = "auto",
+    devices: object = None,
     threads: int | None = None,
     certificate: bool = True,
     progress: Progress = None,
@@ -65,6 +66,10 @@ def sample(
         (With a budget in seconds the number of draws, and all that follows from it, depends on the machine.)
     engine: who runs the chains: "auto" (by the sampler, the size of the problem and where its rows are), or the name of
         an engine, as for `Sampler.run`. `posterior.trace.engine` says which it was.
+    devices: where passes over the rows run: None for the cores of this machine; "gpu", "all", "cpu", or a list of JAX's
+        devices, to which the rows are copied (dense rows of a generalised linear model, with `pip install
+        'svrhmc[jax]'`). The sampler is then one with full gradients. It pays from some hundred thousand rows on; a
+        device is never used unless it is asked for.
     threads: None to use every core.
     certificate: False to skip the chains that only serve to measure a bias. The verdict is then "unjudged" for samplers
         that have one. (Of a verdict that is undecided, refuted or unjudged, and of a run that ended with fewer draws
@@ -92,6 +97,7 @@ def sample(
         budget_seconds=budget_seconds,
         budget_passes=budget_passes,
         engine=engine,
+        devices=devices,
         threads=threads,
         certificate=certificate,
         progress=progress,

@@ -102,7 +102,7 @@ class GeneralisedLinear(RowsDensity):
         self._form = RowsForm(*model, offset=offset, weights=weights, heavy=heavy, terms=terms)
         self._lengths: tuple[LinearMap, Array] | None = None
         if not rows.in_memory and self.dim > DENSE_DIM:
-            raise requirement("X", f"at most {DENSE_DIM} columns where rows are in partitions", self.dim)
+            raise requirement("X", f"at most {DENSE_DIM} columns where rows are in partitions or on devices", self.dim)
         if terms is not None and self.dim > DENSE_DIM:
             raise requirement("X", f"at most {DENSE_DIM} columns where terms of the prior couple them", self.dim)
 
@@ -427,6 +427,15 @@ class GeneralisedLinear(RowsDensity):
         sample: LabelledRows = self.rows.sample_rows()
         return sample
 
+    def with_rows(self, rows: Rows) -> GeneralisedLinear:
+        """The same model of the same rows, which lie elsewhere."""
+        target = GeneralisedLinear(
+            rows, self.y, self.loss, self.prior_precision, self.prior_mean, self.offset, self.weights, self.heavy,
+            self.terms,
+        )  # fmt: skip
+        target.names, target.classes = self.names, self.classes
+        return target
+
     def _with_rows(self, sample: LabelledRows, prior_precision: Array | None = None) -> GeneralisedLinear:
         """The same model of other rows in memory; with a normal prior of this precision, if one is given."""
         precision, heavy = (self.prior_precision, self.heavy) if prior_precision is None else (prior_precision, None)
@@ -466,10 +475,9 @@ class GeneralisedLinear(RowsDensity):
 
     def warm(self) -> None:
         """Compile, or load, what passes over the rows need, so that passes are timed without it."""
-        if self.rows.in_memory:
-            self.rows.warm(self.loss, self._labels)
-        else:
+        if not self.rows.in_memory:
             assert self._sampled_rows is not None  # whose passes compile the same
+        self.rows.warm(self.loss, self._labels)
 
     @property
     def _labels(self) -> Labels:

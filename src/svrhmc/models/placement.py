@@ -292,7 +292,9 @@ def cut_over_devices(mesh: Mesh, n: int, row: Tree, block: int, leaves: Tree) ->
         array = np.asarray(leaf)[:edge].reshape(sections, devices.size, *one.shape)
 
         def mine(index: Tree) -> Tree:
-            which = np.minimum(np.arange(length)[index[0]], sections - 1)
+            own = np.arange(length)[index[0]]
+            missing = own[-1] + 1 - sections  # at the end: those copy the last section
+            which = slice(own[0], own[-1] + 1) if missing <= 0 else np.minimum(own, sections - 1)
             return np.asarray(array[which], one.dtype)
 
         return jax.make_array_from_callback((length, devices.size, *one.shape), sharding(mesh, True), mine)

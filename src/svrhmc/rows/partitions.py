@@ -18,17 +18,15 @@ table of all rows.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
-from typing import NamedTuple, NoReturn, TypeVar, cast
+from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Indices, Values, digest
-from svrhmc.core.errors import DataError, requirement
+from svrhmc.core.errors import DataError
 from svrhmc.core.randomness import Purpose, Stream
 from svrhmc.core.recording import (
     ANY,
@@ -41,7 +39,8 @@ from svrhmc.core.recording import (
     unusable_record_error,
 )
 from svrhmc.families.base import Loss
-from svrhmc.rows.base import LabelledRows, Rows, RowSums, Total
+from svrhmc.rows.base import LabelledRows, Total
+from svrhmc.rows.by_passes import RowsByPasses
 from svrhmc.rows.coding import Coding
 from svrhmc.rows.csr import CsrMatrix, Matrix
 from svrhmc.rows.forms import RowsForm
@@ -52,7 +51,6 @@ Packed = tuple[Values, ...]
 Places = npt.NDArray[np.uint64]
 _LARGEST = (1 << 63) - 1
 _SAMPLE_ENTRIES, _SAMPLE_PARTITIONS, _SAMPLE_ROWS = 1 << 24, 16, 100  # of rows from which a search for the mode starts
-_REMEMBERED = 2  # passes that are remembered besides the last one
 _MARGIN = {np.dtype(np.float32): (1 + 1e-3) ** 3, np.dtype(np.float64): (1 + 1e-9) ** 3}  # for rounding of |ã| and u
 
 
@@ -308,10 +306,10 @@ def first_rows(reader: Reader, number: int, coding: Coding, most: int) -> Labell
     return join_rows(parts) if parts else None
 
 
-class PartitionRows(Rows):
+class PartitionRows(RowsByPasses):
     """All rows of some partitions, with the predictors of a loss."""
 
-    in_memory = False
+    where = "in partitions"
 
     def __init__(self, partitions: Partitions, coding: Coding) -> None:
         reader, loss = partitions.reader, coding.loss
@@ -319,7 +317,6 @@ class PartitionRows(Rows):
         self.n, self.width, self.dtype = int(reader.sizes.sum()), len(reader.names), reader.dtype
         self.dim = loss.blocks * self.width + loss.shared
         self.storage, self.names = reader.storage, reader.names  # type: ignore[misc]
-        self._remembered: dict[tuple[str | bytes, ...], RowSums] = {}
 
     def __repr__(self) -> str:
         return f"{len(self.numbers)} partitions of {self.n} rows"
@@ -348,36 +345,18 @@ class PartitionRows(Rows):
         """A digest of what the files were when they were opened."""
         return digest(np.array(self.partitions.reader.identity()))
 
-    def reduce(
-        self,
-        function: Callable[..., Total],
-        form: object,
-        *arguments: Array,
-        zero: Total,
-        task: str,
-        counted: bool = False,
+    def sum_over_rows(
+        self, function: Callable[..., Total], form: object, arguments: tuple[Array, ...], zero: Total, task: str
     ) -> Total:
-        """The sum by one pass, unless it is remembered from one of the last passes."""
-        total = self.recall(function, *arguments)
-        if total is None:
-            for old in list(self._remembered)[:-_REMEMBERED]:
-                del self._remembered[old]
-            parts: Callable[[int], Iterator[Total | None]] = self._parts(
-                sum_blocks, (self.coding, function, arguments), task
-            )
-            with self._timed():
-                total = sum_partitions(parts, len(self.numbers), zero, arguments)
-            self._remembered[_key(function, arguments)] = total
-            if not counted:
-                self.count(1.0)
-        return total
-
-    def recall(self, function: Callable[..., Total], *arguments: Array) -> Total | None:
-        return cast(Total | None, self._remembered.get(_key(function, arguments)))
+        """Partition by partition, in their order."""
+        parts: Callable[[int], Iterator[Total | None]] = self._parts(
+            sum_blocks, (self.coding, function, arguments), task
+        )
+        return sum_partitions(parts, len(self.numbers), zero, arguments)
 
     def sum_weights(self, weights: RowWeights) -> list[WeightSums] | None:
         """The weights of all rows, summed by partition; None where S was too large."""
-        with self._timed():
+        with self.timed():
             parts = self._parts(sum_weights, (self.coding, weights), "lengths of all rows")
             keys = [(np.array([weights.scale, weights.radius]), weights.centre)] * len(self.numbers)
             sums = collect(
@@ -445,31 +424,8 @@ class PartitionRows(Rows):
         self.count(len(sample.y) / self.n)
         return sample
 
-    def count(self, share: float) -> None:
-        """Report a pass, or a share of one, that the caller does not count."""
-        if self.watch is not None:
-            self.watch(share * self.n)
-
     def _parts(
         self, work: Callable[..., Part], arguments: tuple[object, ...], task: str
     ) -> Callable[[int], Iterator[Part]]:
         """A function that gives the results of `work` from a partition on."""
         return lambda first: self.partitions.pass_over(work, [(k, *arguments) for k in self.numbers[first:]], task)
-
-    @contextmanager
-    def _timed(self) -> Iterator[None]:
-        """Count a pass over all rows, and time it."""
-        began = time.perf_counter()
-        yield
-        self.pass_seconds = min(time.perf_counter() - began, self.pass_seconds or math.inf)
-        self.passes += 1
-
-    def _refuse(self, *_: object, **__: object) -> NoReturn:
-        raise requirement("target", "one whose rows are in memory, for this", "rows in partitions")
-
-    predict = predict_at = dense_matrix = combine = combine_at = gram = gram_diagonal = squared_norms = _refuse
-    choose = lengths = _refuse
-
-
-def _key(function: Callable[..., object], arguments: Sequence[Array]) -> tuple[str | bytes, ...]:
-    return function.__name__, *(np.ascontiguousarray(array).tobytes() for array in arguments)

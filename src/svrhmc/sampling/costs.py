@@ -74,8 +74,11 @@ def _step_nanoseconds(space: Space) -> float:
 
 def pass_seconds(space: Space) -> float:
     """Value and gradient over all rows, at one state. For rows that are not in memory, as long as a pass took, but at
-    least so long that full gradients are not chosen: otherwise the choice would depend on the clock.
+    least so long that full gradients are not chosen: otherwise the choice would depend on the clock. It does not where
+    there is no choice, as single rows cannot be had.
     """
+    if space.scalar_parts and not space.target.rows.single:
+        return float(space.target.pass_seconds)
     if space.at_hand < space.n:
         return max(float(space.target.pass_seconds), _PASS)
     rates = _rates(space)

@@ -12,6 +12,7 @@ from svrhmc.checkpoint import Checkpoint, InMemory, Journal
 from svrhmc.core.arrays import Array, cores, digest
 from svrhmc.core.deadline import Budget, BudgetSpent
 from svrhmc.core.errors import boolean, one_of, positive, requirement, whole_number
+from svrhmc.core.jax import load_jax
 from svrhmc.core.machine import blas_for
 from svrhmc.core.progress import Progress
 from svrhmc.core.randomness import Stream
@@ -58,6 +59,7 @@ def find_answer(
     budget_seconds: float | None,
     budget_passes: float | None,
     engine: str,
+    devices: object,
     threads: int | None,
     certificate: bool,
     progress: Progress,
@@ -66,6 +68,7 @@ def find_answer(
     """The answer of `svrhmc.sample` with these settings, and its cost. units: those in which coefficients of the target
     are reported; None for its own.
     """
+    on_host = target
     if is_whitened(require_target(target)):
         raise requirement("target", "one in its own coordinates, which `sample` whitens itself", repr(target))
     if isinstance(method, str):
@@ -74,6 +77,8 @@ def find_answer(
         raise requirement("method", "None, a sampler, or one of " + ", ".join(map(repr, METHODS)), repr(method))
     require_draws(draws, chains, checkpoint)
     require_draws(draws, chains, checkpoint, _SEARCHES[target.searched_by].width(target, draws))
+    if devices is not None:
+        target = _on_devices(target, devices)
     request = Request(
         target=target,
         draws=whole_number("draws", draws, 10, MOST_STEPS),
@@ -101,8 +106,18 @@ def find_answer(
         else:
             answer, cost = _SEARCHES[target.searched_by](request, journal, budget).run()
         with journal.recording("shown", budget):
-            target.shown()  # whoever looks at rows later has them
+            on_host.shown()  # whoever looks at rows later has them
+    if target is not on_host and law is None:
+        on_host.recall_modes(target.modes(), target.doubt, target.mode_starts, target.one_mode)
     return answer, cost
+
+
+def _on_devices(target: FiniteSum, devices: object) -> FiniteSum:
+    """The same target with its rows on JAX's devices."""
+    load_jax()
+    from svrhmc.engines.jax.device_rows import on_devices
+
+    return on_devices(target, devices)
 
 
 def require_draws(draws: int, chains: int, checkpoint: object = None, dim: int = 1) -> None:

@@ -61,7 +61,7 @@ def whitened(target: FiniteSum, how: Map | str | None = None) -> FiniteSum:
             raise requirement("how", f"a Whitening for {target!r}", repr(how), "its curvature is not known")
         how = whitening(target, how)  # type: ignore[arg-type]
     how = require_map(how, target.dim)
-    if form is None or not unwhitened or form.terms is not None or not isinstance(how, Whitening):
+    if form is None or not (unwhitened and form.terms is None and form.rows.single and isinstance(how, Whitening)):
         return Whitened(target, how)
     kind: Any = WhitenedRows if form.rows.in_memory else WhitenedPartitions
     space: FiniteSum = kind(target, how)

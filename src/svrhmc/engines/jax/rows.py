@@ -33,7 +33,9 @@ from svrhmc.rows.csr import CsrMatrix
 from svrhmc.rows.forms import RowsForm
 
 _GROUP = 2048  # rows whose sum is made by itself, so that many are made at once
+_DIFFERENCE = 1e-5  # of a predictor, relative to 1 + |t|, for second derivatives
 _HALF_LOG = 0.9189385332046727  # ½ log 2π
+_STIRLING, _STIRLING_TERMS = 10.0, (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156)
 _MILLS_TAIL, _MILLS_TERMS = 6.0, 24  # below −6 λ is a continued fraction, which has all digits with so many terms
 _BATCHES, _ALL = (0, None, 0), (None, None, 0)  # axes of chains: of rows, of a loss's numbers and of states
 
@@ -52,7 +54,30 @@ def _mills(s: jax.Array) -> tuple[jax.Array, jax.Array]:
     return jnp.where(far, x + rest, hazard), jnp.where(far, rest, s + hazard)
 
 
+def _log_rising(phi: jax.Array, y: jax.Array) -> jax.Array:
+    """log Γ(y + φ)/Γ(φ); from φ = 10 on by Stirling's series, (φ + y − ½) log(1 + y/φ) + y log φ − y + r(φ + y) − r(φ),
+    as log Γ(φ) is large there. (JAX's betaln has six digits from 8 on.)
+    """
+    large = jnp.maximum(phi, _STIRLING)
+    grown, far = large + y, phi >= _STIRLING
+    rest = _stirling_remainder(grown) - _stirling_remainder(large)
+    series = (grown - 0.5) * jnp.log1p(y / large) + y * (jnp.log(large) - 1) + rest
+    return jnp.where(far, series, special.gammaln(y + phi) - special.gammaln(phi))
+
+
+def _stirling_remainder(z: jax.Array) -> jax.Array:
+    """r(z) = log Γ(z) − (z − ½) log z + z − ½ log 2π, to 1e-16 from z = 10 on."""
+    w, total = 1 / (z * z), jnp.zeros_like(z)
+    for coefficient in _STIRLING_TERMS[::-1]:
+        total = coefficient + w * total
+    return total / z
+
+
 PRIMITIVES = array_primitives(jnp, lambda: special)
+PRIMITIVES.log_rising, PRIMITIVES.rising = (
+    _log_rising,
+    lambda phi, y: (_log_rising(phi, y), PRIMITIVES.rising_rate(phi, y)),
+)
 PRIMITIVES.mills, PRIMITIVES.softplus, PRIMITIVES.sigmoid = _mills, softplus, sigmoid
 PRIMITIVES.soft = lambda v: (softplus(v), sigmoid(v), sigmoid(-v))
 
@@ -73,6 +98,33 @@ def slopes(loss: Record, t: jax.Array, y: jax.Array) -> jax.Array:
     if _has_blocks(record):
         return functions.slope(loss, t, y)
     return functions.slope(loss, t[..., 0], y)[..., None]
+
+
+def values_and_slopes(loss: Record, t: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """ℓ and ∂ℓ/∂t at linear predictors t, (rows, m)."""
+    functions = formulas(type(loss))
+    if functions.both is not None:
+        value, slope = functions.both(loss, t[..., 0], y)
+        return value, slope[..., None]
+    assert functions.value is not None  # where there are not both
+    predictors = [t[..., j] for j in range(functions.arguments)] if functions.arguments > 1 else [t]
+    predictors = predictors if _has_blocks(type(loss)) else [t[..., 0]]
+    return functions.value(loss, *predictors, y), slopes(loss, t, y)
+
+
+def curvatures(loss: Record, t: jax.Array, y: jax.Array) -> jax.Array:
+    """∂²ℓ/∂t², (rows, m, m), by central differences of slopes along each predictor, to 1e-10 or so: for a search for
+    the mode, and a map to variables in which chains move. (Formulas of curvatures are NumPy's; derivatives of formulas
+    with `where` are nan at infinite thresholds.)
+    """
+
+    def along(j: int) -> jax.Array:
+        step = jnp.zeros_like(t).at[:, j].set(_DIFFERENCE * (1 + jnp.abs(t[:, j])))
+        ahead, behind = slopes(loss, t + step, y), slopes(loss, t - step, y)
+        return (ahead - behind) / (2 * step[:, j : j + 1])
+
+    half = jnp.stack([along(j) for j in range(t.shape[1])], axis=-1)
+    return (half + half.swapaxes(1, 2)) / 2
 
 
 def _has_blocks(record: type[Record]) -> bool:
@@ -143,6 +195,36 @@ class Design:
         parts = {c: total[k, self.windows[c].columns] for k, c in enumerate(seeing)}
         parts |= {c: sums[k : k + 1] for k, c in enumerate(shared)}
         return jnp.concatenate([parts[c] for c in range(self.predictors)])
+
+    def gram(self, rows: Arrays, curvatures: jax.Array) -> jax.Array:
+        """Σᵢ Σ_{ab} Cᵢ,ab aᵢ_a aᵢ_bᵀ of dense rows, aᵢ_c being what predictor c sees: (rows, m, m) → (dim, dim)."""
+        X = rows["X"]
+
+        def block(a: int, b: int) -> jax.Array:
+            of_rows, (one, other) = curvatures[:, a, b], (self.windows[a], self.windows[b])
+            if one.shared and other.shared:
+                return of_rows.sum()[None, None]
+            if one.shared:
+                return block(b, a).T
+            if other.shared:
+                return self._combine_dense(X, of_rows[None].astype(self.dtype))[0, one.columns][:, None]
+            return self._products(X, of_rows.astype(self.dtype))[one.columns, other.columns]
+
+        upper = {(a, b): block(a, b) for a in range(self.predictors) for b in range(a, self.predictors)}
+        lines = [
+            [upper[a, b] if a <= b else upper[b, a].T for b in range(self.predictors)] for a in range(self.predictors)
+        ]
+        full = jnp.block(lines)
+        return (full + full.T) / 2
+
+    def _products(self, X: jax.Array, weights: jax.Array) -> jax.Array:
+        """Σᵢ wᵢaᵢaᵢᵀ, in groups as in `_combine_dense`."""
+        whole = len(X) // _GROUP * _GROUP
+        groups = weights[:whole].reshape(-1, _GROUP, 1), X[:whole].reshape(-1, _GROUP, self.width)
+        total = jnp.einsum("gid,gie->gde", groups[0] * groups[1], groups[1], precision=EXACT)
+        rest = X[whole:]
+        last = jnp.matmul((weights[whole:, None] * rest).T, rest, precision=EXACT)
+        return total.sum(axis=0, dtype=jnp.float64) + last
 
     def _of(self, predictors: list[int]) -> list[Window]:
         return [self.windows[c] for c in predictors]
@@ -259,6 +341,53 @@ class RowOperations(Operations):
     def _gradient(self, rows: Arrays, numbers: jax.Array, u: jax.Array) -> jax.Array:
         """Σᵢ wᵢℓ′aᵢ over some rows at one state."""
         return self.design.combine(rows, self._slopes(rows, numbers, u))
+
+    def row_energies(self, arrays: Arrays, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Σᵢ wᵢℓ and Σᵢ wᵢℓ′aᵢ in the target's own variables, at some states: (states,) and (states, dim)."""
+
+        def of_state(rows: Arrays, numbers: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+            t, weights = self._weighted_predictors(rows, x)
+            value, slope = values_and_slopes(self.loss(numbers), t, rows["y"])
+            return (weights * value).sum(), self.design.combine(rows, weights[:, None] * slope)
+
+        sums: tuple[jax.Array, jax.Array] = self.place.sum_over_rows(
+            arrays["data"], jax.vmap(of_state, _ALL), arrays["numbers"], x
+        )
+        return sums
+
+    def row_derivatives(self, arrays: Arrays, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Σᵢ wᵢℓ, Σᵢ wᵢℓ′aᵢ and Σᵢ wᵢℓ″aᵢaᵢᵀ of dense rows at one state."""
+
+        def of_rows(rows: Arrays, numbers: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+            (t, weights), loss = self._weighted_predictors(rows, x), self.loss(numbers)
+            value, slope = values_and_slopes(loss, t, rows["y"])
+            curvature = weights[:, None, None] * curvatures(loss, t, rows["y"])
+            gradient = self.design.combine(rows, weights[:, None] * slope)
+            return (weights * value).sum(), gradient, self.design.gram(rows, curvature)
+
+        sums: tuple[jax.Array, jax.Array, jax.Array] = self.place.sum_over_rows(
+            arrays["data"], of_rows, arrays["numbers"], x
+        )
+        return sums
+
+    def row_squares(self, arrays: Arrays, beta: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Σ w and Σ w(a, e)(a, e)ᵀ of dense rows, e = y − o − aᵀβ, in float64 throughout."""
+
+        def of_rows(rows: Arrays, beta: jax.Array) -> tuple[jax.Array, jax.Array]:
+            X = rows["X"].astype(jnp.float64)
+            weights = rows.get("weights", jnp.ones(len(X)))
+            rest = rows["y"] - X @ beta - (rows["offset"][:, 0] if "offset" in rows else 0.0)
+            both = jnp.concatenate([X, rest[:, None]], axis=1)
+            return weights.sum(), jnp.matmul((weights[:, None] * both).T, both, precision=EXACT)
+
+        sums: tuple[jax.Array, jax.Array] = self.place.sum_over_rows(arrays["data"], of_rows, beta)
+        return sums
+
+    def _weighted_predictors(self, rows: Arrays, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """tᵢ of some rows at one state, (rows, m), and the weights of the rows."""
+        t = self.design.predict(rows, x)
+        weights = rows.get("weights", jnp.ones(len(t)))
+        return (t + rows["offset"] if "offset" in rows else t), weights
 
     def parts(self, arrays: Arrays, x: jax.Array, batch: Batch) -> jax.Array:
         """n wᵢℓ′."""
