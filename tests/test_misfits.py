@@ -196,6 +196,22 @@ def test_a_law_that_is_too_narrow_is_no_pattern_along_a_column():
     assert [one for one in bent if one.startswith("Pattern: along x0")]  # a bend is still seen
 
 
+def test_an_outlier_is_named_by_its_row_in_the_table():
+    X, y, _ = outlier()
+    lost = 5
+    table = {"x": np.r_[np.full(lost, np.nan), X[:, 0]], "y": np.r_[np.zeros(lost), y]}
+    weights = np.r_[np.zeros(lost + 3), np.ones(len(y) - 3)]
+
+    def said(**rows):
+        return svrhmc.fit("y ~ x", table, missing="drop", draws=100, certificate=False, **rows).misfits[0]
+
+    assert said().startswith(f"Outliers: row {17 + lost} is more than 8 standard deviations")
+    assert "(counted from 0)" in said()
+    # rows of weight 0 are left out beneath the table, which no number speaks of
+    assert said(weights=weights).startswith("Outliers: row 14 is")
+    assert "(counted from 0, of the rows that were fitted)" in said(weights=weights)
+
+
 @pytest.mark.parametrize("kind", ["dense", "sparse", "a formula"])
 def test_a_bend_is_seen_behind_any_number_of_categories(kind):
     """Columns of two values cannot bend, and take no places."""

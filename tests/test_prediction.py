@@ -275,6 +275,23 @@ def test_rows_that_miss_values_or_have_new_levels_are_refused_dropped_or_nan(chu
         churn.predict({"age": [None], "region": ["a"]}, missing="drop")
 
 
+def test_predictions_have_the_index_of_the_table(churn):
+    pandas = pytest.importorskip("pandas")
+    new = {"id": [7, 8, 9], "age": [30.0, np.nan, 50.0], "region": ["a", "b", "c"]}
+    table = pandas.DataFrame(new, index=["anna", "ben", "cleo"])
+    all_rows = churn.predict(table, missing="nan")
+    table["risk"] = all_rows.to_frame()["mean"]
+    assert table["risk"].tolist() == pytest.approx(all_rows.mean.tolist(), nan_ok=True)
+    assert not np.isnan(table["risk"]["cleo"])
+    assert str(all_rows).splitlines()[3].startswith("cleo")
+    dropped = churn.predict(table, missing="drop").to_frame(keep=["id"])
+    assert dropped.index.tolist() == ["anna", "cleo"]
+    assert dropped["id"].tolist() == [7, 9]
+    backwards = churn.predict(table[::-1], missing="drop").to_frame()["mean"]  # an index that is in no order
+    assert backwards["cleo"] == pytest.approx(table["risk"]["cleo"])
+    assert churn.predict(new, missing="drop").to_frame().index.tolist() == [0, 2]  # a dictionary has no index
+
+
 def test_an_unknown_level_is_refused_by_the_number_of_its_row_in_the_table(churn):
     new = {"age": [None, None, 30.0, 50.0], "region": ["a", "a", "b", "elsewhere"]}
     for missing in ("drop", "nan"):

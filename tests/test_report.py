@@ -71,6 +71,18 @@ def test_it_is_one_page_without_scripts_or_requests(text):
     assert "prefers-color-scheme: dark" in text
 
 
+def test_cells_that_fit_into_no_half_of_a_small_screen_have_a_line_of_their_own(tmp_path):
+    rng = np.random.default_rng(0)
+    dose = rng.uniform(0, 5, 300)
+    table = {"sick": rng.random(300) < 1 / (1 + np.exp(2 - dose)), "dose": dose}
+    page = svrhmc.fit("sick ~ dose", table, draws=100).report(tmp_path / "sick.html").read_text()
+    cells = re.findall(r'<td( class="long")? data-label="([^"]*)">([^<]*)</td>', page)
+    long = {(label, bool(mark)) for mark, label, cell in cells if cell}
+    assert {("odds ratio (90%)", True), ("sd", False), ("ess", False), ("R-hat", False)} <= long
+    assert {("odds ratio (90%)", False), ("sd", True), ("ess", True)}.isdisjoint(long)
+    assert "td.long { grid-column: 1 / -1; }" in page
+
+
 def test_it_says_when_the_model_was_fitted(text, posterior):
     day, hour = posterior.fitted_at.removesuffix("+00:00").split("T")
     assert f"{day} {hour} UTC" in "".join(Page(text).words)

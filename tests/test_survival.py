@@ -285,6 +285,10 @@ def test_from_formula_to_report(name, tmp_path):
     frame = curves.to_frame()
     assert list(frame) == ["row", "time", "survival", "5%", "95%"]
     assert len(frame) == 15
+    assert frame["row"].drop_duplicates().tolist() == table.index[:5].tolist()
+    named = found.survival(table[:2].set_axis(["anna", "ben"]), [10.0])
+    assert named.to_frame()["row"].tolist() == ["anna", "ben"]
+    assert named.summary().names == ("anna", "ben")
     assert "median" in str(curves)
     assert curves.plot(tmp_path / "curves.png") is not None
     assert (tmp_path / "curves.png").exists()

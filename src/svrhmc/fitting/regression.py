@@ -245,7 +245,8 @@ def prepare(table: object, request: ModelRequest) -> Prepared:
     needed = Columns({name: made.columns[name] for name in design.variables}, n)
     counts = [_number_by_row(arguments[word], n) for word in ("weights", "trials") if arguments[word] is not None]
     offset = _number_by_row(arguments["offset"], n)
-    table_rows = FittedRows.of(needed, offset, np.prod(counts, axis=0) if counts else None)
+    weights = np.prod(counts, axis=0) if counts else None
+    table_rows = FittedRows.of(needed, offset, weights, np.flatnonzero(made.kept))
     arguments |= {"prior": prior, "noise_variance": request.noise_variance, "groups": made.groups}
     _require_classes(y, response, tables)
     return Prepared(made.X, y, design, response, arguments, table_rows, tables)

@@ -73,18 +73,21 @@ class Model:
 @dataclass(frozen=True, eq=False)
 class FittedRows:
     """Some rows of the table that was fitted, spread evenly over it, with their offsets and weights. n: how many rows
-    the whole table has.
+    were fitted. numbers: the number in the table of each of those, from 0 on; None where it is not known.
     """
 
     columns: Columns
     offset: Array | None
     weights: Array | None
     n: int
+    numbers: Indices | None = None
 
     @staticmethod
-    def of(columns: Columns, offset: Array | None, weights: Array | None, most: int = ROWS_KEPT) -> FittedRows:
+    def of(
+        columns: Columns, offset: Array | None, weights: Array | None, numbers: Indices, most: int = ROWS_KEPT
+    ) -> FittedRows:
         """At most `most` rows of a table."""
-        return FittedRows(columns, offset, weights, columns.n).take(even_rows(columns.n, most, 0))
+        return FittedRows(columns, offset, weights, columns.n, numbers).take(even_rows(columns.n, most, 0))
 
     def take(self, places: Indices) -> FittedRows:
         """Some of the rows, by their places."""
@@ -93,7 +96,7 @@ class FittedRows:
             for name, column in self.columns.by_name.items()
         }
         offset, weights = (None if values is None else values[places] for values in (self.offset, self.weights))
-        return FittedRows(Columns(columns, len(places)), offset, weights, self.n)
+        return FittedRows(Columns(columns, len(places)), offset, weights, self.n, self.numbers)
 
     def with_columns(self, changes: Mapping[str, Values]) -> Columns:
         """The columns, with other values in those that `changes` names."""

@@ -62,7 +62,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -122,6 +122,7 @@ def find_misfits(
     classes: tuple[str, ...] = (),
     draws: Callable[[int], Array] | None = None,
     contradicted: bool = False,
+    numbers: Indices | None = None,
 ) -> tuple[tuple[str, ...], int]:
     """Misfits in sentences, and how many rows were checked: 0 where the model cannot be checked (too few rows, weights
     that are not whole numbers, a family without a distribution function).
@@ -131,6 +132,7 @@ def find_misfits(
     smooths and have no names. classes: the names of the classes of y; (): they have numbers. draws: a function that
     gives at most so many draws of the posterior, in the variables of the form; None: the mean alone is used.
     contradicted: whether a prior or a noise is known to contradict the data, which is then what to change first.
+    numbers: those that the rows have in the table that was fitted; None: they are counted among themselves.
     """
     chosen = even_rows(form.rows.n, _MOST_ROWS, 0)
     sample = form.choose(chosen)
@@ -151,8 +153,18 @@ def find_misfits(
             outcome = _Outcome(sample, predictors, weights)
             if not np.isfinite(outcome.first_residual).all():
                 return (), 0
-            misfits = _misfits_of_law(outcome, left_out, chosen, columns, advice)
+            row_numbers = _RowNumbers(chosen, ", of the rows that were fitted")
+            if numbers is not None and len(numbers) == form.rows.n:  # else rows of weight 0 are none of the form's
+                row_numbers = _RowNumbers(numbers[chosen], "")
+            misfits = _misfits_of_law(outcome, left_out, row_numbers, columns, advice)
     return tuple(advice.named(misfit.sentence(contradicted)) for misfit in misfits if misfit), sample.rows.n
+
+
+class _RowNumbers(NamedTuple):
+    """The number of each row that is checked, from 0 on. among: of which rows it is, in words; "": of the table's."""
+
+    numbers: Indices
+    among: str
 
 
 @dataclass(frozen=True)
@@ -292,7 +304,7 @@ def _moments_between(below: Array, at_most: Array) -> tuple[Array, Array, Array,
 
 
 def _misfits_of_law(
-    outcome: _Outcome, left_out: LeftOut, chosen: Indices, columns: _Columns, advice: Advice
+    outcome: _Outcome, left_out: LeftOut, row_numbers: _RowNumbers, columns: _Columns, advice: Advice
 ) -> list[_Misfit | None]:
     """Misfits of a family with a distribution function: zeros, dispersion, outliers, and patterns of residuals along
     fitted values and along columns.
@@ -308,10 +320,10 @@ def _misfits_of_law(
     if loss.outcome == "events":
         law, sure = _too_sure(outcome, left_out.mean(loss.mean), left_out, advice)
         misfits.append(
-            sure or _outliers(outcome, left_out, loss.cumulative(law, outcome.form.y, outcome.trials), chosen)
+            sure or _outliers(outcome, left_out, loss.cumulative(law, outcome.form.y, outcome.trials), row_numbers)
         )
     else:
-        misfits.append(_outliers(outcome, left_out, None, chosen))
+        misfits.append(_outliers(outcome, left_out, None, row_numbers))
     if (pattern := outcome.bend_along_predictor()) is not None:
         if loss.outcome == "events":
             misfits.append(_calibration(outcome, pattern, f"{advice.curves}, or {advice.link}"))
@@ -411,9 +423,11 @@ def _dispersion(outcome: _Outcome) -> _Misfit | None:
     return _Misfit(f"Dispersion: y varies {ratio:.2g} times as much as the model says", outcome.form.loss.overdispersed)
 
 
-def _outliers(outcome: _Outcome, left_out: LeftOut, law: tuple[Array, Array] | None, chosen: Indices) -> _Misfit | None:
+def _outliers(
+    outcome: _Outcome, left_out: LeftOut, law: tuple[Array, Array] | None, row_numbers: _RowNumbers
+) -> _Misfit | None:
     """A single row that is far off, and tails that are too heavy; rows that decide their own fit are left out. law:
-    P(Y < y) and P(Y ≤ y) of each row; None: given the other rows. chosen: the number of each row in the table.
+    P(Y < y) and P(Y ≤ y) of each row; None: given the other rows.
     """
     from scipy.special import pdtr
 
@@ -433,8 +447,8 @@ def _outliers(outcome: _Outcome, left_out: LeftOut, law: tuple[Array, Array] | N
         return None
     r = abs(float(residual[least]))
     distance = (
-        f"row {chosen[least]:,} is {'more than 8' if r > 8 else f'{r:.2g}'} standard deviations from what the model "
-        "says (counted from 0, of the rows that were fitted)"
+        f"row {row_numbers.numbers[least]:,} is {'more than 8' if r > 8 else f'{r:.2g}'} standard deviations from what "
+        f"the model says (counted from 0{row_numbers.among})"
     )
     if tails:
         expected = (

@@ -679,6 +679,7 @@ def build_posterior(
         failures, checked_rows = find_misfits(
             form, mean, labels, first, advice, target.effect_count, () if design is None else design.classes,
             lambda most: draws_of_rows(answer, form.loss.shared, units, target, most), bool(contradictions),
+            None if table_rows is None else table_rows.numbers,
         )  # fmt: skip
     return Posterior(
         **vars(answer),

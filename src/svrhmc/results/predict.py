@@ -34,7 +34,7 @@ from svrhmc.priors.covariance import semidefinite_root
 from svrhmc.results.base import Input, PosteriorData, no_rows, thin_draws
 from svrhmc.rows.forms import RowsForm
 from svrhmc.sampling.effects import GroupEffects
-from svrhmc.tables.columns import columns_of, plain_columns
+from svrhmc.tables.columns import columns_of, plain_columns, row_labels
 from svrhmc.tables.design import Design, is_table, log_exposure
 from svrhmc.tables.new_rows import Handling, NewRows, require_applicable
 
@@ -82,12 +82,17 @@ class Prediction:
     table: Any = None
 
     @property
+    def _index(self) -> Any:
+        """What names the rows that were predicted: `row_labels` of the table."""
+        return row_labels(self.table, np.arange(len(self.mean)) if self.rows is None else self.rows)
+
+    @property
     def summary(self) -> Summary:
         """A table with a line for each row: mean, sd, quantiles of the mean of y ("5%") and of a new y ("new 5%"); for
         classes, the probability of each. Where there are trials these are numbers of successes, and the trials and the
         probability of a success stand before them.
         """
-        rows = tuple(map(str, range(len(self.mean)) if self.rows is None else self.rows))
+        rows = tuple(map(str, self._index))
         if self.mean.ndim > 1:
             names = self.classes or tuple(map(str, range(self.mean.shape[1])))
             return Summary(rows, dict(zip(names, self.mean.T, strict=True)))
@@ -103,16 +108,18 @@ class Prediction:
         return str(self.summary)
 
     def to_frame(self, keep: bool | str | Sequence[str] = False) -> pandas.DataFrame:
-        """The same as a pandas data frame, by the numbers of the rows from 0 on.
+        """The same as a pandas data frame, with the index of the table if that is one of pandas, else by the numbers of
+        the rows from 0 on.
 
         keep: columns of the table that was predicted, to stand before the predictions: True for all, or their names.
         """
-        frame = self.summary.to_frame()
-        frame.index = frame.index.astype(int)
-        frame.index.name = None
         import pandas
 
-        kept = pandas.DataFrame(self.kept_columns(keep, frame.columns), index=frame.index)
+        frame = self.summary.to_frame()
+        frame.index = pandas.Index(self._index)
+        kept = pandas.DataFrame(self.kept_columns(keep, frame.columns))
+        if len(kept.columns):
+            kept.index = frame.index
         return pandas.concat([kept, frame], axis=1) if len(kept.columns) else frame
 
     def kept_columns(self, keep: bool | str | Sequence[str], names: Iterable[str]) -> dict[str, Any]:

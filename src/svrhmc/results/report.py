@@ -57,6 +57,7 @@ _MOST_IN_FOREST, _MOST_IN_TABLE, _MOST_MARGINALS, _MOST_TRACES = (
     4,
 )  # how many coefficients a report shows, in each of its parts
 _FOLDED_ROWS = 12  # rows from which on a table is folded
+_LONG_CELL = 15  # letters of a cell and its label, beyond which they do not fit into half a small screen
 _TITLES_OF_TERMS = {"Groups": "groups", "Smooths": "smooths"}
 _CURVE_POINTS = 200  # of the curve of a smooth
 _MOST_LEVELS = 30  # of a category up to which its effects are found
@@ -575,9 +576,7 @@ def _table(caption: str, head: Sequence[str], body: Sequence[Sequence[str]], of:
     top = "".join(f'<th scope="col">{escape(word) or "<span>name</span>"}</th>' for word in head)
     rows = "".join(
         f'<tr><th scope="row">{escape(row[0])}</th>'
-        + "".join(
-            f'<td data-label="{escape(word)}">{escape(cell)}</td>' for word, cell in zip(head[1:], row[1:], strict=True)
-        )
+        + "".join(_labelled_cell(word, cell) for word, cell in zip(head[1:], row[1:], strict=True))
         + "</tr>"
         for row in body
     )
@@ -587,6 +586,14 @@ def _table(caption: str, head: Sequence[str], body: Sequence[Sequence[str]], of:
     return (
         f"<details><summary>{name}: {len(body)} rows</summary>{table}</details>" if len(body) > _FOLDED_ROWS else table
     )
+
+
+def _labelled_cell(label: str, cell: str) -> str:
+    """A cell with the label that stands beside it on a small screen, where both need room: those that are long get a
+    line of their own.
+    """
+    long = ' class="long"' if len(label) + len(cell) > _LONG_CELL else ""
+    return f'<td{long} data-label="{escape(label)}">{escape(cell)}</td>'
 
 
 def _probability_in_words(share: float) -> str:

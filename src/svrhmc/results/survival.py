@@ -29,6 +29,7 @@ from svrhmc.core.summaries import Summary, interval_end_names, interval_ends
 from svrhmc.families.base import Loss
 from svrhmc.results.base import PosteriorData, Tabular
 from svrhmc.results.predict import Grouping, predictions_at
+from svrhmc.tables.columns import row_labels
 
 _POINTS = 101  # of curves, where no times are given
 _NODES = 48
@@ -43,7 +44,8 @@ class Survival(Tabular):
 
     times: of the curves. mean, interval: of P(T > time), (rows, times) and (2, rows, times). median, restricted_mean:
     their medians and intervals over the draws, (3, rows). horizon: up to which mean times are restricted. level: of the
-    intervals. Print it for medians and restricted means, take `to_frame()` for the curves, or `plot()` them.
+    intervals. index: that of the rows in a table of pandas, or their numbers from 0 on. Print it for medians and
+    restricted means, take `to_frame()` for the curves, or `plot()` them.
     """
 
     times: Array
@@ -53,6 +55,7 @@ class Survival(Tabular):
     restricted_mean: Array
     horizon: float
     level: float
+    index: Any
 
     def summary(self) -> Summary:
         """Median and restricted mean times of each row."""
@@ -61,7 +64,7 @@ class Survival(Tabular):
         until = {"restricted mean": self.restricted_mean[0]}
         until |= {f"mean {low}": self.restricted_mean[1], f"mean {high}": self.restricted_mean[2]}
         note = f"Mean times are restricted to {self.horizon:g}; to_frame() has the curves, plot() draws them."
-        rows = tuple(map(str, range(len(self.mean))))
+        rows = tuple(map(str, self.index))
         return Summary(rows, {**columns, **until}, "Times until the event.", (note,))
 
     def to_frame(self) -> Any:
@@ -69,20 +72,22 @@ class Survival(Tabular):
         low, high = interval_end_names(self.level)
         rows, count = self.mean.shape
         columns = {
-            "row": np.repeat(np.arange(rows), count), "time": np.tile(self.times, rows), "survival": self.mean.ravel(),
+            "time": np.tile(self.times, rows), "survival": self.mean.ravel(),
             low: self.interval[0].ravel(), high: self.interval[1].ravel(),
         }  # fmt: skip
         frame = Summary(tuple(map(str, range(rows * count))), columns).to_frame().reset_index(drop=True)
-        return frame.astype({"row": int})
+        frame.insert(0, "row", np.repeat(np.asarray(self.index), count))
+        return frame
 
     def plot(self, path: str | Path | None = None, names: Sequence[str] | None = None) -> Any:
         """The curves of at most ten rows with their bands; the figure, saved where a path is given.
 
-        names: of the rows, for the legend; their numbers if None.
+        names: of the rows, for the legend; if None, their numbers, or the index of the table.
         """
         shown = range(min(_SHOWN, len(self.mean)))
         if names is not None and len(names) != len(self.mean):
             raise requirement("names", f"{len(self.mean)}, one for each row", len(names))
+        labels = self.index if names is None else names
         with import_matplotlib().rc_context(STYLE):
             from matplotlib.figure import Figure
 
@@ -91,7 +96,7 @@ class Survival(Tabular):
             for k in shown:
                 colour = COLOURS[k % len(COLOURS)]
                 axes.fill_between(self.times, *self.interval[:, k], color=colour, alpha=0.2, linewidth=0)
-                axes.plot(self.times, self.mean[k], color=colour, label=str(k) if names is None else str(names[k]))
+                axes.plot(self.times, self.mean[k], color=colour, label=str(labels[k]))
             axes.set_ylim(0.0, 1.02)
             axes.set_xlabel("time")
             axes.set_ylabel(f"share without the event, and {self.level:.0%} band")
@@ -195,7 +200,7 @@ def survival_of(
         restricted.append(np.quantile(restricted_means(model.loss, t, until), middle, axis=0))
     return Survival(
         at, np.concatenate(means), np.concatenate(intervals, axis=1), np.concatenate(medians, axis=1),
-        np.concatenate(restricted, axis=1), until, level,
+        np.concatenate(restricted, axis=1), until, level, row_labels(X, np.arange(sum(map(len, means)))),
     )  # fmt: skip
 
 

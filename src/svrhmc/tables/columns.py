@@ -256,6 +256,13 @@ def plain_columns(table: object, names: Sequence[str] | None = None) -> dict[str
     return columns
 
 
+def row_labels(table: object, numbers: npt.NDArray[np.int64]) -> Series:
+    """The names of some rows of a table, given by their numbers from 0 on: those of the index of a table of pandas, so
+    that what is found for the rows can be put beside its columns; of any other table the numbers.
+    """
+    return table.index[numbers] if hasattr(table, "iloc") and hasattr(table, "index") else numbers
+
+
 def require_usable(name: str, column: Column) -> None:
     """Refuse a category of many dates, as a CSV file may have them, and texts that no file can hold."""
     levels = column.levels
