@@ -1,6 +1,8 @@
 # Everything below needs Python 3.11 or newer (PYTHON=… chooses one), pip and make; the rest goes into .venv.
 PYTHON ?= python3
 BIN := .venv/bin
+# Bytecode is kept, whatever the shell says: else each process that a test starts compiles the whole package anew
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: run test quick test-slow test-models matrix bench bench-posterior bench-posteriordb docs release lint format clean
 

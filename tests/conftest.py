@@ -7,6 +7,7 @@ from contextlib import contextmanager, nullcontext
 import numpy as np
 import pytest
 import scipy.sparse
+from _pytest.assertion import rewrite
 from numba.core.dispatcher import _FunctionCompiler
 
 import svrhmc
@@ -34,6 +35,7 @@ def pytest_configure(config):
     """
     os.fsync = lambda file: None
     _FunctionCompiler.compile = untraced()(_FunctionCompiler.compile)
+    rewrite.rewrite_asserts = untraced()(rewrite.rewrite_asserts)
     for category in ("svrhmc.VerdictWarning", "sklearn.exceptions.ConvergenceWarning"):
         config.addinivalue_line("filterwarnings", f"ignore:The verdict on this posterior:{category}")
 

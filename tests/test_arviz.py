@@ -17,6 +17,15 @@ sensitivity = az.psense if LATER else az.psens
 pytestmark = pytest.mark.filterwarnings("ignore:Estimated shape parameter of Pareto")  # few draws, for few rows
 
 
+@pytest.fixture(scope="module", autouse=True)
+def arviz_interpreted():
+    """Functions of ArviZ 0.23 are not compiled, which takes seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not LATER:
+            patch.setattr(az.utils.Numba, "numba_flag", False)
+        yield
+
+
 def elpd(data):
     found = az.loo(data)
     return found.elpd if LATER else found.elpd_loo

@@ -420,7 +420,7 @@ def test_a_posterior_that_is_flat_along_a_ring_is_sampled_as_wide_as_it_is():
     target = of_log_density(
         lambda params: -0.5 * ((jnp.sqrt((params["x"] ** 2).sum() + 1e-12) - 4) / 0.2) ** 2, {"x": [1.0, 0.5]}
     )
-    posterior = sample(target, draws=100, seed=0)
+    posterior = sample(target, draws=100, seed=0, budget_passes=40_000)
     radius = np.sqrt((posterior.trace.draws**2).sum(axis=2))
     assert abs(radius.mean() - 4) < 0.1
     assert 0.1 < radius.std() < 0.3

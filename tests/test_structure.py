@@ -70,7 +70,10 @@ def imports(file):
     return {name for name in found if name.startswith("svrhmc.")}
 
 
-GRAPH = {name: imports(file) for name, file in MODULES.items()}
+@cache
+def graph():
+    """What each module imports. It takes seconds to parse them all, which only those who run these tests do."""
+    return {name: imports(file) for name, file in MODULES.items()}
 
 
 def part(name):
@@ -78,12 +81,12 @@ def part(name):
 
 
 def test_every_part_has_its_layer():
-    assert {part(name) for name in GRAPH} == set(LEVEL)
+    assert {part(name) for name in graph()} == set(LEVEL)
 
 
-@pytest.mark.parametrize("name", GRAPH)
+@pytest.mark.parametrize("name", MODULES)
 def test_no_import_goes_upwards(name):
-    for other in GRAPH[name]:
+    for other in graph()[name]:
         assert part(other) == part(name) or LEVEL[part(other)] < LEVEL[part(name)], f"{name} imports {other}"
 
 
@@ -93,10 +96,10 @@ def test_no_import_goes_in_a_circle_not_even_a_lazy_one():
 
     def visit(name, path):
         assert state.get(name) != "open", " → ".join([*path, name])
-        if state.get(name) == "done" or name not in GRAPH:
+        if state.get(name) == "done" or name not in graph():
             return
         state[name] = "open"
-        for other in GRAPH[name]:
+        for other in graph()[name]:
             if not MODULES[other].endswith("__init__.py") if other in MODULES else False:
                 visit(other, [*path, name])
         state[name] = "done"
@@ -193,9 +196,11 @@ def test_newtons_method_stands_once():
 
 
 def test_exact_samplers_know_no_engine():
-    for name in GRAPH:
+    for name in graph():
         if part(name) == "exact":
-            assert not {other for other in GRAPH[name] if other.startswith("svrhmc.engines.")} - {"svrhmc.engines.base"}
+            assert not {other for other in graph()[name] if other.startswith("svrhmc.engines.")} - {
+                "svrhmc.engines.base"
+            }
 
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -235,16 +240,19 @@ def test_the_map_is_drawn_from_the_ground_up():
     line = {place.removesuffix(".py").strip("/"): k for k, (places, _) in enumerate(MAP) for place in places}
     upwards = {
         (part(name), part(other))
-        for name in GRAPH
-        for other in GRAPH[name]
+        for name in graph()
+        for other in graph()[name]
         if part(name) != part(other) and line[part(other)] > line[part(name)]
     }
     assert upwards == set()
 
 
 def test_families_and_kernels_stand_on_what_the_map_says():
-    assert {part(other) for name in GRAPH if part(name) == "families" for other in GRAPH[name]} == {"core", "families"}
-    assert {part(other) for name in GRAPH if part(name) == "kernels" for other in GRAPH[name]} <= {
+    assert {part(other) for name in graph() if part(name) == "families" for other in graph()[name]} == {
+        "core",
+        "families",
+    }
+    assert {part(other) for name in graph() if part(name) == "kernels" for other in graph()[name]} <= {
         "core",
         "families",
         "kernels",

@@ -154,7 +154,9 @@ def squares(X, R, out):
     side = (dim + 3) // 4 * 4
     tile, image, other, length = np.zeros((side, rows)), np.zeros(rows), np.zeros(rows), np.zeros(rows)
     turned = np.zeros((side, side))
-    turned[:dim, :dim] = R
+    for e in range(dim):  # numba takes 3 s to compile the assignment of a matrix
+        for j in range(dim):
+            turned[e, j] = R[e, j]
     for low in range(0, n, rows):
         _fill(X, low, tile)
         length[:] = 0.0
