@@ -397,6 +397,16 @@ def test_new_rows_may_have_one_column(table):
     one_line(invoke("predict", "a-fit", "new.csv", "--delimiter", ","), 2, "--delimiter")
 
 
+def test_text_says_that_numbers_with_a_word_among_them_are_names(table):
+    codes = [*map(str, range(20)), "other"] * 5
+    rows = "".join(f"{k % 7},{code}\n" for k, code in enumerate(codes))
+    (table / "codes.csv").write_text(f"y,code\n{rows}")
+    one_line(invoke("fit", "codes.csv", "--target", "y", "--family", "gaussian"), 2, "--text 'code'")
+    options = ("--target", "y", "--family", "gaussian", "--text", "code", "--draws", 100, "--quiet")
+    assert invoke("fit", "codes.csv", *options).exit_code == 0
+    assert "code[other]" in (table / "codes-fit" / "coefficients.csv").read_text()
+
+
 def test_the_command_of_a_report_says_every_option(table):
     (table / "b.csv").write_text("y;a;w\n1,5;01;1\n2,5;02;2\n?;03;1\n4,5;01;1\n1;02;1\n")
     options = ["--target", "y", "--weights", "w", "--missing", "drop", "--decimal", ",", "--na", "?", "--text", "a"]

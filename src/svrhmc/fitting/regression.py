@@ -73,6 +73,7 @@ from svrhmc.tables.formula import Formulas, parse_formula, parse_formulas, quote
 from svrhmc.tables.imputed import stack_tables
 from svrhmc.tables.learning import read_rows
 from svrhmc.tables.partitions import OpenedTable, TableInPartitions, open_by_formula
+from svrhmc.tables.terms import notes_on_spelling
 
 
 class Regression(NamedTuple):
@@ -240,7 +241,8 @@ def prepare(table: object, request: ModelRequest) -> Prepared:
         response, y = earlier.response(made.design.response, made.y, request.family, request.noise_variance)
     arguments: dict[str, Any] = {word: _numbers_of_argument(word, value, made) for word, value in row_values.items()}
     arguments["offset"] = _offset_with_exposure(arguments["offset"], arguments.pop("exposure"))
-    design = _complete_design(made.design, response, row_values, made.dropped)
+    notes = (*notes_on_spelling(made.columns), *response.notes)
+    design = _complete_design(made.design, response, row_values, made.dropped, notes)
     n = made.columns.n
     needed = Columns({name: made.columns[name] for name in design.variables}, n)
     counts = [_number_by_row(arguments[word], n) for word in ("weights", "trials") if arguments[word] is not None]
@@ -362,7 +364,9 @@ def _repeat_for_tables(value: Any, tables: int) -> Any:
     return value if value is None or isinstance(value, str) or np.ndim(value) == 0 else np.tile(value, tables)
 
 
-def _complete_design(design: Design, response: Response, row_values: Mapping[str, object], dropped: int) -> Design:
+def _complete_design(
+    design: Design, response: Response, row_values: Mapping[str, object], dropped: int, notes: tuple[str, ...]
+) -> Design:
     """The design with the classes of its labels, and with the columns of offsets, exposures and trials."""
     columns: dict[str, Any] = {word: value if isinstance(value, str) else "" for word, value in row_values.items()}
     as_numbers = {word for word, value in row_values.items() if value is not None and not isinstance(value, str)}
@@ -372,7 +376,7 @@ def _complete_design(design: Design, response: Response, row_values: Mapping[str
         classes=tuple(map(str, response.classes)),
         dropped=dropped,
         guessed=response.guessed,
-        notes=response.notes,
+        notes=notes,
         shifted=bool(as_numbers & {"offset", "exposure"}),
         tried="trials" in as_numbers,
         weighted=row_values["weights"] is not None,
@@ -399,7 +403,8 @@ def _fit_partitions(table: Partitions, request: ModelRequest, settings: Mapping[
         label = opened.parsed_formula.response
         response = read_response(label.text, opened.y, request.family, opened.columns.n, opened.ends, label.survival)
         rows, plain_design = opened.rows(response.levels, columns)
-    design = _complete_design(plain_design, response, columns, opened.dropped)
+    notes = (*notes_on_spelling(opened.columns), *response.notes)
+    design = _complete_design(plain_design, response, columns, opened.dropped, notes)
     arguments = {"prior": request.prior, "noise_variance": request.noise_variance}
 
     def table_rows() -> FittedRows:

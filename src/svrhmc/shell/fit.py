@@ -39,6 +39,7 @@ from svrhmc.shell.errors import interrupted, say, show
 from svrhmc.tables.columns import Column, columns_of
 from svrhmc.tables.csv import Reading
 from svrhmc.tables.files import FileTable, read
+from svrhmc.tables.partitions import TableInPartitions
 
 _QUICK = 1 << 26  # rows times draws that are always cross-validated
 _SECONDS = 5.0  # that a cross-validation of more may take on a core
@@ -184,6 +185,7 @@ def _fit(
     with stage(f"reading {file.name}", progress):
         data = _read_folder(file, arguments) if file.is_dir() else read(file, arguments.reading, used)
     formula, notes = _formula_and_notes(arguments, data, file)
+    data = _with_categories(data, arguments.reading.as_text)
     if design:
         _preview(arguments, data, file, formula, notes)
         return
@@ -237,6 +239,16 @@ def _preview(arguments: FitArguments, data: FileTable, file: Path, formula: str,
     for note in notes:
         show(f"Note: {note}.")
     print(preview)
+
+
+def _with_categories(data: FileTable, names: tuple[str, ...]) -> FileTable:
+    """The table, with a type that says of columns of texts that they are categories, whatever stands in them."""
+    if not names or data.X is not None or isinstance(data.table, dict | TableInPartitions):
+        return data
+    import narwhals
+
+    categories = narwhals.col(*names).cast(narwhals.Categorical)
+    return replace(data, table=narwhals.from_native(data.table).with_columns(categories).to_native())
 
 
 def _formula_and_notes(arguments: FitArguments, data: FileTable, file: Path) -> tuple[str, tuple[str, ...]]:

@@ -69,7 +69,8 @@ class Column:
     """A column of values of one kind.
 
     values: an array, or `CodedTexts`. gaps: which values are missing; None if none is. levels: of a category; ordered:
-    whether the table declares their order. unused: further levels that the table declares and no row has.
+    whether the table declares their order. unused: further levels that the table declares and no row has. plain_texts:
+    whether it is of texts, whose type does not say that they are a category.
     """
 
     kind: str
@@ -78,6 +79,7 @@ class Column:
     levels: tuple[Level, ...] = ()
     ordered: bool = False
     unused: tuple[Level, ...] = ()
+    plain_texts: bool = False
 
     def codes(self, levels: tuple[Level, ...]) -> npt.NDArray[np.int64]:
         """The index of each value among some levels; −1 if it is not among them."""
@@ -114,7 +116,7 @@ class Column:
         values = self.values[rows]
         levels = _present_levels(values, np.zeros(len(values), bool), self.levels) if len(self.levels) else ()
         unused = _excluding((*self.levels, *self.unused), levels)
-        return Column(self.kind, values, None, levels, self.ordered, unused)
+        return replace(self, values=values, gaps=None, levels=levels, unused=unused)
 
 
 @dataclass(frozen=True, eq=False)
@@ -353,7 +355,7 @@ def _column_of_masked(name: str, array: Values, mask: npt.NDArray[np.bool_]) -> 
     values[~mask] = unmasked.values
     gaps = mask.copy()
     gaps[~mask] = False if unmasked.gaps is None else unmasked.gaps
-    return Column(unmasked.kind, values, _mask_or_none(gaps), unmasked.levels)
+    return replace(unmasked, values=values, gaps=_mask_or_none(gaps))
 
 
 _FILL_VALUES: dict[str, Series] = {NUMBER: np.nan, TRUTH: False, CATEGORY: None}  # where a value is missing
@@ -401,7 +403,7 @@ def _column_of_series(name: str, series: Series) -> Column:
                 name, _narwhals().from_native(native.cast(native.type.value_type), series_only=True)
             ).as_category()
             if not native.type.ordered:
-                return plain
+                return replace(plain, plain_texts=False)
             order = tuple(native.unify_dictionaries().chunk(0).dictionary.to_pylist())
             return _category_column(plain.values, gaps, order, True)
         ordered = tuple(dtype.categories) if dtype == _narwhals().Enum else ()
@@ -409,7 +411,7 @@ def _column_of_series(name: str, series: Series) -> Column:
         return _category_column(values, gaps, ordered, bool(ordered))
     if dtype == _narwhals().String:
         values = np.array(series.to_numpy(), object)
-        return Column(CATEGORY, values, _mask_or_none(gaps), _present_levels(values, gaps, ()))
+        return Column(CATEGORY, values, _mask_or_none(gaps), _present_levels(values, gaps, ()), plain_texts=True)
     return _column_of_array(name, np.asarray(series.to_numpy(), object))
 
 
@@ -461,7 +463,7 @@ def _column_of_array(name: str, array: Values) -> Column:
     if array.dtype.kind in "Mm":
         raise date_column_error(name)
     if array.dtype.kind == "U":
-        return Column(CATEGORY, array.astype(object), None, tuple(sorted(set(array.tolist()))))
+        return Column(CATEGORY, array.astype(object), None, tuple(sorted(set(array.tolist()))), plain_texts=True)
     if array.dtype.kind != "O":
         raise DataError(f"column {name!r} must hold numbers, truth values or texts; got {array.dtype}.")
     gaps = np.array([_is_missing(value) for value in array], bool)
@@ -475,7 +477,8 @@ def _column_of_array(name: str, array: Values) -> Column:
     if kinds == {TRUTH}:
         return Column(TRUTH, np.where(gaps, False, array).astype(bool), _mask_or_none(gaps))
     if kinds == {CATEGORY}:
-        return Column(CATEGORY, array, _mask_or_none(gaps), tuple(sorted(set(array[~gaps].tolist()))))
+        levels = tuple(sorted(set(array[~gaps].tolist())))
+        return Column(CATEGORY, array, _mask_or_none(gaps), levels, plain_texts=True)
     texts = [k for k, value in enumerate(array) if not gaps[k] and _kind_of_value(value) == CATEGORY]
     odd = next((k for k, value in enumerate(array) if not gaps[k] and _kind_of_value(value) is None), None)
     if odd is not None:

@@ -42,6 +42,7 @@ from svrhmc.tables.terms import (
     require_few_levels,
     require_finite,
     require_memory_for_design,
+    require_no_numbers_as_texts,
     rows_with_levels,
     state_to_json,
     terms_from_json,
@@ -591,6 +592,8 @@ def _build_terms(terms: Sequence[grammar.Term], columns: Columns, intercept: boo
     """The terms of a design. Numbers and categories are coded here, all else by formulaic. If one of the latter has a
     category in it, formulaic codes all terms, so that the columns of categories stay independent.
     """
+    for name in dict.fromkeys(factor.text for term in terms for factor in term.factors if factor.expression is None):
+        require_no_numbers_as_texts(name, columns[name])
     simple = {term: _simple_term(term, columns) for term in terms}
     complex_terms = [term for term in terms if simple[term] is None]
     if any(_has_category(term, columns) for term in complex_terms):

@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from svrhmc.core.arrays import Array, Reals, Values
-from svrhmc.core.cells import thousands_advice
+from svrhmc.core.cells import is_number, thousands_advice
 from svrhmc.core.errors import DataError, missing_package, requirement
 from svrhmc.core.machine import free_memory
 from svrhmc.families.labels import identifies_rows
@@ -42,6 +42,10 @@ Transforms = Mapping[str, Callable[..., object]]
 _INTERCEPT = "Intercept"  # formulaic's name for a column that the design adds by itself
 _TERMINAL_CODES = re.compile(r"\x1b\[[0-9;]*m|[⧛⧚]")
 _COPIES = 3  # of a design matrix that are in memory while it is made
+_MANY_NUMBERS = 12  # different ones among texts; fewer may well be steps of a scale, beside a word for none of them
+_MOST_WORDS = 0.5  # the share of rows, as where a file is read (`svrhmc.tables.csv`), with words among numbers
+_MOST_COMPARED = 10_000  # levels whose spelling is compared
+_NAMED = 3  # words, or levels that are spelt alike, that a message names
 
 
 class Term(ABC):
@@ -524,6 +528,59 @@ def require_few_levels(name: str, levels: int, rows: int, what: str = "levels", 
         f"{has}, and would have a coefficient for each of them: leave it out of the formula where it names rows, put "
         "rare levels together where it is a category, or take it as a number."
     )
+
+
+def require_no_numbers_as_texts(name: str, texts: Column) -> None:
+    """Refuse a column of texts that are numbers but for a few words, such as "unknown", which is why they were read as
+    texts. A type that says that they are categories is believed.
+    """
+    if not texts.plain_texts or len(texts.levels) <= _MANY_NUMBERS:
+        return
+    words = [text for text in texts.levels if not is_number(str(text).strip())]
+    if not words or len(texts.levels) - len(words) <= max(_MANY_NUMBERS, len(words)):
+        return
+    places = texts.codes(tuple(words))
+    if (places >= 0).mean() > _MOST_WORDS:
+        return
+    counts = [int((places == k).sum()) for k in range(len(words))]
+    listed = ", ".join(
+        f"{word!r} ({count:,} row{'s' if count > 1 else ''})"
+        for word, count in [*zip(words, counts, strict=True)][:_NAMED]
+    )
+    more = f" and {len(words) - _NAMED} more" if len(words) > _NAMED else ""
+    quoted = formula.quote_name(name)
+    raise DataError(
+        f"column {name!r} holds numbers as texts, with {listed}{more} among them: make numbers of it, in pandas by "
+        f"to_numeric(column, errors='coerce'), for which these are missing values. C({quoted}) takes each of its "
+        f"{len(texts.levels):,} different texts for a category of its own."
+    )
+
+
+def notes_on_spelling(columns: Columns) -> tuple[str, ...]:
+    """A note for each category with levels that differ in capitals and spaces alone."""
+    notes = []
+    for name, one in columns.by_name.items():
+        if alike := _levels_alike(one.levels):
+            listed = ", ".join(" and ".join(map(repr, levels)) for levels in alike[:_NAMED])
+            more = f", and {len(alike) - _NAMED} more" if len(alike) > _NAMED else ""
+            notes.append(
+                f"{name} has levels that differ in capitals or spaces alone, and each is a level of its own ({listed}"
+                f"{more}): where they are one, write them alike, in pandas by column.str.strip().str.lower()"
+            )
+    return tuple(notes)
+
+
+def _levels_alike(levels: tuple[Level, ...]) -> list[list[str]]:
+    """Texts among some levels that are one without capitals and spaces, together.
+
+    >>> _levels_alike(("North", "South", "north "))
+    [['North', 'north ']]
+    """
+    by_letters: dict[str, list[str]] = {}
+    for text in levels if len(levels) <= _MOST_COMPARED else ():
+        if isinstance(text, str):
+            by_letters.setdefault(" ".join(text.casefold().split()), []).append(text)
+    return [same for same in by_letters.values() if len(same) > 1]
 
 
 def require_memory_for_design(columns: int, rows: int, more: float = 0.0) -> None:
