@@ -407,6 +407,34 @@ def test_text_says_that_numbers_with_a_word_among_them_are_names(table):
     assert "code[other]" in (table / "codes-fit" / "coefficients.csv").read_text()
 
 
+def test_new_rows_are_written_as_the_fitted_ones_unless_it_is_said(table):
+    rng = np.random.default_rng(0)
+    income, code = rng.integers(1000, 9000, 60), rng.choice(["1", "2"], 60)
+    noise = rng.normal(size=60)
+    rows = "".join(f'"{x:,}",{c},{x / 1000 + int(c) + e:.3f}\n' for x, c, e in zip(income, code, noise, strict=True))
+    (table / "c.csv").write_text(f"income,code,y\n?,1,2.5\n{rows}")
+    fitting = ("fit", "c.csv", "--target", "y", "--missing", "drop", "--draws", 100, "--quiet")
+    spelling = ("--thousands", ",", "--na", "?", "--text", "code")
+    assert invoke(*fitting, *spelling).exit_code == 0
+    assert json.loads((table / "c-fit" / "reading.json").read_text()) == {
+        "thousands": ",", "na": ["?"], "as_text": ["code"],
+    }  # fmt: skip
+    new = ('"2,500",1\n"7,500",2\n?,1\n', "2.5e3,1\n7500,2\n-,1\n")
+    told = []
+    for rows, options in zip(new, ((), ("--thousands", "", "--na", "-")), strict=True):
+        (table / "new.csv").write_text(f"income,code\n{rows}")
+        result = invoke("predict", "c-fit", "new.csv", "--missing", "nan", "--out", "-", *options)
+        assert result.exit_code == 0, result.output
+        told.append(result.output)
+    assert told[0] == told[1]
+    assert invoke("predict", "c-fit/model.posterior", "new.csv", "--missing", "nan", "--out", "-").exit_code == 2  # '-'
+    (table / "c-fit" / "reading.json").write_text('{"na": 1}')
+    one_line(invoke("predict", "c-fit", "new.csv"), 2, "reading.json is not as")
+    (table / "c.csv").write_text("x,y\n1,2\n2,3\n3,5\n")
+    assert invoke("fit", "c.csv", "--target", "y", "--draws", 100, "--quiet").exit_code == 0
+    assert not (table / "c-fit" / "reading.json").exists()
+
+
 def test_the_command_of_a_report_says_every_option(table):
     (table / "b.csv").write_text("y;a;w\n1,5;01;1\n2,5;02;2\n?;03;1\n4,5;01;1\n1;02;1\n")
     options = ["--target", "y", "--weights", "w", "--missing", "drop", "--decimal", ",", "--na", "?", "--text", "a"]

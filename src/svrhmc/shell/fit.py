@@ -205,7 +205,9 @@ def _fit(
                     "source": str(arguments.file or _EXAMPLE), "command": arguments.command(),
                     "python": arguments.python(formula) if formula else "", "notes": notes,
                 }  # fmt: skip
-                written = outputs.write_all(arguments.out, posterior, left_out, rows, about, why_none)
+                written = outputs.write_all(
+                    arguments.out, posterior, left_out, rows, about, why_none, arguments.reading
+                )
         except KeyboardInterrupt:
             if unfinished.exists():
                 raise interrupted(interruption) from None

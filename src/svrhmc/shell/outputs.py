@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +16,10 @@ from svrhmc.reporting import Coefficient, coefficients_csv, report
 from svrhmc.results.loo import Loo
 from svrhmc.results.posterior import Posterior
 from svrhmc.shell.errors import require_folder, require_place
+from svrhmc.tables.csv import Reading
 
-MODEL, LOO, TABLE, REPORT, NETCDF, UNFINISHED = (
-    "model.posterior", "model.loo", "coefficients.csv", "report.html", "posterior.nc", "unfinished",
+MODEL, LOO, TABLE, REPORT, NETCDF, READING, UNFINISHED = (
+    "model.posterior", "model.loo", "coefficients.csv", "report.html", "posterior.nc", "reading.json", "unfinished",
 )  # fmt: skip
 _GROWTH, _OVERHEAD = 2, 1 << 20  # of a file of HDF5: bytes for each byte in it, and for its own lists
 
@@ -28,7 +30,7 @@ def folder(out: Path) -> Iterator[None]:
     is_new = not out.exists()
     require_folder("--out", out)
     try:
-        for name in (MODEL, LOO, TABLE, REPORT, NETCDF):
+        for name in (MODEL, LOO, TABLE, REPORT, NETCDF, READING):
             require_place("--out", out / name)
         yield
     finally:
@@ -53,10 +55,11 @@ def write_all(
     rows: tuple[Coefficient, ...],
     about: dict[str, Any],
     without_loo: str = "",
+    reading: Reading | None = None,
 ) -> Outputs:
-    """Write all files, each whatever became of the others; a cross-validation of an earlier fit is removed.
+    """Write all files, each whatever became of the others; those of an earlier fit that this one lacks are removed.
 
-    without_loo: what to say where there is none.
+    without_loo: what to say where there is no cross-validation. reading: how the values of the file are written.
     """
     writers: dict[str, tuple[str, Callable[[Path], object]]] = {
         "model": (MODEL, posterior.save),
@@ -68,6 +71,10 @@ def write_all(
         (out / LOO).unlink(missing_ok=True)
     else:
         writers["loo"] = (LOO, loo.save)
+    if spelling := {} if reading is None else _spelling_of_values(reading):
+        writers["reading"] = (READING, lambda path: write_text(path, json.dumps(spelling, indent=1) + "\n"))
+    else:
+        (out / READING).unlink(missing_ok=True)
     files, notes, errors = dict[str, str](), [without_loo] if without_loo else [], list[str]()
     for what, (name, write) in writers.items():
         try:
@@ -93,6 +100,35 @@ def _netcdf(posterior: Posterior, path: Path) -> None:
         raise ImportError(str(error)) from error
     finally:
         partial.unlink(missing_ok=True)
+
+
+def _spelling_of_values(reading: Reading) -> dict[str, Any]:
+    """How numbers, missing values and names are written in a text, by the fields of `Reading`, where that is not as
+    usual. (What a text looks like, its delimiter and its encoding, is found for each file.)
+    """
+    usual = Reading()
+    fields = ("decimal", "thousands", "na", "as_text")
+    return {name: getattr(reading, name) for name in fields if getattr(reading, name) != getattr(usual, name)}
+
+
+def spelling_in(place: Path, columns: Collection[str]) -> dict[str, Any]:
+    """How values were written in some columns of the file of a fit, as `_spelling_of_values` says; {} if as usual."""
+    file = (place if place.is_dir() else place.parent) / READING
+    if not file.exists():
+        return {}
+    try:
+        stored = json.loads(file.read_text())
+        signs = {name: stored[name] for name in ("decimal", "thousands") if name in stored}
+        words = {name: tuple(stored[name]) for name in ("na", "as_text") if name in stored}
+        if not all(
+            isinstance(word, str) for word in (*signs.values(), *(one for some in words.values() for one in some))
+        ):
+            raise TypeError
+        if "as_text" in words:
+            words["as_text"] = tuple(name for name in words["as_text"] if name in columns)
+        return signs | words
+    except (ValueError, TypeError, OSError):
+        raise DataError(f"{file} is not as `svrhmc fit` wrote it: remove it, and say its options again.") from None
 
 
 def model_in(place: Path) -> Posterior:

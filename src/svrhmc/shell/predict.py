@@ -17,7 +17,7 @@ from svrhmc.core.summaries import interval_ends
 from svrhmc.results.posterior import Posterior
 from svrhmc.results.predict import NEW_GROUPS, Prediction
 from svrhmc.shell.errors import require_place, show, writing
-from svrhmc.shell.outputs import model_in
+from svrhmc.shell.outputs import model_in, spelling_in
 from svrhmc.tables.csv import Reading
 from svrhmc.tables.files import FileTable, read
 from svrhmc.tables.new_rows import MISSING, NEW_LEVELS
@@ -33,10 +33,16 @@ def predict_command(
     draws: Annotated[int, typer.Option(help="Draws of the posterior to use, at most.", min=2)] = 1000,
     delimiter: Annotated[str | None, typer.Option(help="The sign between columns; found if not set.")] = None,
     encoding: Annotated[str, typer.Option(help="Of a text file, such as latin-1.")] = "utf-8",
-    decimal: Annotated[str, typer.Option(help="The decimal sign of numbers.")] = ".",
-    thousands: Annotated[str, typer.Option(help="The sign between thousands, such as ','.", show_default=False)] = "",
-    na: Annotated[list[str] | None, typer.Option(help="A word for a missing value; may be repeated.")] = None,
-    text: Annotated[list[str] | None, typer.Option(help="A column of categories with numbers for names.")] = None,
+    decimal: Annotated[str | None, typer.Option(help="The decimal sign of numbers; as in the fit if not set.")] = None,
+    thousands: Annotated[
+        str | None, typer.Option(help="The sign between thousands, such as ','; as in the fit if not set.")
+    ] = None,
+    na: Annotated[
+        list[str] | None, typer.Option(help="A word for a missing value; may be repeated; as in the fit if not set.")
+    ] = None,
+    text: Annotated[
+        list[str] | None, typer.Option(help="A column of categories with numbers for names; as in the fit if not set.")
+    ] = None,
     new_groups: Annotated[str, typer.Option(help="Groups that were not fitted: draw, average or refuse.")] = "draw",
     missing: Annotated[str, typer.Option(help="Rows that miss a value: refuse, drop or nan.")] = "refuse",
     new_levels: Annotated[
@@ -77,9 +83,11 @@ def predict_command(
     progress = False if quiet else None
     posterior = model_in(fitted)
     with stage(f"reading {file.name}", progress):
-        how_read = Reading(delimiter, encoding, tuple(na or ()), decimal, tuple(text or ()), True, thousands)
+        options = {"decimal": decimal, "thousands": thousands, "na": na and tuple(na), "as_text": text and tuple(text)}
+        said = {name: value for name, value in options.items() if value is not None}
         design = posterior.design
         named = set() if design is None else {*design.variables, design.offset, design.exposure, design.trials}
+        how_read = Reading(delimiter, encoding, single=True, **{**spelling_in(fitted, named), **said})
         data = read(file, how_read, None if design is None else lambda names: named)
     with stage("predicting", progress):
         try:
