@@ -144,20 +144,3 @@ def test_targets_that_stay_on_the_host_are_refused_at_the_door(kind):
 def test_a_device_that_is_not_there_is_refused():
     with pytest.raises(ValueError, match="there is no such device here; JAX has: cpu:0"):
         svrhmc.sample(target_of("bernoulli"), devices="tpu")
-
-
-@pytest.mark.parametrize("family", ["bernoulli", "poisson"])
-def test_energies_with_one_read_of_the_rows(family, monkeypatch):
-    """The kernel for GPUs, interpreted: columns that are no power of two, tiles that are not full, two programs."""
-    from svrhmc.engines.jax import gpu
-    from svrhmc.engines.jax.device_rows import on_devices
-
-    rng, n = np.random.default_rng(5), 1500
-    X, y = rng.normal(size=(n, 5)), rng.integers(0, 2, n)
-    target = targets.glm(X, y, family, offset=rng.normal(size=n) / 4, weights=rng.choice([0.5, 2.0], n))
-    states, kernel, calls = rng.normal(size=(3, 5)) / 4, gpu.energies, []
-    monkeypatch.setattr(gpu, "on_gpu", lambda: True)
-    monkeypatch.setattr(gpu, "energies", lambda *arguments: (calls.append(1), kernel(*arguments))[1])
-    for of_kernel, of_host in zip(on_devices(target, "cpu").energies(states), target.energies(states), strict=True):
-        np.testing.assert_allclose(of_kernel, of_host, rtol=1e-12, atol=1e-10)
-    assert calls

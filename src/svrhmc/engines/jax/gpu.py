@@ -1,9 +1,9 @@
 """Kernels of our own for GPUs, through Pallas and Triton: a gradient with one read of X, and many steps in one kernel.
 
-All are for dense rows with one linear predictor, and add up slope times row in registers:
+Both are for dense rows with one linear predictor, and add up slope times row in registers (`_row_sum`):
 
 - XLA reads X twice for a gradient over all rows, for Xθ and for Xᵀs. `gradient` reads it once: a program takes a tile
-  of rows, and the sums of all programs are added in float64. `energies` adds values too, at a few states.
+  of rows, and the sums of all programs are added in float64.
 - A turn of a loop that XLA makes starts a kernel for every part of a step, which takes longer than the parts themselves
   where batches are small. In `make_steps` a chain is a program: x and v stay in registers from step to step, and a step
   reads the rows of its batch once, for
@@ -29,8 +29,7 @@ from svrhmc.engines.jax.maps import Arrays
 from svrhmc.engines.jax.scheme import Kept, Noise, Number, move
 from svrhmc.gradients import Recipe
 
-TILE = 64  # rows of a program of `gradient`, and of a tile of `energies`
-_TILES, _FEW = 16, 8  # tiles of a program of `energies`, and its states, at most
+TILE = 64  # rows of a program of `gradient`
 _COLUMNS = tuple(1 << k for k in range(4, 10))
 _MOST = 1 << 17  # bytes of a batch, which lies in registers
 _WARPS, _OF_WARP = 8, 1 << 11  # at most, and bytes for each
@@ -90,72 +89,6 @@ def gradient(
         out_shape=jax.ShapeDtypeStruct((count, dim), X.dtype),
     )(X, y.astype(X.dtype), x.astype(X.dtype))
     return sums.sum(axis=0, dtype=jnp.float64)
-
-
-def supports_energies(operations: Any, rows: dict[str, jax.Array], states: int) -> bool:
-    """Whether `energies` is for such rows, and worth it: for few states. (Many share a read by XLA too.)"""
-    known = on_gpu() and operations.plain and rows.keys() <= {"X", "y", "offset", "weights"}
-    return known and states <= _FEW and rows["X"].shape[1] <= _COLUMNS[-1] and operations.formulas.both is not None
-
-
-def energies(
-    operations: Any, rows: dict[str, jax.Array], numbers: jax.Array, x: jax.Array, warps: int = _WARPS
-) -> tuple[jax.Array, jax.Array]:
-    """Σᵢ wᵢℓ(oᵢ + aᵢᵀx, yᵢ) and Σᵢ wᵢℓ′aᵢ at a few states, with one read of X: a program takes some tiles of rows, one
-    after another. Losses are in float64, products in the precision of X, and so are the sums within a program.
-    """
-    X = rows["X"]
-    (n, dim), states, width = X.shape, len(x), 1 << max(4, (X.shape[1] - 1).bit_length())
-    tile = max(1, min(TILE, (1 << 15) // (width * X.dtype.itemsize)))
-    count = -(-n // (tile * _TILES))
-    inputs = {"X": X, "x": x.astype(X.dtype), "y": rows["y"]}
-    inputs |= {"numbers": numbers} if len(numbers) else {}
-    inputs |= {"offset": rows["offset"][:, 0]} if "offset" in rows else {}
-    inputs |= {"weights": rows["weights"]} if "weights" in rows else {}
-    names = tuple(inputs)
-
-    def kernel(*refs: jax.Array) -> None:
-        ref = dict(zip(names, refs, strict=False))
-        value_out, sum_out = refs[len(names) :]
-        cols, program = jnp.arange(width), pl.program_id(0)
-        is_column = cols < dim
-        loss = operations.record(*(ref["numbers"][k] for k in range(len(numbers))))
-        at = [triton.load(ref["x"].at[jnp.int32(c), cols], mask=is_column, other=0.0) for c in range(states)]
-
-        def add_tile(k: jax.Array, sums: Tree) -> list[tuple[jax.Array, jax.Array]]:
-            places = (program * _TILES + k) * tile + jnp.arange(tile)
-            is_row = places < n
-            A = triton.load(
-                ref["X"].at[places[:, None], cols[None, :]], mask=is_row[:, None] & is_column[None, :], other=0.0
-            )
-            y, offset, weights = (
-                triton.load(ref[name].at[places], mask=is_row, other=1.0).astype(jnp.float64) if name in ref else None
-                for name in ("y", "offset", "weights")
-            )
-
-            def added(total: jax.Array, sum_of_rows: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-                t = jnp.sum(A * x[None, :], axis=1).astype(jnp.float64)
-                value, slope = operations.formulas.both(loss, t if offset is None else t + offset, y)
-                factor = jnp.where(is_row, 1.0, 0.0) if weights is None else jnp.where(is_row, weights, 0.0)
-                total = total + jnp.sum(factor * value)
-                return total, sum_of_rows + jnp.sum(A * (factor * slope).astype(A.dtype)[:, None], axis=0)
-
-            return [added(*pair, x) for pair, x in zip(sums, at, strict=True)]
-
-        zero = [(jnp.zeros((), jnp.float64), jnp.zeros(width, X.dtype)) for _ in range(states)]
-        for c, (total, sum_of_rows) in enumerate(jax.lax.fori_loop(0, _TILES, add_tile, zero)):
-            triton.store(value_out.at[program, jnp.int32(c)], total)
-            triton.store(sum_out.at[program, jnp.int32(c), cols], sum_of_rows, mask=is_column)
-
-    values, sums = _call(
-        kernel,
-        warps,
-        grid=(count,),
-        out_shape=[
-            jax.ShapeDtypeStruct((count, states), jnp.float64), jax.ShapeDtypeStruct((count, states, dim), X.dtype)
-        ],
-    )(*inputs.values())  # fmt: skip
-    return values.sum(axis=0), sums.sum(axis=0, dtype=jnp.float64)
 
 
 class StepRange(NamedTuple):

@@ -350,12 +350,9 @@ class RowOperations(Operations):
             value, slope = values_and_slopes(self.loss(numbers), t, rows["y"])
             return (weights * value).sum(), self.design.combine(rows, weights[:, None] * slope)
 
-        def of_rows(rows: Arrays, numbers: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
-            if gpu.supports_energies(self, rows, len(x)):
-                return gpu.energies(self, rows, numbers, x)
-            return jax.vmap(of_state, _ALL)(rows, numbers, x)
-
-        sums: tuple[jax.Array, jax.Array] = self.place.sum_over_rows(arrays["data"], of_rows, arrays["numbers"], x)
+        sums: tuple[jax.Array, jax.Array] = self.place.sum_over_rows(
+            arrays["data"], jax.vmap(of_state, _ALL), arrays["numbers"], x
+        )
         return sums
 
     def row_derivatives(self, arrays: Arrays, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
