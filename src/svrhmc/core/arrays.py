@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +17,7 @@ from svrhmc.core.errors import requirement
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+Result = TypeVar("Result")
 Array = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.floating]  # of float32 or float64, as rows are stored
@@ -61,6 +64,15 @@ def ratio(amount: Array, size: Array) -> Array:
 def cores() -> int:
     """Cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def map_blocks(function: Callable[[slice], Result], n: int, size: int) -> list[Result]:
+    """function(block) of blocks of `size` rows each, in their order, on all cores."""
+    blocks = [slice(begin, begin + size) for begin in range(0, n, size)]
+    if len(blocks) == 1:
+        return [function(blocks[0])]
+    with ThreadPoolExecutor(min(cores(), max(1, len(blocks)))) as pool:
+        return list(pool.map(function, blocks))
 
 
 def require_equal_lengths(numbers: DataclassInstance) -> None:

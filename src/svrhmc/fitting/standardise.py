@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from svrhmc.core.arrays import Array
+from svrhmc.core.arrays import Array, map_blocks
 from svrhmc.core.errors import DataError
 from svrhmc.families.base import Loss
 from svrhmc.rows.coding import Coding
@@ -55,7 +55,9 @@ def require_size(X: MatrixLike, names: Sequence[str], what: str = "column") -> N
     if hasattr(X, "format"):
         low, high = (np.asarray(ends.todense(), np.float64).ravel() for ends in (X.min(axis=0), X.max(axis=0)))
     else:
-        low, high = np.asarray(X.min(axis=0), np.float64), np.asarray(X.max(axis=0), np.float64)
+        ends = map_blocks(lambda some: (X[some].min(axis=0), X[some].max(axis=0)), *_in_blocks(*X.shape))
+        low = np.asarray(np.min([least for least, _ in ends], axis=0), np.float64)
+        high = np.asarray(np.max([most for _, most in ends], axis=0), np.float64)
     size, differ = np.maximum(np.abs(low), np.abs(high)), high / 2 - low / 2
     odd = (size > _LARGEST) | ((differ > 0) & (differ < 1 / _LARGEST))
     if odd.any():
@@ -123,7 +125,7 @@ def _differences(X: MatrixLike, sparse: bool) -> Array:
     differences = np.full(dim, np.nan)
     for j in np.flatnonzero([len(np.unique(X[:_FEW, j])) <= 2 for j in range(dim)]):
         least, most = float(X[:, j].min()), float(X[:, j].max())
-        if all(((X[some, j] == least) | (X[some, j] == most)).all() for some in _blocks(n, 1)):
+        if all(((X[some, j] == least) | (X[some, j] == most)).all() for some in _blocks(n)):
             differences[j] = most - least
     return differences
 
@@ -140,20 +142,28 @@ def _moments(X: MatrixLike, weights: Array | None, sparse: bool) -> tuple[Array,
         square = np.asarray(X.multiply(X).T @ w, np.float64).ravel() / total
         return np.zeros(dim), mean, np.maximum(square - mean**2, 0.0)
     first = np.asarray(X[0], np.float64)
-    sums, squares = np.zeros(dim), np.zeros(dim)
-    for some in _blocks(n, dim):
+
+    def sums(some: slice) -> Array:
         away: Array = np.asarray(X[some], np.float64) - first
-        sums += away.sum(axis=0) if weights is None else weights[some] @ away
-    mean = sums / total
-    for some in _blocks(n, dim):
-        away = np.asarray(X[some], np.float64) - first - mean
-        squares += np.einsum("ij,ij->j", away, away if weights is None else away * weights[some, None])
-    return first, mean, squares / total
+        return np.asarray(away.sum(axis=0) if weights is None else weights[some] @ away, np.float64)
+
+    mean = sum(map_blocks(sums, *_in_blocks(n, dim)), np.zeros(dim)) / total
+
+    def squares(some: slice) -> Array:
+        away: Array = np.asarray(X[some], np.float64) - first - mean
+        total: Array = np.einsum("ij,ij->j", away, away if weights is None else away * weights[some, None])
+        return total
+
+    return first, mean, sum(map_blocks(squares, *_in_blocks(n, dim)), np.zeros(dim)) / total
 
 
-def _blocks(n: int, dim: int) -> list[slice]:
-    size = max(1, _BLOCK // max(1, dim))
-    return [slice(begin, begin + size) for begin in range(0, n, size)]
+def _in_blocks(n: int, dim: int) -> tuple[int, int]:
+    """The number of rows, and that of a block."""
+    return n, max(1, _BLOCK // max(1, dim))
+
+
+def _blocks(n: int) -> list[slice]:
+    return [slice(begin, begin + _BLOCK) for begin in range(0, n, _BLOCK)]
 
 
 class Described(NamedTuple):

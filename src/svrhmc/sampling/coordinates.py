@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from svrhmc.checkpoint import Journal
-from svrhmc.core.arrays import Array, Indices, Reals
+from svrhmc.core.arrays import Array, Indices, Reals, map_blocks
 from svrhmc.core.deadline import Budget
 from svrhmc.core.errors import optional, requirement, text
 from svrhmc.core.randomness import Purpose, Stream
@@ -190,14 +190,16 @@ class Units:
         X = np.asarray(X)
         width = sum(piece.slopes.stop - piece.place for piece in pieces)
         out = np.empty((len(X), width), X.dtype if X.dtype == np.float32 else np.float64)
-        end = 0
-        for piece in pieces:
-            first, columns = end + int(piece.intercept), piece.columns
-            out[:, end:first] = 1.0
-            end = first + columns.stop - columns.start
-            for begin in range(0, len(X), _BLOCK):
-                block = slice(begin, begin + _BLOCK)
+
+        def fill(block: slice) -> None:
+            end = 0
+            for piece in pieces:
+                first, columns = end + int(piece.intercept), piece.columns
+                out[block, end:first] = 1.0
+                end = first + columns.stop - columns.start
                 out[block, first:end] = (X[block, columns] - self.centre[columns]) / self.scale[columns]
+
+        map_blocks(fill, len(X), _BLOCK)
         return out
 
     def rows_by_column(self, X: Any) -> Reals:
