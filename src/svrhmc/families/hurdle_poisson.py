@@ -25,6 +25,7 @@ from svrhmc.core.arrays import Array
 from svrhmc.core.serialise import part
 from svrhmc.families.base import Formulas, Loss, Parameter, family
 from svrhmc.families.counts import CountWithZeros, with_zeros
+from svrhmc.families.poisson import PoissonLoss
 from svrhmc.families.primitives import NUMPY, Fields, Primitives, Value
 from svrhmc.families.recession import RecessionCones, one_predictor_cones
 
@@ -156,9 +157,7 @@ class HurdleLoss(CountWithZeros):
 
     def _quantile(self, t: Array, u: Array) -> Array:
         """Of the counts with their zeros."""
-        from scipy.stats import poisson
-
-        return np.asarray(poisson.ppf(u, np.exp(t[..., 0])), np.float64)
+        return PoissonLoss().draw(t[..., 0], u)
 
 
 @part

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from svrhmc.core.arrays import Array
+from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.serialise import part
 from svrhmc.families.base import Formulas, Loss, SharedFamily, family
-from svrhmc.families.counts import POISSON_LIMIT, SHAPE, CountLoss
+from svrhmc.families.counts import POISSON_LIMIT, SHAPE, CountLoss, quantiles_of_counts
 from svrhmc.families.primitives import NUMPY, Fields, Primitives, Value
 
 
@@ -120,9 +120,22 @@ class NegativeBinomialLoss(CountLoss, SharedFamily):
         return mean + mean**2 * np.exp(-t[..., 1])
 
     def draw(self, t: Array, u: Array, trials: Array | None = None) -> Array:
+        """P(Y = 0) = p^φ and P(Y = y) = P(Y = y − 1)·(1 − p)(y − 1 + φ)/y, with p = φ/(φ + μ)."""
         from scipy.stats import nbinom
 
-        return np.asarray(nbinom.ppf(u, np.exp(t[..., 1]), NUMPY.sigmoid(t[..., 1] - t[..., 0])), np.float64)
+        a, b, u = np.broadcast_arrays(t[..., 0], t[..., 1], u)
+        with np.errstate(over="ignore", invalid="ignore"):
+            phi, beyond = np.exp(b).ravel(), (a - b).ravel()
+            none = np.exp(-phi * NUMPY.softplus(beyond))
+        rest, flat = NUMPY.sigmoid(beyond), u.ravel()
+
+        def ratio(y: int, chosen: Indices) -> Array:
+            return np.asarray(rest[chosen] * (y - 1 + phi[chosen]) / y)
+
+        def of_large(chosen: Indices) -> Array:
+            return np.asarray(nbinom.ppf(flat[chosen], phi[chosen], NUMPY.sigmoid(-beyond[chosen])), np.float64)
+
+        return quantiles_of_counts(flat, none, ratio, of_large).reshape(u.shape)
 
     def cumulative(self, t: Array, y: Array, trials: Array | None = None) -> tuple[Array, Array]:
         """P(Y ≤ y) = I_p(φ, y + 1) with p = φ/(φ + μ)."""

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from svrhmc.core.arrays import Array
+from svrhmc.core.arrays import Array, Indices
 from svrhmc.core.serialise import part
 from svrhmc.families.base import Family, Formulas, Loss, family
-from svrhmc.families.counts import CountLoss
+from svrhmc.families.counts import CountLoss, quantiles_of_counts
 from svrhmc.families.names import require_link
 from svrhmc.families.primitives import Fields, Primitives, Value
 
@@ -73,6 +73,10 @@ class Poisson(NamedTuple):
         )
 
 
+_LARGEST_RATE = 1e5  # beyond it the expansion of a quantile is off by less than a thousandth of a count
+_MOST_STEPS = 16  # up or down from the expansion
+
+
 @part
 @dataclass(frozen=True)
 class PoissonLoss(CountLoss, Family):
@@ -102,12 +106,48 @@ class PoissonLoss(CountLoss, Family):
         return np.exp(t)
 
     def draw(self, t: Array, u: Array, trials: Array | None = None) -> Array:
-        from scipy.stats import poisson as law
+        t, u = np.broadcast_arrays(t, u)
+        with np.errstate(over="ignore"):
+            rate, flat = np.exp(t).ravel(), u.ravel()
 
-        return np.asarray(law.ppf(u, np.exp(t)), np.float64)
+        def ratio(y: int, chosen: Indices) -> Array:
+            return rate[chosen] / y
+
+        def of_large(chosen: Indices) -> Array:
+            return _quantiles_of_large_counts(flat[chosen], rate[chosen])
+
+        return quantiles_of_counts(flat, np.exp(-rate), ratio, of_large).reshape(u.shape)
 
     def cumulative(self, t: Array, y: Array, trials: Array | None = None) -> tuple[Array, Array]:
         from scipy.special import pdtr
 
         rate = np.exp(t)
         return np.where(y > 0, pdtr(np.maximum(y - 1, 0), rate), 0.0), np.asarray(pdtr(y, rate), np.float64)
+
+
+def _quantiles_of_large_counts(u: Array, rate: Array) -> Array:
+    """The least y with P(Y ≤ y) ≥ u, from the expansion of Cornish and Fisher with z = Φ⁻¹(u),
+
+        y + ½ ≈ λ + z√λ + (z² − 1)/6 + (z − z³)/72√λ,
+
+    one count up or down at a time. Beyond `_LARGEST_RATE` the expansion is taken as it is.
+    """
+    from scipy.special import ndtri, pdtr
+    from scipy.stats import poisson
+
+    with np.errstate(invalid="ignore"):
+        z = ndtri(u)
+        sd = np.sqrt(rate)
+        y = np.maximum(np.ceil(rate + z * sd + (z**2 - 1) / 6 + (z - z**3) / (72 * sd) - 0.5), 0.0)
+    rising = falling = np.flatnonzero(np.isfinite(y) & (rate < _LARGEST_RATE))
+    for _ in range(_MOST_STEPS):
+        rising = rising[pdtr(y[rising], rate[rising]) < u[rising]]
+        y[rising] += 1
+    for _ in range(_MOST_STEPS):
+        falling = falling[y[falling] > 0]
+        falling = falling[pdtr(y[falling] - 1, rate[falling]) >= u[falling]]
+        y[falling] -= 1
+    others = np.concatenate([np.flatnonzero(~np.isfinite(y)), rising, falling])
+    if len(others):
+        y[others] = poisson.ppf(u[others], rate[others])
+    return y

@@ -2,8 +2,9 @@
 
 For a draw x of the posterior and a row a the predictor is t = o + aᵀx, the mean of y there is μ(t), and a new y is the
 quantile of its law at t for a number u that is uniform on (0, 1). Averages over the draws are those of the posterior
-predictive law. Rows are processed in blocks, so that only a block of rows times the draws is in memory; u is a function
-of (seed, draw, row), so that blocks change nothing.
+predictive law. The variance of a new y is Var μ(t) + E Var(y | t) where the family knows that of y at t, and else that
+of the draws of y. Rows are processed in blocks, so that only a block of rows times the draws is in memory; u is a
+function of (seed, draw, row), so that blocks change nothing.
 
 Summaries over the draws are about one row at a time, so that its u need not be independent, only evenly distributed:
 the u of row i are vᵢ, vᵢ + g, vᵢ + 2g, … modulo 1, with vᵢ uniform and g the golden ratio. The share of K such numbers
@@ -18,7 +19,7 @@ tables they are in."""
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -252,15 +253,11 @@ class Predictions:
 
     def blocks(self) -> Iterator[Block]:
         """The means μ(t) and new y, one block of rows after another."""
-        return self._blocks(self._uniforms)
-
-    def _blocks(self, uniforms: Callable[[int, int], Array]) -> Iterator[Block]:
-        """Blocks whose u, (draws, rows), are those that `uniforms(start, count)` gives for rows from `start` on."""
         for start, t, rows in self.predictors():
             trials = None if self.trials is None else self.trials[rows]
             mean_of_one = self.form.loss.mean(t)
             mean = mean_of_one if trials is None else mean_of_one * trials
-            yield Block(start, mean, self.form.loss.draw(t, uniforms(start, t.shape[1]), trials), mean_of_one)
+            yield Block(start, mean, self.form.loss.draw(t, self._uniforms(start, t.shape[1]), trials), mean_of_one)
 
     def predictors(self) -> Iterator[tuple[int, Array, Indices]]:
         """For one block of rows after another: the number of its first row, t (draws, rows, …), and the row numbers."""
@@ -279,16 +276,28 @@ class Predictions:
     def summarise(self, levels: tuple[float, ...], classes: tuple[str, ...] = ()) -> Prediction:
         """Means, standard deviations and quantiles over the draws."""
         means, sds, quantiles, new_sds, new_quantiles, shares = [], [], [], [], [], []
-        has_classes = False
-        for block in self._blocks(self._even_uniforms):
-            has_classes = block.mean.ndim > block.new.ndim
-            mean, sd = _moments(block.mean)
+        has_classes, loss = False, self.form.loss
+        for start, t, rows in self.predictors():
+            trials = None if self.trials is None else self.trials[rows]
+            each = loss.mean(t)
+            values = each if trials is None else each * trials
+            has_classes = values.ndim > 2
+            mean, sd = _moments(values)
             means.append(mean)
             sds.append(sd)
-            quantiles.append(np.quantile(block.mean, levels, axis=0))
-            shares.append(block.each.mean(axis=0))
-            new_sds.append(_moments(block.new)[1])
-            new_quantiles.append(np.quantile(block.new, levels, axis=0))
+            quantiles.append(np.quantile(values, levels, axis=0))
+            shares.append(each.mean(axis=0))
+            if has_classes:
+                continue
+            noise = self._noise(t)
+            known = np.isfinite(noise)
+            if levels or not known.all():
+                new = loss.draw(t, self._even_uniforms(start, len(rows)), trials)
+                new_quantiles.append(np.quantile(new, levels, axis=0))
+                new_sds.append(np.where(known, np.hypot(sd, noise), _moments(new)[1]))
+            else:
+                new_quantiles.append(np.empty((0, len(rows))))
+                new_sds.append(np.hypot(sd, noise))
         binary = self.form.loss.most_classes == 2 and self.trials is None
         return Prediction(
             np.concatenate(means),
@@ -303,6 +312,14 @@ class Predictions:
             None if self.trials is None else np.concatenate(shares),
             binary,
         )
+
+    def _noise(self, t: Array) -> Array:
+        """√E Var(y | t) over the draws, (rows,); nan where it is not known."""
+        variance = None
+        if self.trials is None:
+            with np.errstate(over="ignore", invalid="ignore"):
+                variance = self.form.loss.variance(t)
+        return np.full(t.shape[1], np.nan) if variance is None else np.asarray(np.sqrt(variance.mean(axis=0)))
 
     def _even_uniforms(self, start: int, count: int) -> Array:
         """u (draws, rows) that are evenly distributed in each row: steps of the golden ratio from a random start."""
