@@ -72,6 +72,59 @@ def test_interactions_and_weights_count_as_the_rows_do():
     assert names["plan[pro - basic]"] != pytest.approx(unweighted, rel=1e-4)
 
 
+def test_effects_by_a_column_are_those_over_the_rows_of_each_value():
+    data = table()
+    posterior = svrhmc.fit("y ~ age * plan + member", data, draws=200)
+    effects = posterior.effects(by="plan")
+    assert effects.names[:3] == ("age (plan = basic)", "member[True - False] (plan = basic)", "age (plan = max)")
+    frame = effects.to_frame()
+    assert list(frame)[:3] == ["plan", "term", "contrast"]
+    slopes = frame[frame["term"] == "age"].set_index("plan")["mean"]
+    age = coefficient(posterior, "age")
+    for level in ("max", "pro"):
+        assert slopes[level] == pytest.approx(age + coefficient(posterior, f"age:plan[{level}]"), rel=1e-7)
+    assert slopes["basic"] == pytest.approx(age, rel=1e-7)
+    overall = posterior.effects(variables="age").mean[0]
+    assert np.abs(slopes - overall).min() > 1e-3 * abs(overall)  # the average of all rows is that of no plan
+    assert "all 300 rows, those of each value of 'plan' apart" in str(effects)
+    assert posterior.effects(variables="plan", by="plan").names[0] == "plan[max - basic] (plan = basic)"
+
+
+def test_effects_by_a_factor_and_over_some_rows_agree_with_those_of_a_table_of_these_rows():
+    rng = np.random.default_rng(3)
+    n, region = 2000, rng.choice(["east", "north", "west"], 2000, p=[0.2, 0.3, 0.5])
+    x = rng.normal(size=n) + 2 * (region == "west")
+    data = {"x": x, "region": region, "y": rng.random(n) < 1 / (1 + np.exp(2 - x))}
+    posterior = svrhmc.fit("y ~ x + (1 | region)", data, draws=100, certificate=False)
+    every = posterior.effects(by="region", rows=n)
+    assert every.values == ("east", "north", "west")
+    for k, name in enumerate(every.values):
+        alone = posterior.effects(table={word: column[region == name] for word, column in data.items()}, rows=n)
+        assert every.mean[k] == pytest.approx(alone.mean[0], rel=1e-4)
+        assert every.sd[k] == pytest.approx(alone.sd[0], rel=1e-4)
+    assert every.mean[2] > 1.5 * every.mean[0]  # the slope of a probability is another where x is
+    some = posterior.effects(by="region", rows=200)
+    assert some.mean == pytest.approx(every.mean, rel=0.01)
+    assert "600 of 2,000 rows" in some.said
+    with pytest.raises(ValueError, match=r"by must be None, or a column of the formula \(x, region\); got 'zip'"):
+        posterior.effects(by="zip")
+    with pytest.raises(ValueError, match="at most 100 different values; got 'x', which has 2,000"):
+        posterior.effects(by="x")
+    with pytest.raises(ValueError, match="by must be None where the model has no formula"):
+        regress(x[:, None], data["y"], "bernoulli", draws=100, certificate=False).effects(by="x0")
+
+
+def test_rows_keep_their_exposure_unless_a_table_gives_another():
+    rng = np.random.default_rng(4)
+    data = {"x": rng.normal(size=400), "years": rng.integers(1, 9, 400).astype(float)}
+    data["claims"] = rng.poisson(data["years"] * np.exp(0.3 * data["x"]))
+    posterior = svrhmc.fit("claims ~ x", data, exposure="years", draws=100)
+    own, rate = posterior.effects(), posterior.effects(table={**data, "years": np.ones(400)})
+    assert "all 400 rows, each with its own 'years', under" in own.said
+    assert own.mean[0] == pytest.approx(rate.mean[0] * data["years"].mean(), rel=0.1)
+    assert own.mean[0] > 3 * rate.mean[0]
+
+
 def test_splines_are_not_asked_beyond_the_ends_of_the_data():
     data = table()
     posterior = svrhmc.fit("y ~ bs(age, df=4)", data, draws=200)

@@ -70,6 +70,7 @@ if TYPE_CHECKING:
 SLOPE = "dY/dX"
 _STEP = 1e-4  # h in standard deviations of a column; for a linear predictor, h itself
 _ROUNDING = 1e-6  # relative error of a sum over rows in float32
+_MOST_PARTS = 100  # values of a column whose rows are averaged apart
 _LARGE_ERROR = 0.1  # posterior sds; from here on the error that unused rows leave in a mean is mentioned
 _DEGREES = (16, 32, 64, 128, 256, 512)
 # The degree suffices when the last coefficients are this small; several are looked at, as half of an odd function's are
@@ -78,16 +79,20 @@ _LAST_TOLERANCE, _LAST_COUNT = 1e-10, 4
 
 
 class Contrast(NamedTuple):
-    """One effect: the class of y whose probability changes (or ""), the column that is changed, and the comparison."""
+    """One effect: the class of y whose probability changes (or ""), the column that is changed, the comparison, and the
+    rows that it is averaged over, where these are of one value of a column (or "").
+    """
 
     group: str
     term: str
     contrast: str
+    rows: str = ""
 
     @property
     def name(self) -> str:
-        """The name of the effect, in the style of coefficients: C: plan[pro - basic]."""
+        """The name of the effect, in the style of coefficients: C: plan[pro - basic] (region = north)."""
         label = self.term if self.contrast == SLOPE else f"{self.term}[{self.contrast}]"
+        label = f"{label} ({self.rows})" if self.rows else label
         return f"{self.group}: {label}" if self.group else label
 
 
@@ -97,7 +102,8 @@ class Effects(DerivedQuantities):
 
     groups: the class of y whose probability changes, where there are several. terms: the columns that are changed.
     contrasts: "dY/dX" for a number, "level - baseline" for a category. said: which rows and draws were averaged over.
-    on: what changes. rows_used: where these are some of all rows, which, and how others are taken.
+    on: what changes. rows_used: where these are some of all rows, which, and how others are taken. by: the column by
+    whose values rows are averaged apart, or ""; values: those of the effects.
     """
 
     groups: tuple[str, ...]
@@ -106,13 +112,8 @@ class Effects(DerivedQuantities):
     said: str
     on: str = "the mean of y"
     rows_used: str = ""
-
-    @staticmethod
-    def of(contrasts: Sequence[Contrast], draws: Array, level: float, said: str, on: str, rows_used: str) -> Effects:
-        """Effects from draws (draws, contrasts) of each contrast."""
-        groups, terms, kinds = zip(*contrasts, strict=True)
-        names = tuple(contrast.name for contrast in contrasts)
-        return Effects(names, draws, level, groups, terms, kinds, said, on, rows_used)
+    by: str = ""
+    values: tuple[str, ...] = ()
 
     def summary(self) -> Summary:
         columns = interval_columns(self.mean, self.sd, self.interval, self.level)
@@ -123,6 +124,8 @@ class Effects(DerivedQuantities):
         frame = self.summary().to_frame()
         frame.insert(0, "contrast", list(self.contrasts))
         frame.insert(0, "term", list(self.terms))
+        if self.by:
+            frame.insert(0, self.by, list(self.values), allow_duplicates=True)
         if any(self.groups):
             frame.insert(0, "group", list(self.groups))
         return frame
@@ -136,6 +139,7 @@ def effects_of(
     seed: int,
     variables: str | Sequence[str] | None,
     table: object,
+    by: str | None = None,
 ) -> Effects:
     """Average marginal effects, from at most `rows` rows and `draws` draws; the arguments are those of
     `Posterior.effects`.
@@ -149,28 +153,36 @@ def effects_of(
     )
     if posterior.model is None:
         raise no_rows("to have effects")
-    x, largest_error = effect_draws(posterior, draws), 0.0
+    x, largest_error, values_of_by = effect_draws(posterior, draws), 0.0, list[str]()
     if posterior.design is not None:
         fitted = fitted_rows(posterior, table)
-        used_rows, mean_draw = fitted.take(even_rows(fitted.columns.n, rows, seed)), x.mean()
-        contrasts, values = _effects_by_design(posterior, used_rows, x.append(mean_draw), names)
-        values, at_mean_draw = values[:-1], values[-1]
-        used_count, kept_count, n, weights = used_rows.columns.n, fitted.columns.n, fitted.n, fitted.weights
-        if used_count < n:
-            average, error = fitted.average(lambda part: _effects_by_design(posterior, part, mean_draw, names)[1][0])
-            values, largest_error = values + (average - at_mean_draw), float((error / values.std(axis=0, ddof=1)).max())
+        parts = {"": fitted} if by is None else _rows_by_value(fitted, by)
+        if by is not None and names is None:
+            names = [name for name in posterior.design.coefficient_variables if name != by]
+        contrasts, blocks, used_count = list[Contrast](), list[Array](), 0
+        for value, part in parts.items():
+            own, effects, error, used = _effects_of_rows(posterior, part, rows, seed, x, names)
+            contrasts += [contrast._replace(rows=f"{by} = {value}" if by else "") for contrast in own]
+            values_of_by += [value] * len(own)
+            blocks, used_count, largest_error = [*blocks, effects], used_count + used, max(largest_error, error)
+        draws_of_effects = np.concatenate(blocks, axis=1)
+        kept_count, n, weights = fitted.columns.n, fitted.n, fitted.weights
     else:
-        if table is not None:
-            raise requirement("table", "None where the model has no formula", type(table).__name__)
+        for word, value_given in {"table": table, "by": by}.items():
+            if value_given is not None:
+                raise requirement(word, "None where the model has no formula", type(value_given).__name__)
         form = posterior.fitted()
         n, places = form.rows.n, even_rows(form.rows.n, rows, seed)
-        contrasts, values = _effects_by_columns(posterior, form.choose(places), x, names)
+        contrasts, draws_of_effects = _effects_by_columns(posterior, form.choose(places), x, names)
         used_count, kept_count, weights = len(places), n, form.weights
     which_rows = f"{used_count:,} of {n:,} rows, spread evenly" if used_count < n else f"all {n:,} rows"
     weighting = (
         "" if weights is None else ", by their trials" if posterior.model.loss.in_trials else ", by their weights"
     )
-    sentence = f"Averaged over {which_rows}{weighting}, under {len(x.inner):,} draws of the posterior."
+    if posterior.design is not None and posterior.design.exposure:
+        weighting = f", each with its own {posterior.design.exposure!r}{weighting}"
+    apart = f", those of each value of {by!r} apart" if by else ""
+    sentence = f"Averaged over {which_rows}{weighting}{apart}, under {len(x.inner):,} draws of the posterior."
     if largest_error > _LARGE_ERROR:
         sentence += (
             f" As not every row was used, a mean has a further standard error of up to {largest_error:.2g} of its sd."
@@ -183,7 +195,45 @@ def effects_of(
             cure = f"{most}; effects(table=…) averages over any"
         some = f", averaged over {used_count:,} of {n:,} rows ({cure})"
     on = _response_in_words(posterior.design, posterior.model.loss)
-    return Effects.of(contrasts, values, level, sentence, on, some)
+    groups, terms, kinds, _ = zip(*contrasts, strict=True)
+    names, values = tuple(contrast.name for contrast in contrasts), tuple(values_of_by) if by else ()
+    return Effects(names, draws_of_effects, level, groups, terms, kinds, sentence, on, some, by or "", values)
+
+
+def _effects_of_rows(
+    posterior: PosteriorData, fitted: FittedRows, most: int, seed: int, x: EffectDraws, names: Sequence[str] | None
+) -> tuple[list[Contrast], Array, float, int]:
+    """The contrasts of a model with a formula, the value of each under every draw, the largest error that unused rows
+    leave, in posterior sds, and how many rows were used: at most `most`.
+    """
+    used_rows, mean_draw = fitted.take(even_rows(fitted.columns.n, most, seed)), x.mean()
+    contrasts, values = _effects_by_design(posterior, used_rows, x.append(mean_draw), names)
+    values, at_mean_draw = values[:-1], values[-1]
+    if used_rows.columns.n == fitted.n:
+        return contrasts, values, 0.0, fitted.n
+    average, error = fitted.average(lambda part: _effects_by_design(posterior, part, mean_draw, names)[1][0])
+    largest_error = float((error / values.std(axis=0, ddof=1)).max())
+    return contrasts, values + (average - at_mean_draw), largest_error, used_rows.columns.n
+
+
+def _rows_by_value(fitted: FittedRows, by: object) -> dict[str, FittedRows]:
+    """The rows of each value of a column of the formula. Values of which a single row is kept are left out where there
+    are others: nothing tells how far that one is from them.
+    """
+    names = list(fitted.columns.by_name)
+    if not isinstance(by, str) or by not in names:
+        raise requirement("by", f"None, or a column of the formula ({', '.join(names)})", repr(by))
+    column = fitted.columns[by]
+    levels = column.distinct()
+    if len(levels) > _MOST_PARTS:
+        allowed = f"a column with at most {_MOST_PARTS} different values"
+        raise requirement("by", allowed, f"{by!r}, which has {len(levels):,}")
+    codes, share, parts = column.codes(levels), fitted.n / fitted.columns.n, dict[str, FittedRows]()
+    for k, level in enumerate(levels):
+        places = np.flatnonzero(codes == k)
+        if len(places) > (share > 1):
+            parts[level_name(level)] = replace(fitted.take(places), n=round(share * len(places)))
+    return parts
 
 
 class EffectDraws(NamedTuple):

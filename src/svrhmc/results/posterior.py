@@ -154,14 +154,16 @@ class Posterior(PosteriorData):
         *,
         variables: str | Sequence[str] | None = None,
         table: object = None,
+        by: str | None = None,
     ) -> Effects:
         """Average marginal effects: what a change of each column does to the mean of y, averaged over the rows that
         were fitted (`svrhmc.results.effects`).
 
         level: of the intervals. rows, draws: at most so many are used, spread evenly; seed: chooses the rows.
-        variables: of which columns; None for all. table: rows to average over instead; one from a file needs it.
+        variables: of which columns; None for all. table: rows to average over instead; one from a file needs it. by: a
+        column of the formula; the rows of each of its values are averaged apart, at most `rows` of each.
         """
-        return effects_of(self, level, rows, draws, seed, variables, table)
+        return effects_of(self, level, rows, draws, seed, variables, table, by)
 
     def groups(self, name: str | None = None, level: float = 0.9) -> GroupLevels:
         """The effects of the levels of a grouping factor: mean, sd, interval, shrinkage and number of rows of each
