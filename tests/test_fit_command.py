@@ -407,6 +407,26 @@ def test_text_says_that_numbers_with_a_word_among_them_are_names(table):
     assert "code[other]" in (table / "codes-fit" / "coefficients.csv").read_text()
 
 
+def test_a_dot_stands_for_the_columns_that_can_be_used(table):
+    rng = np.random.default_rng(0)
+    words = ["yes", "Yes", "no", "No"]
+    rows = "".join(f"c{k},{k % 5},{rng.choice(words)},{k % 5}\n" for k in range(60))
+    (table / "c.csv").write_text(f"id,age,left,again\n{rows}")
+    formula = "{left in ['Yes', 'yes']} ~ "
+    result = invoke("fit", "c.csv", "--formula", f"{formula}.", "--draws", 100)
+    assert result.exit_code == 0, result.output
+    told = " ".join(result.output.split())
+    assert "column 'id' is left out: it has 60 different texts" in told
+    assert "column 'again' is left out: it repeats column 'age'" in told
+    frame = (table / "c-fit" / "coefficients.csv").read_text()
+    assert "\nage," in frame
+    assert "again" not in frame
+    (table / "new.csv").write_text("age\n3\n")
+    assert invoke("predict", "c-fit", "new.csv", "--out", "p.csv").exit_code == 0
+    named = invoke("fit", "c.csv", "--formula", f"{formula}. + id", "--draws", 100)  # what is named is refused
+    one_line(named, 2, "column 'id' has 60 different levels")
+
+
 def test_new_rows_are_written_as_the_fitted_ones_unless_it_is_said(table):
     rng = np.random.default_rng(0)
     income, code = rng.integers(1000, 9000, 60), rng.choice(["1", "2"], 60)

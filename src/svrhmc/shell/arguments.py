@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -160,7 +160,7 @@ def formula_of(data: FileTable, arguments: FitArguments, target: str) -> tuple[s
     others = [name for name in data.names if name != target and name not in arguments.columns.values()]
     unusable = _unusable(data, others)
     predictors = [name for name in others if name not in unusable]
-    notes = tuple(f"column {name!r} is left out: {why}" for name, why in unusable.items())
+    notes = _notes_on_columns_left_out(unusable)
     notes += tuple(
         f"column {name!r} has another whole number in each row, as a number of rows has: if it says nothing of "
         f"{target!r}, name the other columns in --formula"
@@ -171,6 +171,27 @@ def formula_of(data: FileTable, arguments: FitArguments, target: str) -> tuple[s
         why = f" ({'; '.join(notes[:3])})" if notes else ""
         raise DataError(f"the file has no column beside {target!r} that can be used{why}: there is nothing to fit.")
     return f"{quote_name(target)} ~ " + " + ".join(map(quote_name, predictors)), notes
+
+
+def without_unusable(data: FileTable, formula: str) -> tuple[FileTable, tuple[str, ...]]:
+    """The table without columns that '.' alone would bring into a formula and that cannot be used, and what is to be
+    said of them.
+    """
+    if not formula or isinstance(data.table, dict | TableInPartitions):
+        return data, ()
+    named = {*(one := parse_formula(formula, ())).variables, *one.response.variables}
+    unusable = _unusable(data, [name for name in parse_formula(formula, data.names).variables if name not in named])
+    if not unusable:
+        return data, ()
+    import narwhals
+
+    table = narwhals.from_native(data.table).drop(*unusable).to_native()
+    names = tuple(name for name in data.names if name not in unusable)
+    return replace(data, table=table, names=names), _notes_on_columns_left_out(unusable)
+
+
+def _notes_on_columns_left_out(reasons: dict[str, str]) -> tuple[str, ...]:
+    return tuple(f"column {name!r} is left out: {why}" for name, why in reasons.items())
 
 
 def _are_equal(column: Any, other: Any) -> bool:

@@ -34,7 +34,7 @@ from svrhmc.results.report import misfit_in_words, predictor_in_words, verdict_i
 from svrhmc.results.summary import entangled_sentence, factor_notes, number, ratio_name, scale_notes, unit_notes
 from svrhmc.sampling.effects import GroupEffects
 from svrhmc.shell import outputs
-from svrhmc.shell.arguments import DEFAULTS, FitArguments, columns_used, formula_of, require_columns
+from svrhmc.shell.arguments import DEFAULTS, FitArguments, columns_used, formula_of, require_columns, without_unusable
 from svrhmc.shell.errors import interrupted, say, show
 from svrhmc.tables.columns import Column, columns_of
 from svrhmc.tables.csv import Reading
@@ -185,7 +185,8 @@ def _fit(
     with stage(f"reading {file.name}", progress):
         data = _read_folder(file, arguments) if file.is_dir() else read(file, arguments.reading, used)
     formula, notes = _formula_and_notes(arguments, data, file)
-    data = _with_categories(data, arguments.reading.as_text)
+    data, on_columns = without_unusable(data, formula)
+    data, notes = _with_categories(data, arguments.reading.as_text), (*notes, *on_columns)
     if design:
         _preview(arguments, data, file, formula, notes)
         return
@@ -245,6 +246,7 @@ def _preview(arguments: FitArguments, data: FileTable, file: Path, formula: str,
 
 def _with_categories(data: FileTable, names: tuple[str, ...]) -> FileTable:
     """The table, with a type that says of columns of texts that they are categories, whatever stands in them."""
+    names = tuple(name for name in names if name in data.names)
     if not names or data.X is not None or isinstance(data.table, dict | TableInPartitions):
         return data
     import narwhals
