@@ -103,6 +103,12 @@ def test_statements_and_quantiles_are_about_scales_too(logit):
     share = (flat(logit)[:, 4] > 0.5).mean()
     assert logit.probability("`sd(1 | school)` > 0.5") == pytest.approx(share, abs=0.01)
     assert logit.probability("sd(1 | school) > 0.5") == pytest.approx(share, abs=0.01)
+    with pytest.raises(
+        ValueError, match=r"name 'school\[s4\]': contrast\('school', \['a', 'b'\]\) has the probability"
+    ):
+        logit.probability("school[s4] > school[s1]")
+    with pytest.raises(ValueError, match=r"there are|did you mean"):
+        logit.probability("town[s4] > 0")
     assert logit.quantile(0.5)[4] == pytest.approx(np.median(flat(logit)[:, 4]), rel=1e-6)
 
 

@@ -143,7 +143,8 @@ class Posterior(PosteriorData):
         """
         if self.parameters is not None:
             return probability(statement, self.parameters.names, self.parameters.flat())
-        return probability(statement, self.labels, moved(self.trace._flat(), *self.stretched))
+        factors = () if self.group_effects is None else self.group_effects.factors
+        return probability(statement, self.labels, moved(self.trace._flat(), *self.stretched), factors)
 
     def effects(
         self,

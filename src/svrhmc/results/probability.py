@@ -29,7 +29,7 @@ import numpy as np
 
 from svrhmc.core.arrays import Array
 from svrhmc.core.errors import did_you_mean, requirement
-from svrhmc.core.summaries import quantile_levels
+from svrhmc.core.summaries import array_name, quantile_levels
 from svrhmc.diagnostics import some_columns
 
 Value = Any  # an array of numbers or of truth values: of a part of a statement, under every draw or of a constant
@@ -72,15 +72,15 @@ def quantiles(x: Array, mean: Array, sd: Array, levels: float | Sequence[float],
     return np.asarray(values, np.float64).reshape(*np.shape(levels), len(mean))
 
 
-def probability(text: object, names: Sequence[str], x: Array) -> float:
-    """The share of draws (draws, dim) for which a statement holds.
+def probability(text: object, names: Sequence[str], x: Array, factors: Sequence[str] = ()) -> float:
+    """The share of draws (draws, dim) for which a statement holds. factors: of groups, whose effects have no names.
 
     >>> probability("age > 0 and `plan[pro]` < age", ["age", "plan[pro]"], np.array([[1.0, 0.5], [1.0, 2.0]]))
     0.5
     """
     if not isinstance(text, str) or not text.strip():
         raise requirement("the statement", 'a text such as "age > 0"', repr(text))
-    holds = _Reader(text, names, x).value()
+    holds = _Reader(text, names, x, factors).value()
     if holds.dtype != bool:
         raise requirement("the statement", 'true or false, such as "age > 0"', repr(text), "nothing is compared in it")
     return float(np.broadcast_to(holds, len(x)).mean())
@@ -89,8 +89,8 @@ def probability(text: object, names: Sequence[str], x: Array) -> float:
 class _Reader:
     """One statement: its tokens, and where the reader stands among them."""
 
-    def __init__(self, text: str, names: Sequence[str], x: Array) -> None:
-        self._text, self._x = text, x
+    def __init__(self, text: str, names: Sequence[str], x: Array, factors: Sequence[str]) -> None:
+        self._text, self._x, self._factors = text, x, factors
         self._place = {name: j for j, name in enumerate(names)}
         self._longest_first = sorted(self._place, key=len, reverse=True)
         self._tokens, self._at, self._depth = self._split(), 0, 0
@@ -147,6 +147,8 @@ class _Reader:
         names = list(self._place)
         listed = ", ".join(map(repr, names[:8])) + (", …" if len(names) > 8 else "")
         hint = did_you_mean(name, names, 0.4) or f"there are {listed}"
+        if (factor := array_name(name)) in self._factors:
+            hint = f"contrast({factor!r}, ['a', 'b']) has the probability that the effect of b is above that of a"
         raise requirement("the statement", "about the coefficients", f"the name {name!r}", hint.rstrip("."))
 
     def _next(self) -> tuple[str, str]:
