@@ -94,6 +94,10 @@ def test_a_summary_has_coefficients_then_scales_and_says_what_the_groups_are(log
 
 def test_ratios_and_forest_plots_are_of_coefficients_alone(logit):
     assert logit.ratios().names == ("x", "plan[pro]", "plan[team]")
+    for said in (logit.groups(), logit.contrast("school", ["s1", "s4"]), logit.contrast("plan")):
+        told = " ".join(str(said).split())
+        assert "the log odds of y" in told
+        assert "(e to the power of one is an odds ratio)" in told
     pytest.importorskip("matplotlib")
     labels = [label.get_text() for label in logit.plot().axes[0].get_yticklabels()]
     assert labels == ["x", "plan[pro]", "plan[team]"]

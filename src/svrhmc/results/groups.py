@@ -43,6 +43,7 @@ from svrhmc.results.base import DerivedQuantities, PosteriorData, Tabular, even_
 from svrhmc.results.effects import design_of, effect_draws, fitted_rows, predictions_with
 from svrhmc.results.predict import Predictions, covariance_factors, predictions_at
 from svrhmc.results.probability import moved, quantiles
+from svrhmc.results.summary import predictor_in_words, ratio_name
 from svrhmc.sampling.effects import GroupEffects
 from svrhmc.tables.columns import Level
 from svrhmc.tables.terms import level_name
@@ -87,7 +88,7 @@ class GroupLevels(Tabular):
     levels, columns: the level of each row, and the column whose coefficient varies by it ("1" is the intercept). mean,
     sd, interval (rows, 2): of the effect. shrinkage: the share by which a level's own estimate is drawn towards the
     other levels, from 0 to 1; 1 − shrinkage of it is kept (`svrhmc.results.groups` has how it is found). rows: how many
-    rows the level has.
+    rows the level has. scale: what effects are differences of, in words.
     """
 
     factor: str
@@ -99,6 +100,7 @@ class GroupLevels(Tabular):
     shrinkage: Array
     rows: Indices
     level: float
+    scale: str = "the linear predictor"
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -112,8 +114,8 @@ class GroupLevels(Tabular):
         columns |= {"shrinkage": self.shrinkage, "rows": self.rows.astype(np.float64)}
         varying = ", ".join(dict.fromkeys(self.columns))
         note = (
-            "Effects are differences from a typical group, on the scale of the linear predictor. Shrinkage is the "
-            "share by which a group's own estimate is drawn towards the others."
+            f"Effects are differences from a typical group in {self.scale}. Shrinkage is the share by which a group's "
+            "own estimate is drawn towards the others."
         )
         return Summary(self.names, columns, f"Effects of {self.factor} ({varying} | {self.factor}).", (note,))
 
@@ -186,7 +188,15 @@ def levels_of(posterior: PosteriorData, name: str | None, level: float) -> Group
     return GroupLevels(
         factor, tuple(np.repeat(terms[0].levels, len(columns)).tolist()), tuple(columns * count), mean, sd,
         np.stack([low, high], axis=1), shrinkage, np.repeat(terms[0].rows, len(columns)), level,
+        _scale_in_words(posterior),
     )  # fmt: skip
+
+
+def _scale_in_words(posterior: PosteriorData) -> str:
+    """What effects are differences of, and what e to the power of one is where that has a name."""
+    ratio = ratio_name(posterior)
+    article = "an" if ratio[:1] in "aeiou" else "a"
+    return predictor_in_words(posterior) + (f" (e to the power of one is {article} {ratio})" if ratio else "")
 
 
 @dataclass(frozen=True, eq=False)
@@ -374,7 +384,7 @@ def contrasts_of(
         k = group_effects.names.index(name)
         level_names, note = (
             group_effects.levels[k],
-            "Differences of the effects of groups, on the scale of the linear predictor.",
+            f"Differences of the effects of groups in {_scale_in_words(posterior)}.",
         )
         parts = [
             group_effects.of_term(k).reshape(-1, len(level_names), len(group_effects.columns[k]))
@@ -464,7 +474,7 @@ def _levels_of_category(
         count, width = len(term.names), units.columns + int(design.intercept)
         for block in range(loss.blocks):
             values[:, len(level_names) - count :, block] = flat[:, block * width + place :][:, :count]
-        return level_names, values, classes, "Differences of coefficients, on the scale of the linear predictor."
+        return level_names, values, classes, f"Differences of coefficients, in {_scale_in_words(posterior)}."
     values, rows = _predictors_at_cells(posterior, [name], [(level,) for level in levels], draws)
     note = (
         f"Differences of the linear predictor, averaged over {rows:,} rows, as {name!r} stands in interactions or "

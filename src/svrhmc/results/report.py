@@ -40,10 +40,13 @@ from svrhmc.results.summary import (
     coefficients,
     entangled_sentence,
     factor_notes,
+    fill_in_words,
     loss_of,
     no_misfit_sentence,
     number,
+    predictor_in_words,
     ratio_name,
+    response_name,
     scale_notes,
     smooth_notes,
 )
@@ -110,25 +113,6 @@ def _require_html_path(path: str | Path) -> Path:
 
 
 # In words
-
-
-def response_name(posterior: PosteriorData) -> str:
-    """The name of the response."""
-    design = posterior.design
-    return design.response_in_words if design is not None and design.response else "the response"
-
-
-def predictor_in_words(posterior: PosteriorData) -> str:
-    """What a one-unit increase in a column adds its coefficient to."""
-    loss = loss_of(posterior)
-    return "the linear predictor" if loss is None else _fill_in_words(posterior, loss.modelled)
-
-
-def _fill_in_words(posterior: PosteriorData, words: str) -> str:
-    classes: tuple[str, ...] = () if posterior.design is None else posterior.design.classes
-    response = response_name(posterior)
-    event = f"{response} = {classes[-1]}" if len(classes) == 2 else response
-    return words.format(event=event, response=response, first=classes[0] if classes else "the first")
 
 
 def verdict_in_words(posterior: PosteriorData) -> str:
@@ -218,7 +202,7 @@ def _sentences(
     posterior: PosteriorData, rows: Sequence[Coefficient], effects: Effects | None, bends: Mapping[str, Finding]
 ) -> list[str]:
     loss = loss_of(posterior)
-    multiplied = "" if loss is None else _fill_in_words(posterior, loss.multiplied)
+    multiplied = "" if loss is None else fill_in_words(posterior, loss.multiplied)
     found = findings(rows, posterior, effects, multiplied, predictor_in_words(posterior), bends)
     return [sentence[:1].upper() + sentence[1:] for sentence in found]
 

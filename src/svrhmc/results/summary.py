@@ -246,6 +246,26 @@ def loss_of(posterior: PosteriorData) -> Loss | None:
     return FAMILIES[posterior.family]() if posterior.family in FAMILIES else None
 
 
+def response_name(posterior: PosteriorData) -> str:
+    """The name of the response."""
+    design = posterior.design
+    return design.response_in_words if design is not None and design.response else "the response"
+
+
+def predictor_in_words(posterior: PosteriorData) -> str:
+    """What a one-unit increase in a column adds its coefficient to."""
+    loss = loss_of(posterior)
+    return "the linear predictor" if loss is None else fill_in_words(posterior, loss.modelled)
+
+
+def fill_in_words(posterior: PosteriorData, words: str) -> str:
+    """The words of a family, with the response and its classes."""
+    classes: tuple[str, ...] = () if posterior.design is None else posterior.design.classes
+    response = response_name(posterior)
+    event = f"{response} = {classes[-1]}" if len(classes) == 2 else response
+    return words.format(event=event, response=response, first=classes[0] if classes else "the first")
+
+
 def _baselines(posterior: PosteriorData) -> str:
     return "" if posterior.design is None else ", ".join(dict.fromkeys(posterior.design.baselines))
 

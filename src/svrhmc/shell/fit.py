@@ -30,8 +30,16 @@ from svrhmc.reporting import Coefficient, coefficients
 from svrhmc.results.findings import signed_names
 from svrhmc.results.loo import Loo
 from svrhmc.results.posterior import Posterior
-from svrhmc.results.report import misfit_in_words, predictor_in_words, verdict_in_words
-from svrhmc.results.summary import entangled_sentence, factor_notes, number, ratio_name, scale_notes, unit_notes
+from svrhmc.results.report import misfit_in_words, verdict_in_words
+from svrhmc.results.summary import (
+    entangled_sentence,
+    factor_notes,
+    number,
+    predictor_in_words,
+    ratio_name,
+    scale_notes,
+    unit_notes,
+)
 from svrhmc.sampling.effects import GroupEffects
 from svrhmc.shell import outputs
 from svrhmc.shell.arguments import DEFAULTS, FitArguments, columns_used, formula_of, require_columns, without_unusable
