@@ -246,6 +246,11 @@ def test_what_is_wrong_is_said():
         NUMBERS().fit(X, y, np.full(20, -1.0))
     with pytest.raises(ValueError, match="family must be 'gaussian', 'student-t' or svrhmc"):
         NUMBERS(family="cauchy").fit(X, y)
+    with pytest.raises(ValueError, match=r"got 'gamma': .* svrhmc.fit\(formula, table, family=…\) has all others"):
+        NUMBERS(family="gamma").fit(X, y)
+    times = np.array([(True, 2.0)] * len(X), dtype=[("event", "?"), ("time", "f8")])
+    with pytest.raises(ValueError, match="got the fields 'event', 'time': of times"):
+        NUMBERS().fit(X, times)
     with pytest.raises(ValueError, match="y must be labels of at least two classes; got one class"):
         CLASSES().fit(X, np.zeros(20))
     with pytest.raises(ValueError, match="a negative count"):

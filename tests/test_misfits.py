@@ -321,6 +321,22 @@ def test_predictions_that_are_much_too_sure_are_named_with_a_prior_to_try():
     assert "LearntScale" in sentence
 
 
+def thirty_columns(seed, sd):
+    """200 rows of yes and no under the default prior, N(0, 2.5²), of coefficients that vary by sd."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(200, 30))
+    return regress(X, draw("bernoulli", X @ rng.normal(0, sd, 30), rng), "bernoulli", draws=200)
+
+
+def test_predictions_that_are_too_sure_are_named_before_classes_are_separated():
+    """90% intervals hold two thirds of the true probabilities; a prior that is right is no misfit."""
+    for seed in range(3):
+        (sentence,) = thirty_columns(seed, 0.5).misfits
+        assert "much too sure" in sentence
+        assert "LearntScale" in sentence
+        assert thirty_columns(seed, 2.5).misfits == ()
+
+
 def normal_draws(form, count=200):
     """The mode of a form, and draws of the normal law there."""
     mode = np.zeros(len(form.prior_mean))

@@ -173,6 +173,11 @@ _REMEDIES = {
     ),
     "y": "for classes use BayesianLogisticRegression",
 }
+_OTHER_FAMILIES = (
+    "counts have BayesianPoissonRegression and BayesianNegativeBinomialRegression, and svrhmc.fit(formula, table, "
+    "family=…) has all others, such as 'gamma' for amounts and 'beta' for shares"
+)
+_TIMES = "of times, some of which are censored, svrhmc.fit('Surv(time, event) ~ …', table) makes a model"
 _DATES = "make a number of it first, such as days since the first one"
 
 
@@ -437,6 +442,8 @@ class _Estimator(BaseEstimator):  # type: ignore[misc]
     def _check_data(self, X: Input, y: Input, numeric: bool = True) -> tuple[Input, Input]:
         """Check rows and labels, and learn the levels of groups. numeric: whether labels are numbers, not classes."""
         self._response = str(getattr(y, "name", None) or "")
+        if fields := getattr(getattr(y, "dtype", None), "names", None):
+            raise requirement("y", "one label for each row", f"the fields {', '.join(map(repr, fields))}", _TIMES)
         one_of("new_groups", self.new_groups, NEW_GROUPS)
         labels = {"y": y} if numeric else {}
         if self.groups is None:
@@ -760,7 +767,7 @@ class BayesianRegression(_Regressor):
         family = self.family
         if getattr(family, "name", family) not in ("gaussian", "student-t"):
             allowed = "'gaussian', 'student-t' or svrhmc.targets.families.student_t(df)"
-            raise requirement("family", allowed, repr(family))
+            raise requirement("family", allowed, repr(family), _OTHER_FAMILIES)
         X, y, weights = _with_positive_weights(*self._check_data(X, y), sample_weight)
         try:
             return self._fit(X, y, family, weights)

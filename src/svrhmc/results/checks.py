@@ -109,6 +109,8 @@ _DECISIVE_LEVERAGE = 0.8  # above this leverage a row decides its own fit, and t
 _LARGEST_SURE_SLOPE = 0.5  # up to this b predictions are far too sure
 _LEAST_GAIN, _LEAST_TOTAL_GAIN = 0.1, 10.0  # of the log likelihood by that b: of one observation, and of all
 _MANY_COEFFICIENTS = 0.02  # coefficients that the data decide for each observation: from here on they are many
+_KNOWN_LEFT_OUT = 0.2  # and up to here the laws of rows given the others are well known, so that less is told
+_LARGEST_TOLD_SLOPE, _LEAST_TOLD_GAIN = 0.67, 8.0  # by its b, and by what b gains: by chance in one of 15,000 data sets
 _NEWTON_STEPS, _HALVINGS = 20, 12  # most steps to a line, and most halvings of a step
 
 
@@ -487,14 +489,17 @@ def _too_sure(outcome: _Outcome, mean: Array, left_out: LeftOut, advice: Advice)
         t, _ = _on_line(form, t, without_column)
     gain = float((form.values(given_others) - form.values(t)).sum())
     total = float((outcome.weights if outcome.trials is None else outcome.trials).sum())
-    if not (1 + b < _LARGEST_SURE_SLOPE and gain > max(_LEAST_TOTAL_GAIN, _LEAST_GAIN * total)):
+    coefficients = float(left_out.leverage.sum()) / total
+    many = coefficients > _MANY_COEFFICIENTS
+    far_too_sure = 1 + b < _LARGEST_SURE_SLOPE and gain > max(_LEAST_TOTAL_GAIN, _LEAST_GAIN * total)
+    well_known = many and coefficients < _KNOWN_LEFT_OUT
+    if not (far_too_sure or (well_known and 1 + b < _LARGEST_TOLD_SLOPE and gain > _LEAST_TOLD_GAIN)):
         return t, None
     unseen = _Outcome(form, given_others[None], outcome.weights, said=outcome.said)
     order, group = groups_of_equal_weight(eta, outcome.weights, _group_count(outcome.weights))
     pair = unseen.furthest_probability(np.split(order, np.flatnonzero(np.diff(group)) + 1))
     if pair is None:
         return t, None
-    many = float(left_out.leverage.sum()) > _MANY_COEFFICIENTS * total
     return t, _Misfit(
         f"Calibration: {outcome.said}where the model says {pair[0]:.2g} of rows that it has not seen, a share of "
         f"{pair[1]:.2g} is seen: its probabilities are much too sure",
