@@ -25,7 +25,7 @@ import scipy.sparse
 from numba import njit
 
 import svrhmc
-from svrhmc.engines.compiled.engine import noise_room
+from svrhmc.engines.compiled.engine import make_noise
 from svrhmc.kernels.normals import fill_noise
 
 HERE = Path(__file__).parent
@@ -446,7 +446,7 @@ def bench_noise(rounds):
     print("noise", flush=True)
     half, repeats = 512, 2000
     for kind in (np.float32, np.float64):
-        room = noise_room(half, 1, kind == np.float64), np.zeros((3, half), kind)
+        room = make_noise(half, 1, kind == np.float64), np.zeros((3, half), kind)
         rng, out = np.random.default_rng(0), np.empty(2 * half, kind)
         found = medians(
             rounds,

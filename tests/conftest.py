@@ -32,7 +32,11 @@ def untraced():
 def pytest_configure(config):
     """What tests write may be lost with the machine: only the processes that they start wait for the disk. Most tests
     are about something else than the verdict, and make too few draws for one: only those of alerts hear its warnings.
+    JAX's programs are optimised where the slow tests are run: elsewhere it would take a third of the time of tests
+    with JAX.
     """
+    if config.getoption("markexpr") == "not slow":
+        os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
     os.fsync = lambda file: None
     _FunctionCompiler.compile = untraced()(_FunctionCompiler.compile)
     rewrite.rewrite_asserts = untraced()(rewrite.rewrite_asserts)

@@ -17,7 +17,7 @@ from svrhmc.engines import State, names
 from svrhmc.engines import base as base_module
 from svrhmc.engines.base import load
 from svrhmc.engines.compiled import engine as grid
-from svrhmc.engines.compiled.engine import CompiledChains, make_model, own_room
+from svrhmc.engines.compiled.engine import CompiledChains, copy_for_thread, make_model
 from test_samplers import CELLS, NAMED, TARGETS, compiled
 
 IN_FULL = [("logistic", name) for name in ("sgld", "baoab", "saga_hmc", "anchored", "estimated")]
@@ -276,7 +276,7 @@ def test_an_interrupt_is_heard_within_a_long_epoch_while_passes_are_shared(tall)
 
 def test_threads_that_share_a_pass_write_to_their_own_room_and_to_one_array_of_blocks(tall):
     sums = made(svrhmc.svr_hmc(0.1), tall).kernel.workspace(5).sums
-    own = own_room(sums)
+    own = copy_for_thread(sums)
     assert own.partial is sums.partial
     assert not any(np.shares_memory(mine, other) for mine, other in zip(own[1:], sums[1:], strict=True))
 
@@ -375,12 +375,12 @@ def test_a_thousand_million_normals_have_the_right_moments_and_no_memory():
     """10⁸ steps of pure noise, ten normals each, one chain: moments, serial correlation, and no drift between parts."""
     from numba import njit
 
-    from svrhmc.engines.compiled.engine import noise_room
+    from svrhmc.engines.compiled.engine import make_noise
     from svrhmc.kernels.normals import fill_noise
 
     dim, span = 10, 50
     half = dim // 2
-    noise = noise_room(half, span)
+    noise = make_noise(half, span)
 
     @njit
     def moments(k0, k1, first, count, noise, normals, totals, last):

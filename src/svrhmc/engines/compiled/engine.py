@@ -51,13 +51,13 @@ from svrhmc.rows.base import Rows
 from svrhmc.rows.forms import QuadraticForm, RowsForm
 
 Number = TypeVar("Number", bound=np.generic)
-Room = TypeVar("Room")  # of one thread
+Workspace = TypeVar("Workspace")  # the arrays that one thread writes to
 
 
-class Call(ABC, Generic[Room]):
-    """Some chains of a sampler on their way from a state, which is copied, to an end.
+class Call(ABC, Generic[Workspace]):
+    """Chains of a sampler on their way from a state, which is copied, to the step `end`.
 
-    team: how many are moved in step; None where they are moved one after another.
+    team: how many chains are moved in step; None where they are moved one after another.
     """
 
     team: int | None = None
@@ -66,44 +66,46 @@ class Call(ABC, Generic[Room]):
         self.begin, self.end, self.x = state.step, end, state.x.copy()
 
     @property
-    def last(self) -> int:
-        """The step up to which it is worth to go."""
+    def last_step(self) -> int:
+        """The step at which to stop: `end`, or an earlier one if a chain diverged."""
         return self.end
 
     @abstractmethod
-    def room(self) -> Room:
-        """Room for the chains that one thread runs at a time."""
+    def workspace(self) -> Workspace:
+        """The arrays that one thread writes to."""
 
     @abstractmethod
-    def advance(self, room: Room, chains: tuple[int, int], steps: tuple[int, int]) -> None:
-        """One piece of some chains."""
+    def advance(self, workspace: Workspace, chains: tuple[int, int], steps: tuple[int, int]) -> None:
+        """Run the chains of one range through the steps of another."""
 
     def share_passes(self, threads: int, report: Report) -> bool:
-        """Run chains one after another, each pass over the rows on all threads, where that is better: whether it is."""
+        """Run chains one after another, with each pass over the rows on all threads, if that is faster; return whether
+        it was done.
+        """
         return False
 
     @abstractmethod
     def finish(self) -> tuple[State, Extension]:
-        """Where the chains are at the end, and what they made; an error where one has left the finite numbers."""
+        """The state at the end and the draws; an error if a chain diverged."""
 
 
 class CompiledKernel(ABC):
-    """A sampler on a target, in arrays that compiled code reads."""
+    """A sampler on a target, as arrays that compiled code reads."""
 
     @abstractmethod
     def call(self, state: State, end: int, keep: Keep) -> Call[Any]:
-        """Chains in a state, to an end."""
+        """A call that takes chains from a state to the step `end`."""
 
     @abstractmethod
     def empty_memory(self) -> Memory:
-        """Arrays of the right sizes, for the memory of a state, as `Chains.empty_memory` has them."""
+        """See `Chains.empty_memory`."""
 
-    def blank(self, state: State) -> Call[Any]:
-        """Chains that make no step, to compile for."""
+    def call_without_steps(self, state: State) -> Call[Any]:
+        """A call for which everything is compiled or loaded, but no step is made."""
         return self.call(state, state.step, NONE)
 
-    def until(self, state: State, end: int) -> int:
-        """Up to which step, at most `end`, all is at hand that the chains need; it is fetched first."""
+    def fetch_until(self, state: State, end: int) -> int:
+        """Fetch the rows that the chains need next; return the step, at most `end`, up to which they are in memory."""
         return end
 
 
@@ -116,53 +118,54 @@ class CompiledChains(Chains):
         self.setup, self.state, self.kernel = setup, state, kernel
 
     def compile(self) -> None:
-        """Compile the loop, or load it, by running no chain for no step."""
-        call = self.kernel.blank(self.state)
-        call.advance(call.room(), (0, 0), (call.begin, call.begin))
+        """Compile the loop, or load it, by a call without chains and steps."""
+        call = self.kernel.call_without_steps(self.state)
+        call.advance(call.workspace(), (0, 0), (call.begin, call.begin))
 
     def empty_memory(self) -> Memory:
         return self.kernel.empty_memory()
 
     def extend(self, count: int, keep: Keep = EVERY, report: Report = no_report) -> Extension:
-        """Stretch by stretch, never across a multiple of 2³² steps, where the keys of the stream change."""
+        """In calls of which none crosses a multiple of 2³² steps, where the keys of the stream change."""
         now, end = self.state, self.state.step + count
         parts: list[Extension] = []
         while now.step < end or not parts:
-            until = min(self.kernel.until(now, end), (now.step // STEPS_PER_KEY + 1) * STEPS_PER_KEY)
-            call = self.kernel.call(now, until, keep)
+            last_step = min(self.kernel.fetch_until(now, end), (now.step // STEPS_PER_KEY + 1) * STEPS_PER_KEY)
+            call = self.kernel.call(now, last_step, keep)
             self._run(call, report)
             now, part = call.finish()
             parts.append(part)
         self.state = now if count else self.state
         return concatenate_extensions(parts)
 
-    def _run(self, call: Call[Room], report: Report) -> None:
-        chains, wanted = len(call.x), self.setup.threads
-        threads = min(wanted, chains)
-        if wanted > threads and call.share_passes(wanted, report):
+    def _run(self, call: Call[Workspace], report: Report) -> None:
+        chains, available = len(call.x), self.setup.threads
+        threads = min(available, chains)
+        if available > threads and call.share_passes(available, report):
             return
-        teams = Teams(chains, wanted, call.end - call.begin, call.team)
+        teams = Teams(chains, available, call.end - call.begin, call.team)
 
-        def work(tell: Report) -> None:
-            room, clock = call.room(), Pace()
+        def work(report_steps: Report) -> None:
+            workspace, clock = call.workspace(), Pace()
             for first, last in teams.take(clock):
                 step, chains_at_once = call.begin, last - first
-                while step < (end := call.last) and not teams.stopping.is_set():
-                    whole = call.team is None and chains_at_once > 1
-                    piece = end if whole else min(end, step + max(1, clock.steps // chains_at_once))
+                while step < (end := call.last_step) and not teams.stopping.is_set():
+                    to_the_end = call.team is None and chains_at_once > 1
+                    piece = end if to_the_end else min(end, step + max(1, clock.steps // chains_at_once))
                     began = time.perf_counter()
-                    call.advance(room, (first, last), (step, piece))
+                    call.advance(workspace, (first, last), (step, piece))
                     clock.learn(chains_at_once * (piece - step), time.perf_counter() - began)
-                    tell(chains_at_once * (piece - step))
+                    report_steps(chains_at_once * (piece - step))
                     step = piece
 
-        share(work, threads, report, teams.stopping)
+        run_on_threads(work, threads, report, teams.stopping)
 
 
-class MetropolisCall(Call[Room]):
-    """Of a sampler with proposals, whose loop keeps every draw.
+class MetropolisCall(Call[Workspace]):
+    """A call of a sampler with a Metropolis step, whose loop stores every draw.
 
-    draws: (chains, steps, dim). gradients: ∇f at them, where it is known. counts: rows evaluated, by chain and step.
+    draws: (chains, steps, dim). gradients: ∇f at the draws, or None if it is not known. counts: the number of rows
+    evaluated, by chain and step.
     """
 
     gradients: Array | None = None
@@ -175,11 +178,11 @@ class MetropolisCall(Call[Room]):
         self.accepted = np.zeros(len(self.x), np.int64)
 
     def memory(self) -> Memory:
-        """What the chains carry besides z."""
+        """What the chains carry from one step to the next besides z."""
         return {}
 
     def finish(self) -> tuple[State, Extension]:
-        """Every draw, or those that are kept."""
+        """The state at the end, and the draws that `keep` chooses."""
         state, chains = self._state, len(self.x)
         evaluated = round(state.spent * chains) + np.cumsum(self.counts.sum(axis=0))
         kept = self._keep.within(self.begin, self.end) - self.begin - 1
@@ -197,9 +200,9 @@ class MetropolisCall(Call[Room]):
 
 
 class Teams:
-    """Chains that are still to be run, of which threads take some at a time.
+    """Chains that are still to be run, which threads take in teams.
 
-    size: how many; None for as many as a piece has steps of, out of few enough that all threads have some.
+    size: the number of chains in a team; None to fill a piece of work, with few enough that every thread gets a team.
     """
 
     def __init__(self, chains: int, threads: int, steps: int, size: int | None = None) -> None:
@@ -208,36 +211,36 @@ class Teams:
         self._lock, self._next = Lock(), 0
 
     def take(self, clock: Pace) -> Iterator[tuple[int, int]]:
-        """The next chains, from one to before another, until none is left."""
+        """Ranges (first, end) of the chains to run next, until none is left."""
         while not self.stopping.is_set():
             with self._lock:
-                first, left = self._next, self._chains - self._next
-                size = self._size or max(1, min(clock.steps // self._steps, left // (2 * self._threads)))
-                self._next += min(size, left)
-            if left < 1:
+                first, remaining = self._next, self._chains - self._next
+                size = self._size or max(1, min(clock.steps // self._steps, remaining // (2 * self._threads)))
+                self._next += min(size, remaining)
+            if remaining < 1:
                 return
-            yield first, first + min(size, left)
+            yield first, first + min(size, remaining)
 
 
-def share(work: Callable[[Report], None], threads: int, report: Report, stopped: Event) -> None:
-    """The work on some threads; an interrupt sets `stopped`, and they end after their present piece."""
+def run_on_threads(work: Callable[[Report], None], threads: int, report: Report, stopped: Event) -> None:
+    """Run `work` on each thread; an interrupt sets `stopped`, after which threads end when their piece is done."""
     if threads == 1:
         work(report)
         return
     done, reported = [0] * threads, 0
 
-    def count(place: int) -> None:
-        def tell(amount: int) -> None:
-            done[place] += amount
+    def run(thread: int) -> None:
+        def report_steps(amount: int) -> None:
+            done[thread] += amount
 
         try:
-            work(tell)
+            work(report_steps)
         except BaseException:
             stopped.set()
             raise
 
     with ThreadPoolExecutor(threads) as pool:
-        futures: list[Future[None]] = [pool.submit(count, place) for place in range(threads)]
+        futures: list[Future[None]] = [pool.submit(run, thread) for thread in range(threads)]
         try:
             waiting = set(futures)
             while waiting:
@@ -253,65 +256,65 @@ def share(work: Callable[[Report], None], threads: int, report: Report, stopped:
 
 
 CHUNK_BLOCKS = 512  # random blocks made together: enough for vector code, little enough for the cache
-_APART = 128  # bytes
+_PADDING_BYTES = 128
 
 
 @overload
-def apart(shape: int | tuple[int, ...]) -> Array: ...
+def padded_zeros(shape: int | tuple[int, ...]) -> Array: ...
 @overload
-def apart(shape: int | tuple[int, ...], kind: np.dtype[Number] | type[Number]) -> npt.NDArray[Number]: ...
-def apart(shape: int | tuple[int, ...], kind: np.dtype[np.generic] | type[np.generic] = np.float64) -> Values:
+def padded_zeros(shape: int | tuple[int, ...], kind: np.dtype[Number] | type[Number]) -> npt.NDArray[Number]: ...
+def padded_zeros(shape: int | tuple[int, ...], kind: np.dtype[np.generic] | type[np.generic] = np.float64) -> Values:
     """Zeros with a cache line to spare on both sides, so that two threads never write to the same one."""
     size = math.prod(shape if isinstance(shape, tuple) else (shape,))
-    spare = _APART // np.dtype(kind).itemsize
+    spare = _PADDING_BYTES // np.dtype(kind).itemsize
     return np.zeros(size + 2 * spare, kind)[spare : spare + size].reshape(shape)
 
 
 def row_width(model: Models, dim: int) -> int:
-    """To how many numbers a pass reads a row, at most."""
+    """The most numbers of a row that a pass reads for one predictor."""
     return int(np.diff(model.layout.begin).max()) if isinstance(model, layout.Model) else dim
 
 
 def state_width(model: Models, dim: int) -> int:
-    """Numbers of a state as a pass reads it."""
+    """How many numbers a pass reads of a state."""
     return int(model.layout.begin[-1]) if isinstance(model, layout.Model) else dim
 
 
 def entry_kind(model: Models) -> np.dtype[np.floating]:
-    """The type of entries of rows, or of quadratics."""
+    """The type of the entries of the rows, or of the quadratics."""
     return (model.rows[0] if isinstance(model, layout.Model) else model.S).dtype
 
 
-def noise_room(half: int, span: int, fine: bool = True, words: int = 0) -> Noise:
-    """Counters and words for the normals of `span` steps of `half` random blocks each; room for `words` at least."""
+def make_noise(half: int, span: int, fine: bool = True, words: int = 0) -> Noise:
+    """Buffers for the normals of `span` steps of `half` random blocks each, with at least `words` random words."""
     counters = np.arange(span, dtype=np.uint32)
     return Noise(
         steps=np.repeat(counters, half),
         slots=np.tile(slot_counters(Purpose.NOISE, half), span),
         fine_slots=np.tile(slot_counters(Purpose.NOISE_FINE, half if fine else 0), span),
-        words=apart((4, max(words, span * half)), np.uint32),
+        words=padded_zeros((4, max(words, span * half)), np.uint32),
     )
 
 
-def chunk_noise(dim: int) -> Noise:
-    """Room for the normals of as many steps as are made together."""
+def make_chunk_noise(dim: int) -> Noise:
+    """Buffers for the normals of as many steps as are drawn together."""
     half = (dim + 1) // 2
-    return noise_room(half, max(1, CHUNK_BLOCKS // half))
+    return make_noise(half, max(1, CHUNK_BLOCKS // half))
 
 
 _models: WeakKeyDictionary[RowsForm | QuadraticForm, Models] = WeakKeyDictionary()
-_made: WeakKeyDictionary[Rows, list[tuple[tuple[object, ...], Loss, layout.Model]]] = WeakKeyDictionary()  # and of what
+_plain_models: WeakKeyDictionary[Rows, list[tuple[tuple[object, ...], Loss, layout.Model]]] = WeakKeyDictionary()
 
 
 def make_model(form: RowsForm | QuadraticForm) -> Models:
-    """A form in arrays; made once for each form, because what was taken out of the rows takes a pass over them."""
+    """A form as arrays; made once for each form, because the removed orders take a pass over the rows."""
     if form not in _models:
         _models[form] = MAKERS[form.kind](form)
     return _models[form]
 
 
 def _of_rows(form: RowsForm) -> layout.Model:
-    """Rows in the user's variables, or in whitened ones with what was taken out of them."""
+    """Rows in the user's variables, or in whitened ones without the orders that were removed at the mode."""
     model, whitening, removed = plain_model(form), form.whitening, form.removed
     if whitening is None or removed is None:
         return model
@@ -321,7 +324,7 @@ def _of_rows(form: RowsForm) -> layout.Model:
         prior_force=fixed(removed.force),
         frame=make_frame(whitening),
         inner=fixed(form.prior_precision),
-        **_taken(model, removed.predictors, removed.slopes, removed.curvatures)._asdict(),
+        **_offsets_at(model, removed.predictors, removed.slopes, removed.curvatures)._asdict(),
         heavy=make_heavy(form, whitening.centre, 2 if removed.second_order else 1),
     )
 
@@ -343,11 +346,11 @@ MAKERS: dict[str, Callable[[Any], Models]] = {"rows": _of_rows, "quadratic": _of
 
 
 def plain_model(form: RowsForm) -> layout.Model:
-    """The rows in the user's variables, with nothing taken out; made once for the same rows, labels, loss and prior."""
-    models = _made.setdefault(form.rows, [])
+    """The rows in the user's variables, with no order removed; made once for the same rows, labels, loss and prior."""
+    models = _plain_models.setdefault(form.rows, [])
     parts = (form.y, form.prior_precision, form.prior_mean, form.offset, form.weights, form.heavy)
-    for others, loss, model in models:
-        if loss == form.loss and all(one is other for one, other in zip(parts, others, strict=True)):
+    for known_parts, loss, model in models:
+        if loss == form.loss and all(part is known for part, known in zip(parts, known_parts, strict=True)):
             return model
     kind = form.rows.dtype.type
     number = np.float64 if form.loss.predictor_shape else kind
@@ -373,27 +376,29 @@ def plain_model(form: RowsForm) -> layout.Model:
 
 def second_order_model(form: RowsForm, mode: Array) -> layout.Model:
     """Rows in the user's variables less their first two orders at the mode."""
-    model = longer(plain_model(form))
+    model = with_longer_loop(plain_model(form))
     predictors = form.predictors(mode[None, :])[0]
-    taken = _taken(model, predictors, form.slopes(predictors), form.curvatures(predictors))
-    return model._replace(frame=frames.shift(mode), **taken._asdict(), heavy=make_heavy(form, mode, 0))
+    offsets = _offsets_at(model, predictors, form.slopes(predictors), form.curvatures(predictors))
+    return model._replace(frame=frames.shift(mode), **offsets._asdict(), heavy=make_heavy(form, mode, 0))
 
 
 def make_heavy(form: RowsForm, centre: Array | float, orders: int) -> priors.Heavy | None:
-    """Priors that are not normal, around a centre, less so many orders there besides their value; None without any."""
+    """Priors that are not normal, relative to a centre, without the first `orders` derivatives there; None if all
+    priors are normal.
+    """
     heavy = form.heavy
     if heavy is None:
         return None
-    at = np.broadcast_to(centre, form.prior_mean.shape)
-    derivatives = (heavy.slope(at), heavy.curvature(at))
+    x = np.broadcast_to(centre, form.prior_mean.shape)
+    derivatives = (heavy.slope(x), heavy.curvature(x))
     removed = [derivative[heavy.columns] * (orders > k) for k, derivative in enumerate(derivatives)]
-    away = heavy.location - at[heavy.columns]
-    parts = (heavy.columns, heavy.kinds, away, heavy.scale, heavy.shape, *removed)
+    location = heavy.location - x[heavy.columns]
+    parts = (heavy.columns, heavy.kinds, location, heavy.scale, heavy.shape, *removed)
     return priors.Heavy(*map(fixed, parts))
 
 
-def longer(model: Models) -> layout.Model:
-    """The same model for the longer loop, which knows of SAGA and of rows drawn by weight."""
+def with_longer_loop(model: Models) -> layout.Model:
+    """The same model for the longer loop, which also has SAGA and rows drawn by weight."""
     assert isinstance(model, layout.Model)  # of quadratics there is no other loop
     if model.taken is not None:
         return model
@@ -402,59 +407,60 @@ def longer(model: Models) -> layout.Model:
 
 
 def row_shape(model: Models) -> tuple[int, ...]:
-    """Of what is kept of a row: the numbers of its predictors, (m,); of a quadratic ()."""
+    """The shape of what is stored for a row: (m,) for its m predictors; () for a quadratic."""
     return (len(model.layout.first),) if isinstance(model, layout.Model) else ()
 
 
 def row_lines(model: Models) -> tuple[int, ...]:
-    """Of the predictors of several rows: a line for each predictor and some room."""
+    """The leading shape of buffers for predictors of several rows, with lines for intermediate results."""
     return tuple(2 * m + ROOM for m in row_shape(model))
 
 
 def slope_kind(model: Models) -> np.dtype[np.floating]:
-    """The type of slopes that are kept: float64 where a row has several."""
+    """The type of stored slopes: float64 where a row has several."""
     return model.y.dtype if isinstance(model, layout.Model) else entry_kind(model)
 
 
 STORED = ("dense", "sparse")
 FRAMES: dict[str, Callable[[Any], frames.Frame]] = {
-    "dense": lambda how: frames.dense(how.factor),
-    "low rank": lambda how: frames.low_rank(how.scale, how.basis, how.gain),
-    "sparse": lambda how: triangular.called_by_address(how.frame),
+    "dense": lambda whitening: frames.dense(whitening.factor),
+    "low rank": lambda whitening: frames.low_rank(whitening.scale, whitening.basis, whitening.gain),
+    "sparse": lambda whitening: triangular.called_by_address(whitening.frame),
 }
 
 
 def make_frame(whitening: Any) -> frames.Frame:
-    """A whitening in arrays."""
+    """A whitening as arrays."""
     return FRAMES[whitening.kind](whitening)
 
 
 def row_bytes(model: Models) -> int:
-    """How much is read in a pass over the rows; of quadratics, their precisions."""
+    """How many bytes a pass over the rows reads; for quadratics, the bytes of their precisions."""
     return sum(np.asarray(part).nbytes for part in (model.rows if isinstance(model, layout.Model) else (model.S,)))
 
 
 def stored_entries(model: Models) -> int:
-    """Entries of X that are stored; none of quadratics, whose pass is one product."""
+    """How many entries of X are stored; 0 for quadratics, whose pass is one product."""
     return max(np.size(part) for part in model.rows) if isinstance(model, layout.Model) else 0
 
 
 class _Offsets(NamedTuple):
-    """What is added to the products of rows, and what is taken from their slopes."""
+    """What is added to the predictors of rows, and what is subtracted from their slopes."""
 
     added: Reals
     taken: layout.Taken
 
 
-def _taken(model: layout.Model, predictors: Array, slopes: Array, curvatures: Array) -> _Offsets:
-    """What is added to products, t̂, and what is taken from slopes there: in float32 as the loops find them, so that
-    what is left at u = 0 is 0 to the last digit; in float64 those of NumPy, for which nothing is compiled.
+def _offsets_at(model: layout.Model, predictors: Array, slopes: Array, curvatures: Array) -> _Offsets:
+    """The predictors t̂ at the mode, which are added, and the slopes there, which are subtracted. In float32 the slopes
+    are computed by compiled code, so that the difference at u = 0 is exactly 0; in float64 they are those of NumPy, for
+    which nothing has to be compiled.
     """
     kind, (m,) = model.y.dtype, row_shape(model)
     t, base = fixed(predictors.astype(kind).reshape(-1, m)), slopes.astype(kind, copy=False).reshape(-1, m)
     if kind == np.float32:
-        base, room = np.zeros_like(t), (np.empty((lines, layout.TILE), kind) for lines in (*row_lines(model), m))
-        passes.all_slopes(model.loss, model.y, t, model.weights, *room, base)
+        base, buffers = np.zeros_like(t), (np.empty((lines, layout.TILE), kind) for lines in (*row_lines(model), m))
+        passes.all_slopes(model.loss, model.y, t, model.weights, *buffers, base)
     return _Offsets(t, layout.Taken(fixed(base), fixed(curvatures.astype(kind).reshape(-1, m, m))))
 
 
@@ -463,7 +469,7 @@ _NEAR_BYTES = 1 << 20  # rows beyond this are asked for a step ahead
 
 
 def make_plan(recipe: Recipe, scheme: Scheme, model: Models, second: bool) -> layout.Plan:
-    """A recipe and a scheme as numbers; `second` where the first two orders at the mode were taken out of the rows."""
+    """A recipe and a scheme as numbers; `second` if the first two orders at the mode were removed from the rows."""
     kind = layout.FULL if recipe.full else layout.MINIBATCH if recipe.reference == "none" or second else layout.SVRG
     return layout.Plan(
         n=recipe.n,
@@ -492,13 +498,13 @@ def make_table(scheme: Scheme) -> Array:
 
 
 def make_memory(model: Models, chains: int, dim: int, columns: int) -> layout.Memory:
-    """Room for what chains remember, with a column for each row whose slope is kept."""
+    """Arrays for what chains remember, with a column for each row whose slope is stored."""
     table = np.zeros((chains, columns), slope_kind(model))
     return layout.Memory(np.zeros((chains, dim)), np.zeros((chains, dim)), table)
 
 
 def make_workspace(model: Models, plan: layout.Plan, dim: int, vectors: int, steps: int) -> layout.Workspace:
-    """Room for one thread; `vectors` of normals are drawn at each step, of which there are at most `steps`."""
+    """The workspace of one thread; each of at most `steps` steps draws `vectors` vectors of normals."""
     batch = plan.batch
     normals = max(1, vectors) * dim  # at least as many as the loop reads
     kind, slopes, shape = entry_kind(model), slope_kind(model), row_shape(model)
@@ -511,70 +517,72 @@ def make_workspace(model: Models, plan: layout.Plan, dim: int, vectors: int, ste
     blocks = 1 if isinstance(model, layout.GaussianModel) else -(-plan.n // layout.BLOCK)
     counters, tile = np.arange(span, dtype=np.uint32), layout.TILE
     held = layout.Held(
-        at=apart(dim, kind),
-        snapshot=apart(dim, kind),
-        anchor=apart(dim),
-        sum=apart(dim, kind),
-        memory=apart(1 if plan.anchored or not plan.remembers else plan.n * math.prod(shape), slopes),
-        hessian=apart((1, 1)),
-        base=apart(dim),
-        room=apart(dim),
-        extra=apart(dim),
-        normals=apart((3, span * half), kind),
-        z=apart(normals, kind),
+        at=padded_zeros(dim, kind),
+        snapshot=padded_zeros(dim, kind),
+        anchor=padded_zeros(dim),
+        sum=padded_zeros(dim, kind),
+        memory=padded_zeros(1 if plan.anchored or not plan.remembers else plan.n * math.prod(shape), slopes),
+        hessian=padded_zeros((1, 1)),
+        base=padded_zeros(dim),
+        room=padded_zeros(dim),
+        extra=padded_zeros(dim),
+        normals=padded_zeros((3, span * half), kind),
+        z=padded_zeros(normals, kind),
     )
     sums = None  # batches alone, or beside the mode, need no pass, and none is compiled for them
     if plan.kind != layout.MINIBATCH and not plan.anchored:
         sums = layout.Pass(
-            partial=apart((blocks if passes else 0, dim)),
-            wide=apart(wide, kind),
-            tile=apart(pad, kind),
-            total=apart(wide),
-            t=apart((*row_lines(model), tile), slopes),
-            slopes=apart((*shape, tile), slopes),
-            labels=apart(tile, slopes),
-            numbers=apart(tile, np.int64),
-            value=apart(1),
+            partial=padded_zeros((blocks if passes else 0, dim)),
+            wide=padded_zeros(wide, kind),
+            tile=padded_zeros(pad, kind),
+            total=padded_zeros(wide),
+            t=padded_zeros((*row_lines(model), tile), slopes),
+            slopes=padded_zeros((*shape, tile), slopes),
+            labels=padded_zeros(tile, slopes),
+            numbers=padded_zeros(tile, np.int64),
+            value=padded_zeros(1),
         )
-    some = layout.Batch(
-        rows=apart(span * batch + plan.snapshot_rows, np.int64),
+    batch_buffers = layout.Batch(
+        rows=padded_zeros(span * batch + plan.snapshot_rows, np.int64),
         weights=np.zeros(0, kind),
-        u=apart(wide, kind),
-        t=apart((*row_lines(model), size), slopes),
-        labels=apart((*shape, size), slopes),
-        slopes=apart((*shape, size), slopes),
-        then=apart((*shape, size), slopes),
+        u=padded_zeros(wide, kind),
+        t=padded_zeros((*row_lines(model), size), slopes),
+        labels=padded_zeros((*shape, size), slopes),
+        slopes=padded_zeros((*shape, size), slopes),
+        then=padded_zeros((*shape, size), slopes),
     )
     draw = layout.Draws(
         steps=np.repeat(counters, batch),
         slots=np.tile(slot_counters(Purpose.BATCH, batch), span),
-        seen=apart(1 if plan.replacement else 1 << (4 * drawn - 1).bit_length(), np.int64),
+        seen=padded_zeros(1 if plan.replacement else 1 << (4 * drawn - 1).bit_length(), np.int64),
         threshold=np.zeros(0, np.uint32),
         alias=np.zeros(0, np.int64),
     )
-    noise = noise_room(half, span, kind == np.float64, max(span * batch, plan.snapshot_rows))
-    return layout.Workspace(held, sums, some, draw, noise)
+    noise = make_noise(half, span, kind == np.float64, max(span * batch, plan.snapshot_rows))
+    return layout.Workspace(held, sums, batch_buffers, draw, noise)
 
 
-def own_room(sums: layout.Pass) -> layout.Pass:
-    """What a thread writes in its share of a pass; the sums of blocks stay one array."""
-    own = {name: apart(array.shape, array.dtype) for name, array in sums._asdict().items() if name != "partial"}
-    return sums._replace(**own)
+def copy_for_thread(sums: layout.Pass) -> layout.Pass:
+    """Buffers of a thread for its share of a pass; the sums of blocks stay one array for all threads."""
+    buffers = {
+        name: padded_zeros(array.shape, array.dtype) for name, array in sums._asdict().items() if name != "partial"
+    }
+    return sums._replace(**buffers)
 
 
 _SHARED_PASS = 1 << 19  # entries of X from which a pass is worth the hand-over to other threads
 
 
 class GridKernel(CompiledKernel):
-    """A setup in arrays: what every call of compiled code reads."""
+    """A setup as arrays: what every call of compiled code reads."""
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
         form, recipe = setup.form, setup.sampler.recipe
-        second = recipe.order == 2 and form.whitening is None  # else that order is taken out already
+        second = recipe.order == 2 and form.whitening is None  # whitened rows have that order removed already
         self.model: Models = second_order_model(form, setup.target.mode()) if second else make_model(form)
         if recipe.reference == "table" or recipe.weighted:
-            self.model = longer(self.model)
+            self.model = with_longer_loop(self.model)
         self.plan = make_plan(recipe, setup.sampler.scheme, self.model, second)
         self.table = make_table(setup.sampler.scheme)
         self.stream = Stream(setup.seed, setup.chains)
@@ -588,7 +596,7 @@ class GridKernel(CompiledKernel):
         return not none and stored_entries(self.model) >= _SHARED_PASS
 
     def workspace(self, steps: int) -> layout.Workspace:
-        """Room for one thread, with what all threads read."""
+        """The workspace of one thread, with the arrays that all threads read."""
         setup = self.setup
         work = make_workspace(self.model, self.plan, setup.target.dim, setup.sampler.scheme.normals, steps)
         work = work._replace(**{name: getattr(work, name)._replace(**fields) for name, fields in self._shared.items()})
@@ -598,7 +606,7 @@ class GridKernel(CompiledKernel):
 
     @cached_property
     def _shared(self) -> dict[str, dict[str, Values]]:
-        """Arrays that every thread reads: the mode with what is known there, and the alias table."""
+        """Arrays that every thread reads: the mode with the derivatives there, and the alias table."""
         target, recipe, kind = self.setup.target, self.setup.sampler.recipe, entry_kind(self.model)
         held: dict[str, Values] = {}
         shared: dict[str, dict[str, Values]] = {"held": held}
@@ -618,13 +626,13 @@ class GridKernel(CompiledKernel):
         return shared
 
     def memory(self, chains: int) -> layout.Memory:
-        """Room for what so many chains remember."""
+        """Arrays for what the chains remember."""
         recipe = self.setup.sampler.recipe
         columns = recipe.n * math.prod(row_shape(self.model)) if recipe.keeps_table(len(self.setup.chains)) else 0
         return make_memory(self.model, chains, self.setup.target.dim, columns)
 
     def empty_memory(self) -> Memory:
-        """The snapshot, its gradient, and slopes of the rows where they are kept."""
+        """The snapshot, its gradient, and the slopes of the rows if they are stored."""
         recipe = self.setup.sampler.recipe
         return _to_memory(self.memory(0), recipe.remembers) if recipe.carries else {}
 
@@ -632,13 +640,13 @@ class GridKernel(CompiledKernel):
         return GridCall(self, state, end, keep)
 
     def diverged(self, chain: int, step: int) -> DivergenceError:
-        """The error for a chain that left the finite numbers in a step."""
+        """The error for a chain whose numbers are no longer finite after a step."""
         size = self.setup.sampler.step_size
         return DivergenceError(int(self.setup.chains[chain]), step, size, size / 4)
 
 
 class GridCall(Call[layout.Workspace]):
-    """Chains on their way; what they remember enters where a chain begins, and leaves where it ends."""
+    """A call of the grid; what a chain remembers is loaded at its first step, and stored at its last."""
 
     def __init__(self, kernel: GridKernel, state: State, end: int, keep: Keep) -> None:
         super().__init__(state, end)
@@ -655,16 +663,16 @@ class GridCall(Call[layout.Workspace]):
         self._diverged: tuple[int, int] | None = None  # (step, place of the chain): the earliest so far
 
     @property
-    def last(self) -> int:
-        """Steps to make: all, or as many as could still diverge earlier than a chain that has."""
+    def last_step(self) -> int:
+        """`end`, or the step of a divergence: only an earlier one can still change which error is raised."""
         return self.end if self._diverged is None else min(self.end, self._diverged[0])
 
-    def room(self) -> layout.Workspace:
-        """For one chain at a time."""
+    def workspace(self) -> layout.Workspace:
+        """Arrays for one chain at a time."""
         return self.kernel.workspace(self.end - self.begin)
 
     def finish(self) -> tuple[State, Extension]:
-        """What was kept on the way."""
+        """The state at the end, and the draws that were kept."""
         if self._diverged is not None:
             raise self.kernel.diverged(self._diverged[1], self._diverged[0])
         memory = _to_memory(self.new, self.recipe.remembers) if self.recipe.carries else {}
@@ -672,11 +680,11 @@ class GridCall(Call[layout.Workspace]):
         state = State(self.x, self.v, memory, self.end, float(spent[-1]))
         return state, Extension(self.draws, spent[1:-1].astype(float), int(spent[-1] - spent[0]) * len(self.x))
 
-    def advance(self, room: layout.Workspace, chains: tuple[int, int], steps: tuple[int, int]) -> None:
+    def advance(self, workspace: layout.Workspace, chains: tuple[int, int], steps: tuple[int, int]) -> None:
         """Chain by chain; one that diverges stops, and the others go on."""
         first, last = chains
         while True:
-            reason, chain, reached = self.loop(room, (first, last), steps)
+            reason, chain, reached = self.loop(workspace, (first, last), steps)
             if reason != layout.DIVERGED:
                 return
             self._note(chain, reached)
@@ -684,34 +692,36 @@ class GridCall(Call[layout.Workspace]):
                 return
 
     def share_passes(self, threads: int, report: Report) -> bool:
-        """Where rows are many, and passed over."""
+        """If there are passes over all rows, and many rows."""
         if self.kernel.passes_are_large:
             self._share_passes(threads, report)
         return self.kernel.passes_are_large
 
     def _share_passes(self, threads: int, report: Report) -> None:
-        kernel, work = self.kernel, self.room()
+        kernel, work = self.kernel, self.workspace()
         held, sums = work.held, work.sums
         assert sums is not None  # as passes are made
-        sharers = [own_room(sums) for _ in range(threads)]
+        buffers = [copy_for_thread(sums) for _ in range(threads)]
         cuts = np.linspace(0, len(sums.partial), threads + 1).astype(int)
         with ThreadPoolExecutor(threads) as pool:
 
-            def part(own: layout.Pass, low: int, high: int) -> None:
-                passes.share_pass(kernel.model, held.at, low, high, own, held.memory, self.plan.remembers)
+            def pass_over_blocks(buffer: layout.Pass, low: int, high: int) -> None:
+                passes.share_pass(kernel.model, held.at, low, high, buffer, held.memory, self.plan.remembers)
 
-            def everyone() -> None:
+            def pass_on_all_threads() -> None:
                 held.snapshot[:] = held.at
-                list(pool.map(part, sharers, cuts[:-1], cuts[1:]))
+                list(pool.map(pass_over_blocks, buffers, cuts[:-1], cuts[1:]))
                 passes.join_shares(kernel.model, sums.partial, held.room, held.anchor)
 
             for chain in range(len(self.x)):
-                self._run_chain(work, chain, everyone, report)
+                self._run_chain(work, chain, pass_on_all_threads, report)
 
-    def _run_chain(self, work: layout.Workspace, chain: int, everyone: Callable[[], None], report: Report) -> None:
+    def _run_chain(
+        self, work: layout.Workspace, chain: int, pass_on_all_threads: Callable[[], None], report: Report
+    ) -> None:
         step, passed, pace = self.begin, False, Pace()
-        while step < self.last:
-            piece = min(self.last, step + pace.steps)
+        while step < self.last_step:
+            piece = min(self.last_step, step + pace.steps)
             began = time.perf_counter()
             reason, _, reached = self.loop(work, (chain, chain + 1), (step, piece), passed, outside=True)
             pace.learn(reached - step, time.perf_counter() - began)
@@ -719,7 +729,7 @@ class GridCall(Call[layout.Workspace]):
             report(reached - step)
             step = reached
             if reason == layout.PASS_DUE:
-                everyone()
+                pass_on_all_threads()
             elif reason == layout.DIVERGED:
                 self._note(chain, reached)
 
@@ -731,7 +741,7 @@ class GridCall(Call[layout.Workspace]):
         passed: bool = False,
         outside: bool = False,
     ) -> tuple[int, int, int]:
-        """One call: why it ended, the chain that it ended with, and how many steps that has made."""
+        """Call the compiled loop; return why it ended, with which chain, and how many steps that chain has made."""
         k0, k1 = self.kernel.stream.keys(steps[0] >> 32)
         begins, ends = steps[0] == self.begin, steps[1] == self.end
         flags = layout.Flags(
@@ -753,15 +763,15 @@ class GridCall(Call[layout.Workspace]):
 
 
 def _from_memory(model: Models, memory: Memory) -> layout.Memory:
-    """What chains carry, as the loop reads it."""
+    """What chains remember, as the loop reads it."""
     empty = np.zeros((len(memory["anchor"]), 0), slope_kind(model))
     return layout.Memory(memory["snapshot"], memory["anchor"], memory.get("table", empty))
 
 
-def _to_memory(kept: layout.Memory, remembers: bool) -> Memory:
+def _to_memory(memory: layout.Memory, remembers: bool) -> Memory:
     """What the loop wrote, by name."""
-    table = {"table": kept.table} if remembers and kept.table.shape[1] else {}
-    return cast(Memory, {"snapshot": kept.snapshot, "anchor": kept.anchor, **table})
+    table = {"table": memory.table} if remembers and memory.table.shape[1] else {}
+    return cast(Memory, {"snapshot": memory.snapshot, "anchor": memory.anchor, **table})
 
 
 class Compiled(Engine):
@@ -770,7 +780,7 @@ class Compiled(Engine):
     name = "numba"
 
     def supports(self, sampler: Any, density: Any) -> str | None:
-        """Forms that have arrays, with losses, storages and maps that are compiled."""
+        """Forms of rows and quadratics whose loss, storage and map are compiled."""
         runner = _RUNNERS.get(sampler.kind)
         return self.lacks(sampler, density, {} if runner is None else {sampler.kind: runner.reasons(self)})
 
@@ -783,7 +793,7 @@ class Compiled(Engine):
 
 
 class Runner(NamedTuple):
-    """What makes the kernel of a kind of sampler, and by kind of form why the engine does not run it."""
+    """How the kernel of a kind of sampler is made, and why the engine does not run a form, by kind of form."""
 
     make: Callable[[Setup], CompiledKernel]
     reasons: Callable[[Compiled], Reasons]
@@ -794,13 +804,13 @@ Maker = TypeVar("Maker", bound=Callable[[Setup], CompiledKernel])
 
 
 def runs(kind: str, reasons: Callable[[Compiled], Reasons]) -> Callable[[Maker], Maker]:
-    """Say of a function or class that it makes the kernel of a kind of sampler."""
+    """Register a function or class as the one that makes the kernel of a kind of sampler."""
 
-    def noted(make: Maker) -> Maker:
+    def register(make: Maker) -> Maker:
         _RUNNERS[kind] = Runner(make, reasons)
         return make
 
-    return noted
+    return register
 
 
 def lacks_map(form: RowsForm) -> str | None:

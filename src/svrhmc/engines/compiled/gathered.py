@@ -64,26 +64,26 @@ class GatheredKernel(CompiledKernel):
         """Nothing: a chain carries z alone."""
         return {}
 
-    def blank(self, state: State) -> SubsampledCall:
-        """On a single row."""
-        nothing = _Listing.of_nothing(self.space, len(self.setup.chains))
+    def call_without_steps(self, state: State) -> SubsampledCall:
+        """A call on a window of one row."""
+        nothing = _Listing.empty(self.space, len(self.setup.chains))
         return ListedKernel(self, nothing).call(state, state.step, NONE)
 
-    def until(self, state: State, end: int) -> int:
-        """The end of a stretch whose rows are there."""
+    def fetch_until(self, state: State, end: int) -> int:
+        """Fetch the rows of a stretch of steps unless they are there; return the end of the stretch."""
         listing, step = self._listed, state.step
         if listing is None or not listing.first <= step < listing.end:
-            most = (step // STEPS_PER_KEY + 1) * STEPS_PER_KEY  # where the keys of the stream change
-            listing = self._listed = self._fetch(state, min(max(end, step + _STRETCH), most))
+            limit = (step // STEPS_PER_KEY + 1) * STEPS_PER_KEY  # where the keys of the stream change
+            listing = self._listed = self._fetch(state, min(max(end, step + _STRETCH), limit))
         return min(end, listing.end)
 
     def call(self, state: State, end: int, keep: Keep) -> SubsampledCall:
-        """On the rows of that stretch."""
+        """A call on the rows of that stretch."""
         assert self._listed is not None
         return ListedKernel(self, self._listed).call(state, end, keep)
 
     def _fetch(self, state: State, end: int) -> _Listing:
-        """The picks of as many steps as are asked for, or as can be held at once."""
+        """Fetch the rows that steps up to `end` pick, or fewer steps if the rows would not fit in memory."""
         rate, first = self._rate(), state.step
         keep, fresh = self.sampler.correlation, np.sqrt(1 - self.sampler.correlation**2)
         bound = np.sqrt((state.x**2).sum(axis=1))
@@ -92,32 +92,32 @@ class GatheredKernel(CompiledKernel):
         for step in range(first, end):
             xi = np.sqrt((self.stream.normals(step, self.space.dim) ** 2).sum(axis=1))
             new = (abs(keep) * bound + fresh * xi) * _SLACK
-            counts.append(self._most(step, rate * (bound**3 + new**3)))
+            counts.append(self._most_picks(step, rate * (bound**3 + new**3)))
             bound, total = np.maximum(bound, new), total + int(counts[-1].sum())
             if total > _MOST_PICKS and len(counts) > 1:
                 break
         counts_by_step = np.array(counts).T  # (chains, steps)
-        window, at = self.space.gather(self._places(first, counts_by_step))
+        window, places = self.space.gather(self._pick_places(first, counts_by_step))
         begin = np.concatenate(
             [np.zeros((len(counts_by_step), 1), np.int64), np.cumsum(counts_by_step, axis=1)], axis=1
         )
-        rows = np.split(at, np.cumsum(counts_by_step.sum(axis=1))[:-1])
+        rows = np.split(places, np.cumsum(counts_by_step.sum(axis=1))[:-1])
         return _Listing(first, first + counts_by_step.shape[1], window, begin, rows)
 
-    def _most(self, step: int, rate: Array) -> Indices:
-        """Picks that a step of each chain makes at most, for a bound on its rate."""
+    def _most_picks(self, step: int, rate: Array) -> Indices:
+        """The most picks that a step of each chain can make, for a bound on its rate."""
         from scipy.special import pdtr
 
         U = self.stream.uniforms(step, 1, Purpose.COUNT)[:, 0]
         count = np.zeros(len(rate), np.int64)
         small = rate < _SMALL
-        while (more := small & (pdtr(count, rate) <= U * _SLACK) & (count < 200)).any():
-            count = count + more
-        many = rate + _FAR * np.sqrt(rate) + _MORE
-        return np.where(small, count + 1, np.minimum(many, subsampled.MOST_PICKS).astype(np.int64))
+        while (growing := small & (pdtr(count, rate) <= U * _SLACK) & (count < 200)).any():
+            count = count + growing
+        bound = rate + _FAR * np.sqrt(rate) + _MORE
+        return np.where(small, count + 1, np.minimum(bound, subsampled.MOST_PICKS).astype(np.int64))
 
-    def _places(self, first: int, counts_by_step: Indices) -> Places:
-        """Those of all picks, chain by chain and step by step."""
+    def _pick_places(self, first: int, counts_by_step: Indices) -> Places:
+        """The places of the rows of all picks, chain by chain and step by step."""
         chain = np.repeat(np.arange(len(counts_by_step)), counts_by_step.sum(axis=1))
         step = np.repeat(np.tile(np.arange(counts_by_step.shape[1]), len(counts_by_step)), counts_by_step.ravel())
         begin = np.cumsum(counts_by_step.ravel()) - counts_by_step.ravel()
@@ -140,8 +140,8 @@ class _Listing:
         self.begin, self.rows = fixed(begin), [fixed(np.append(places, 0)) for places in rows]
 
     @staticmethod
-    def of_nothing(space: WhitenedPartitions, chains: int) -> _Listing:
-        """For a window of one row, which nobody picks."""
+    def empty(space: WhitenedPartitions, chains: int) -> _Listing:
+        """A listing of one row, which no step picks."""
         nothing = [np.zeros(0, np.int64)] * chains
         return _Listing(0, 0, space.empty_window(), np.zeros((chains, 2), np.int64), nothing)
 
@@ -155,20 +155,20 @@ class ListedKernel(SubsampledKernel):
         third = outer.region.third
         cards = np.stack([window.predictors, window.probabilities], axis=1).reshape(-1)
         cubes = space.third_total / third if third > 0 else 0.0
-        some = subsampled.Listed(listing.begin[0], listing.rows[0])
+        cells = subsampled.Listed(listing.begin[0], listing.rows[0])
         region = window.region(outer.region)
-        tables = (some, cards, cubes)
+        tables = (cells, cards, cubes)
         super().__init__(outer.setup, form, outer.hessian, np.zeros(0), region, tables)
         self.listing, self.space, self._one_at_a_time = listing, space, Lock()
 
     def anchor_of(self, place: int, step: int) -> subsampled.Anchor:
-        """With the picks of one chain, from one step on."""
-        at = step - self.listing.first
-        cells = subsampled.Listed(self.listing.begin[place, at:], self.listing.rows[place])
+        """The anchor with the picks of one chain from a step on."""
+        slot = step - self.listing.first
+        cells = subsampled.Listed(self.listing.begin[place, slot:], self.listing.rows[place])
         return self.anchor._replace(cells=cells)
 
-    def elsewhere(self, reason: int, call: SubsampledCall, place: int, step: int) -> None:
-        """A step beyond the ball: from f itself, by passes over all rows."""
+    def step_by_definition(self, reason: int, call: SubsampledCall, place: int, step: int) -> None:
+        """Make a step beyond the ball from f itself, by passes over all rows."""
         if reason != subsampled.BEYOND:
             raise RuntimeError("a step has more picks than its rows were fetched for; this is a mistake of svrhmc.")
         z, slot = call.x[place], step - call.begin

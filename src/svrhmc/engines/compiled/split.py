@@ -20,10 +20,10 @@ from svrhmc.engines.compiled.engine import (
     Compiled,
     CompiledKernel,
     MetropolisCall,
-    apart,
     lacks_map,
     make_frame,
     make_heavy,
+    padded_zeros,
     runs,
 )
 from svrhmc.gradients import Memory
@@ -58,21 +58,21 @@ class SplitKernel(CompiledKernel):
 
     @cached_property
     def arrays(self) -> tuple[split.Prior, Frame, split.Path]:
-        """Prior, map and settings in arrays."""
+        """Prior, map and settings as arrays."""
         sampler, form, whitening = self.setup.sampler, self.setup.form, self.setup.target.whitening
-        heavy, at = make_heavy(form, 0.0, 0), np.zeros_like(form.prior_mean)
-        constant = 0.0 if heavy is None else float(form.heavy.value(at))
+        heavy, zero = make_heavy(form, 0.0, 0), np.zeros_like(form.prior_mean)
+        constant = 0.0 if heavy is None else float(form.heavy.value(zero))
         centre, mean, precision = map(fixed, (whitening.centre, form.prior_mean, form.prior_precision))
         prior = split.Prior(centre, mean, precision, heavy, constant)
         path = split.Path(sampler.step_size, sampler.jitter, sampler.halvings, *map(fixed, sampler.kicks()))
         return prior, make_frame(whitening), path
 
     def call(self, state: State, end: int, keep: Keep) -> SplitCall:
-        """Trajectories of some chains in step."""
+        """A call that moves chains in step."""
         return SplitCall(self, state, end, keep)
 
-    def blank(self, state: State) -> SplitCall:
-        """Compile the pass, and trajectories."""
+    def call_without_steps(self, state: State) -> SplitCall:
+        """Compile the pass and the trajectories."""
         self.definition.warm(state)
         call = SplitCall(self, state, state.step, NONE)
         if self.compiled:
@@ -86,7 +86,7 @@ class SplitKernel(CompiledKernel):
 
 
 class SplitCall(MetropolisCall["dict[int, Trajectories]"]):
-    """The definition's steps, a piece of them at a time."""
+    """Compiled trajectories, or steps of the definition where H is not a number or compiling is not worth it."""
 
     def __init__(self, kernel: SplitKernel, state: State, end: int, keep: Keep) -> None:
         super().__init__(state, end, keep)
@@ -99,39 +99,40 @@ class SplitCall(MetropolisCall["dict[int, Trajectories]"]):
         evaluated = np.diff(setup.sampler.spent(state, steps, setup.target.n)).astype(np.int64)
         self.counts = np.tile(evaluated, (len(self.x), 1))
 
-    def room(self) -> dict[int, Trajectories]:
-        """By the number of chains that move in step."""
+    def workspace(self) -> dict[int, Trajectories]:
+        """Trajectories by the number of chains that move in step."""
         return {}
 
-    def advance(self, room: dict[int, Trajectories], chains: tuple[int, int], steps: tuple[int, int]) -> None:
-        """All of a team."""
+    def advance(self, workspace: dict[int, Trajectories], chains: tuple[int, int], steps: tuple[int, int]) -> None:
+        """Move all chains of a team."""
         if steps[0] == steps[1]:
             return
         if not self.kernel.compiled:
             return self._by_definition(chains, *steps)
-        definition, some, count = self.kernel.definition, slice(*chains), chains[1] - chains[0]
-        stream = definition.stream(self.kernel.setup.chains[some])
+        definition, chosen, count = self.kernel.definition, slice(*chains), chains[1] - chains[0]
+        stream = definition.stream(self.kernel.setup.chains[chosen])
         if not self._evaluated and steps[0] == self.begin:
-            _, self.f[some], self.gradient[some] = definition.evaluate_point(stream, steps[0], self.x[some])
-        if count not in room:
-            room[count] = Trajectories(self.kernel, count)
-        for first, v, uniform in definition.noise_ahead(stream, self.x[some].size, *steps):
-            drawn, number = 0, v.shape[1]
-            while drawn < number:
-                drawn += room[count].follow(self, chains, first + drawn, v, uniform, drawn)
-                if drawn < number:
-                    self._by_definition(chains, first + drawn, first + drawn + 1)
-                    drawn += 1
+            _, self.f[chosen], self.gradient[chosen] = definition.evaluate_point(stream, steps[0], self.x[chosen])
+        if count not in workspace:
+            workspace[count] = Trajectories(self.kernel, count)
+        for first, v, uniform in definition.noise_ahead(stream, self.x[chosen].size, *steps):
+            done, number = 0, v.shape[1]
+            while done < number:
+                done += workspace[count].follow(self, chains, first + done, v, uniform, done)
+                if done < number:
+                    self._by_definition(chains, first + done, first + done + 1)
+                    done += 1
 
     def _by_definition(self, chains: tuple[int, int], step: int, end: int) -> None:
-        some, kernel = slice(*chains), self.kernel
-        memory = {"f": self.f[some], "gradient": self.gradient[some]} if self._evaluated or step > self.begin else {}
-        state = State(self.x[some], self.v[some], memory, step)
-        for slot, place in enumerate(kernel.definition.walk(kernel.setup.chains[some], state, end), step - self.begin):
-            self.draws[some, slot], self.gradients[some, slot] = place.x, place.gradient
-            self.accepted[some] += place.accepted
-        self.x[some] = place.x
-        self.f[some], self.gradient[some] = (place.memory()[name] for name in ("f", "gradient"))
+        chosen, kernel, evaluated = slice(*chains), self.kernel, self._evaluated or step > self.begin
+        memory = {"f": self.f[chosen], "gradient": self.gradient[chosen]} if evaluated else {}
+        state = State(self.x[chosen], self.v[chosen], memory, step)
+        points = kernel.definition.walk(kernel.setup.chains[chosen], state, end)
+        for slot, place in enumerate(points, step - self.begin):
+            self.draws[chosen, slot], self.gradients[chosen, slot] = place.x, place.gradient
+            self.accepted[chosen] += place.accepted
+        self.x[chosen] = place.x
+        self.f[chosen], self.gradient[chosen] = (place.memory()[name] for name in ("f", "gradient"))
 
     def memory(self) -> Memory:
         """f and ∇f at z."""
@@ -139,41 +140,44 @@ class SplitCall(MetropolisCall["dict[int, Trajectories]"]):
 
 
 class Trajectories:
-    """Some chains that move in step, in compiled code."""
+    """The buffers of chains that move in step, and the compiled loop that moves them."""
 
     def __init__(self, kernel: SplitKernel, count: int) -> None:
         rows, dim = pass_of(kernel.setup.target), kernel.setup.target.dim
         assert rows is not None  # of rows that are compiled
-        flat, widths, self._rooms = rows.arrays(count), (rows.width, rows.blocks * rows.width, rows.blocks), []
+        flat, widths, self._buffers = rows.arrays(count), (rows.width, rows.blocks * rows.width, rows.blocks), []
         for low in range(0, count, rows.together):
             size = min(rows.together, count - low)
-            own = (part[low * width : (low + size) * width] for part, width in zip(flat, widths, strict=True))
-            self._rooms.append(PassBuffers(rows, size, *own))
-        passes = [room.shares[0] for room in self._rooms]
+            parts = (array[low * width : (low + size) * width] for array, width in zip(flat, widths, strict=True))
+            self._buffers.append(PassBuffers(rows, size, *parts))
+        passes = [buffers.shares[0] for buffers in self._buffers]
         data, (states, sums, values) = np.array([share.data for share in passes]), flat
         self._rows = split.Rows(
             passes[0].address, data, states, sums, values, rows.together, rows.blocks, rows.layout.place,
             rows.width, not rows.dense,
         )  # fmt: skip
         shapes = 5 * [(count, dim)] + 3 * [(count,)] + [(dim,)]
-        self._room = split.Room._make(map(apart, shapes))
+        self._workspace = split.Room._make(map(padded_zeros, shapes))
         self._arrays = kernel.arrays
 
     def follow(
         self, call: SplitCall, chains: tuple[int, int], step: int, noise: Array, uniform: Array, begin: int = 0
     ) -> int:
-        """Make draws from a step on, by noise from one of its draws on; how many were made before one comes to where H
-        is not a number.
+        """Make draws from a step on, with the noise from `begin` on; return how many were made before a trajectory
+        came to where H is not a number.
         """
-        some = slice(*chains)
-        states = call.x[some], call.f[some], call.gradient[some], noise, uniform, call.draws[some], call.gradients[some]
+        chosen = slice(*chains)
+        states = call.x[chosen], call.f[chosen], call.gradient[chosen]
+        draws = call.draws[chosen], call.gradients[chosen], call.accepted[chosen]
         span, slot = (begin, noise.shape[1]), step - call.begin
-        drawn: int = split.follow(self._rows, *self._arrays, self._room, *states, call.accepted[some], step, span, slot)
-        return drawn
+        count: int = split.follow(
+            self._rows, *self._arrays, self._workspace, *states, noise, uniform, *draws, step, span, slot
+        )
+        return count
 
 
 class Passes:
-    """A target in whitened variables as a `Density` whose passes over the rows are on so many threads."""
+    """A target in whitened variables as a `Density` whose passes over the rows run on several threads."""
 
     def __init__(self, target: WhitenedRows, threads: int) -> None:
         self.target, self.threads, self.n, self.dim, self.out = target, threads, target.n, target.dim, target.out

@@ -14,11 +14,11 @@ from svrhmc.engines.base import Keep, Setup, State
 from svrhmc.engines.compiled.engine import (
     CompiledKernel,
     MetropolisCall,
-    apart,
-    chunk_noise,
     entry_kind,
+    make_chunk_noise,
     make_frame,
     make_heavy,
+    padded_zeros,
     plain_model,
     row_width,
 )
@@ -37,7 +37,7 @@ MOST_ROWS = 1e6  # that a typical step may evaluate
 
 
 def require_dense(whitening: Whitening) -> None:
-    """Refuse a whitening by which Σᵢρᵢ is not all that is left, or |Wᵀaᵢ| of every row is not affordable."""
+    """Refuse a whitening after which more than Σᵢρᵢ is left, or for which |Wᵀaᵢ| of every row costs too much."""
     if not (whitening.identity_hessian and whitening.row_lengths):
         raise requirement("whitening", "dense for SubsampledMH", f"a {whitening.kind} one", _WHY_DENSE)
 
@@ -46,7 +46,7 @@ class SubsampledKernel(CompiledKernel):
     """For a dense whitening.
 
     hessian: ∇²f at the centre of the whitening. lengths: |Wᵀaᵢ| of the rows. region: where bounds on ℓ‴ hold, and
-    which (`svrhmc.exact.subsampled`). tables: cells, cards and their sum where they were made elsewhere.
+    which (`svrhmc.exact.subsampled`). tables: cells, cards and their sum, if the caller has them.
     """
 
     def __init__(
@@ -95,11 +95,11 @@ class SubsampledKernel(CompiledKernel):
         return {}
 
     def anchor_of(self, place: int, step: int) -> subsampled.Anchor:
-        """That of one chain, from one step on."""
+        """The anchor for one chain from a step on."""
         return self.anchor
 
-    def elsewhere(self, reason: int, call: SubsampledCall, place: int, step: int) -> None:
-        """Make a step that the loop could not; there is none where it has all rows."""
+    def step_by_definition(self, reason: int, call: SubsampledCall, place: int, step: int) -> None:
+        """Make a step that the compiled loop cannot make; with all rows in memory there is no such step."""
         raise AssertionError
 
 
@@ -112,18 +112,18 @@ class SubsampledCall(MetropolisCall[subsampled.Room]):
         super().__init__(state, end, keep)
         self.kernel, self.counts = kernel, np.zeros(self.draws.shape[:2], np.int64)
 
-    def room(self) -> subsampled.Room:
-        return _room(self.kernel.model, self.kernel.dim)
+    def workspace(self) -> subsampled.Room:
+        return _make_workspace(self.kernel.model, self.kernel.dim)
 
-    def advance(self, room: subsampled.Room, chains: tuple[int, int], steps: tuple[int, int]) -> None:
-        """Up to a step that is made elsewhere, and on."""
+    def advance(self, workspace: subsampled.Room, chains: tuple[int, int], steps: tuple[int, int]) -> None:
+        """Run the compiled loop; where it stops at a step that it cannot make, make that step and go on."""
         kernel, place = self.kernel, chains[0]
         k0, k1 = kernel.stream.keys(steps[0] >> 32)
         key, (step, end) = (k0[place], k1[place]), steps
         while step < end or step == steps[0]:
             slot = step - self.begin
             reason, number, accepted = subsampled.subsampled(
-                kernel.model, kernel.anchor_of(place, step), kernel.frame, kernel.plan, room, key, self.x[place],
+                kernel.model, kernel.anchor_of(place, step), kernel.frame, kernel.plan, workspace, key, self.x[place],
                 self.draws[place, slot:], self.counts[place, slot:], (step, end),
             )  # fmt: skip
             self.accepted[place] += accepted
@@ -131,7 +131,7 @@ class SubsampledCall(MetropolisCall[subsampled.Room]):
             if reason == subsampled.DONE:
                 return
             self._require(reason, place, step)
-            kernel.elsewhere(reason, self, place, step)
+            kernel.step_by_definition(reason, self, place, step)
             step += 1
 
     def _require(self, reason: int, place: int, step: int) -> None:
@@ -169,24 +169,24 @@ def _tables(
         return np.zeros(1, np.uint64), np.stack([t, np.zeros_like(t)], axis=1).reshape(-1), 0.0
     threshold, alias, p = alias_table(cubes)
     cells = (threshold.astype(np.uint64) << np.uint64(32)) | alias.astype(np.uint64)
-    some = cubes > 0
-    return cells, np.stack([t, p], axis=1).reshape(-1), float((cubes[some] / p[some]).max())
+    positive = cubes > 0
+    return cells, np.stack([t, p], axis=1).reshape(-1), float((cubes[positive] / p[positive]).max())
 
 
-def _room(model: layout.Model, dim: int) -> subsampled.Room:
+def _make_workspace(model: layout.Model, dim: int) -> subsampled.Room:
     pad, kind = row_width(model, dim), entry_kind(model)
-    noise = chunk_noise(dim)
+    noise = make_chunk_noise(dim)
     return subsampled.Room(
-        q=apart(dim),
-        u=apart(dim),
-        room=apart(dim),
-        wide=apart(pad, kind),
-        wide_now=apart(pad, kind),
+        q=padded_zeros(dim),
+        u=padded_zeros(dim),
+        room=padded_zeros(dim),
+        wide=padded_zeros(pad, kind),
+        wide_now=padded_zeros(pad, kind),
         noise=noise,
-        normals=apart((3, len(noise.steps))),
-        xi=apart(dim),
-        pick_steps=apart(_CHUNK_PICKS, np.uint32),
-        pick_words=apart((4, _CHUNK_PICKS), np.uint32),
-        pick_slots=apart(_CHUNK_PICKS, np.uint32),
-        rows=apart(_CHUNK_PICKS, np.int64),
+        normals=padded_zeros((3, len(noise.steps))),
+        xi=padded_zeros(dim),
+        pick_steps=padded_zeros(_CHUNK_PICKS, np.uint32),
+        pick_words=padded_zeros((4, _CHUNK_PICKS), np.uint32),
+        pick_slots=padded_zeros(_CHUNK_PICKS, np.uint32),
+        rows=padded_zeros(_CHUNK_PICKS, np.int64),
     )
