@@ -443,7 +443,7 @@ def test_trials_are_compared_whichever_way_a_family_keeps_them():
     assert svrhmc.compare(binomial, beta).elpd_diff.max() < 4
     assert beta.r2().mean == pytest.approx(binomial.r2().mean, abs=0.05)
     with pytest.raises(ValueError, match="the same weights or trials"):
-        svrhmc.compare(binomial, svrhmc.fit("y ~ x", table, family="beta-binomial", trials="more", draws=100))
+        svrhmc.compare(beta, svrhmc.fit("y ~ x", table, family="binomial", trials="more", draws=100))
 
 
 def test_a_variance_that_is_infinite_is_none():

@@ -88,6 +88,7 @@ LOCAL = (
 )  # fmt: skip
 
 
+@pytest.mark.untraced
 @pytest.mark.ordinary(lambda family: family not in LOCAL)  # their modes are looked for at length
 @pytest.mark.parametrize("family", families.FAMILIES)
 def test_a_right_model_is_called_wrong_once_in_a_hundred_fits_at_most(family):
@@ -294,6 +295,7 @@ def many_columns(seed, sd, prior_sd, family="bernoulli", n=1000, square=0.0):
     return regress(X, y, family, prior=prior_sd and Normal.with_sd(prior_sd), draws=100)
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize("family", ["bernoulli", "poisson", "gaussian"])
 def test_many_small_groups_are_no_misfit(family):
     """At the posterior mean given all rows, fitted values are drawn inward, and residuals go up along them."""
@@ -371,6 +373,7 @@ RIGHT_AND_WEAK = [
 ]  # fmt: skip
 
 
+@pytest.mark.untraced
 @pytest.mark.parametrize(("family", "n", "effect"), RIGHT_AND_WEAK)
 def test_a_right_model_whose_columns_hardly_matter_is_not_called_wrong(family, n, effect):
     """At most 2 of 40: more have a chance below 10⁻² at a rate of 1 in 100."""

@@ -98,7 +98,7 @@ class CompiledKernel(ABC):
 
     @abstractmethod
     def empty_memory(self) -> Memory:
-        """See `Chains.empty_memory`."""
+        """The memory of a state without chains, as for `Chains.empty_memory`."""
 
     def call_without_steps(self, state: State) -> Call[Any]:
         """A call for which everything is compiled or loaded, but no step is made."""
