@@ -1,5 +1,7 @@
 """Texts that are probably not the categories that they look like are refused, or said aloud; others are left alone."""
 
+from html import unescape
+
 import numpy as np
 import pytest
 
@@ -62,10 +64,22 @@ def test_names_that_are_numbers_are_left_alone(texts):
 
 def test_levels_that_are_one_but_for_capitals_and_spaces_are_said():
     region = RNG.choice(["North", "north ", "South", "West  End", "west end"], 400)
-    (note,) = notes_on_spelling(columns_of({"region": region, "left": LEFT}, ["region", "left"]))
+    (note,) = notes_on_spelling(columns_of({"region": region, "left": LEFT}, ["region", "left"]), ["left", "region"])
     assert "('North' and 'north ', 'West  End' and 'west end')" in note
     for formula in ("left ~ region", "left ~ (1 | region)", "region ~ age"):
         preview = svrhmc.design(formula, {"left": LEFT, "region": region, "age": np.arange(400.0)})
         assert "Labels: region has levels that differ in capitals or spaces alone" in " ".join(str(preview).split())
     other = RNG.choice(["North", "North East", "northern"], 400)
-    assert notes_on_spelling(columns_of({"region": other}, ["region"])) == ()
+    assert notes_on_spelling(columns_of({"region": other}, ["region"]), ["region"]) == ()
+
+
+def test_a_response_that_puts_spellings_together_is_named_in_short_and_without_a_note(tmp_path):
+    answers = RNG.choice(["Yes", "yes", "Y", "no", "No"], 400)
+    table = {"left": answers, "dose": RNG.normal(size=400)}
+    posterior = svrhmc.fit("{left in ['Yes', 'yes', 'Y']} ~ dose", table, draws=100, certificate=False)
+    assert posterior.design.notes == ()
+    page = unescape(posterior.report(tmp_path / "left.html").read_text())
+    assert "What is associated with left in ['Yes', …]?" in page
+    assert "adds to the log odds of left in ['Yes', …], all else" in page
+    assert "] = 1" not in page
+    assert "Odds ratio of left in ['Yes', …]," in str(posterior.ratios())

@@ -241,7 +241,7 @@ def prepare(table: object, request: ModelRequest) -> Prepared:
         response, y = earlier.response(made.design.response, made.y, request.family, request.noise_variance)
     arguments: dict[str, Any] = {word: _numbers_of_argument(word, value, made) for word, value in row_values.items()}
     arguments["offset"] = _offset_with_exposure(arguments["offset"], arguments.pop("exposure"))
-    notes = (*notes_on_spelling(made.columns), *response.notes)
+    notes = (*notes_on_spelling(made.columns, [*made.design.variables, made.design.response]), *response.notes)
     design = _complete_design(made.design, response, row_values, made.dropped, notes)
     n = made.columns.n
     needed = Columns({name: made.columns[name] for name in design.variables}, n)
@@ -403,7 +403,7 @@ def _fit_partitions(table: Partitions, request: ModelRequest, settings: Mapping[
         label = opened.parsed_formula.response
         response = read_response(label.text, opened.y, request.family, opened.columns.n, opened.ends, label.survival)
         rows, plain_design = opened.rows(response.levels, columns)
-    notes = (*notes_on_spelling(opened.columns), *response.notes)
+    notes = (*notes_on_spelling(opened.columns, [*plain_design.variables, plain_design.response]), *response.notes)
     design = _complete_design(plain_design, response, columns, opened.dropped, notes)
     arguments = {"prior": request.prior, "noise_variance": request.noise_variance}
 

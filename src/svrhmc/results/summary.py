@@ -262,7 +262,10 @@ def fill_in_words(posterior: PosteriorData, words: str) -> str:
     """The words of a family, with the response and its classes."""
     classes: tuple[str, ...] = () if posterior.design is None else posterior.design.classes
     response = response_name(posterior)
-    event = f"{response} = {classes[-1]}" if len(classes) == 2 else response
+    event = response
+    if posterior.design is not None and len(classes) == 2:
+        is_statement = posterior.design.event_in_words.startswith("that ")
+        event = response if is_statement else f"{response} = {classes[-1]}"
     return words.format(event=event, response=response, first=classes[0] if classes else "the first")
 
 

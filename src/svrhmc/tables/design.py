@@ -174,8 +174,8 @@ class Design:
 
     @cached_property
     def response_in_words(self) -> str:
-        """The response; "time until event" for Surv(time, event == 2)."""
-        return response_in_words(self.response)
+        """The response, with long lists in it cut short; "time until event" for Surv(time, event == 2)."""
+        return shorten_lists(response_in_words(self.response))
 
     @property
     def event_in_words(self) -> str:

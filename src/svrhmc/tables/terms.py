@@ -556,11 +556,13 @@ def require_no_numbers_as_texts(name: str, texts: Column) -> None:
     )
 
 
-def notes_on_spelling(columns: Columns) -> tuple[str, ...]:
-    """A note for each category with levels that differ in capitals and spaces alone."""
+def notes_on_spelling(columns: Columns, names: Sequence[str]) -> tuple[str, ...]:
+    """A note for each of these columns, where they are categories, with levels that differ in capitals and spaces
+    alone. (A column that stands in an expression of the response, as in {left in ["Yes", "yes"]}, is none of them.)
+    """
     notes = []
-    for name, one in columns.by_name.items():
-        if alike := _levels_alike(one.levels):
+    for name in names:
+        if name in columns.by_name and (alike := _levels_alike(columns[name].levels)):
             listed = ", ".join(" and ".join(map(repr, levels)) for levels in alike[:_NAMED])
             more = f", and {len(alike) - _NAMED} more" if len(alike) > _NAMED else ""
             notes.append(
