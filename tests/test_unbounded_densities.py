@@ -78,6 +78,34 @@ def test_at_a_minimum_and_on_a_slope_that_ends_nothing_is_unbounded():
     assert describe_funnel(Centred(1.0), np.r_[2.0, np.full(9, 4.0)], np.ones(10)) == ""
 
 
+class Stalled:
+    """With one more coordinate w, of the density e^{−20√(1 + w²)}, along which f falls at first and rises then."""
+
+    names = (*Centred.names, "w")
+
+    def __init__(self, power):
+        self.funnel = Centred(power)
+
+    def potentials(self, x):
+        return self.funnel.potentials(x[:, :-1]) + 20 * np.sqrt(1 + x[:, -1] ** 2)
+
+    def energies(self, x):
+        slope = 20 * x[:, -1:] / np.sqrt(1 + x[:, -1:] ** 2)
+        return self.potentials(x), np.concatenate([self.funnel.energies(x[:, :-1])[1], slope], axis=1)
+
+    def hessian(self, x):
+        H = np.diag(np.r_[np.zeros(len(x) - 1), 20 / (1 + x[-1] ** 2) ** 1.5])
+        H[:-1, :-1] = self.funnel.hessian(x[:-1])
+        return H
+
+
+@pytest.mark.parametrize("w", [0.0, 1.0])
+@pytest.mark.parametrize("power", [0.0, 1.0])
+def test_a_search_that_rounding_ended_beside_the_funnel_is_told_all_the_same(power, w):
+    why = describe_funnel(Stalled(power), np.r_[deep(-10.0), w], np.ones(11))
+    assert ("it rises without end as log tau falls, in a funnel" in why) == (power > 0)
+
+
 def moments_of_eight_schools():
     """Means and sds of (log τ, μ, θ): given τ, yⱼ ~ N(μ, sⱼ² + τ²) and all else is Gaussian; τ ~ half-Cauchy(0, 5)."""
     t = np.linspace(-14.0, 9.0, 20_001)[:, None]

@@ -6,8 +6,10 @@ marginal law of log τ, which is proper by the prior of τ.
 
 Let a search have ended at x, H = ∇²f(x), and let S = diag(s) have the spread of the prior. At a minimum no coordinate
 has a Newton step ∇ⱼf/|Hⱼⱼ| as long as sⱼ. Let δ be −sⱼ sign(∇ⱼf) in those that do, and 0 in the others. Where f(x + tδ)
-falls by ½t or more, up to t = 4, it falls without end, as far as can be told. With B an orthonormal basis of the
-directions across S⁻¹δ, the mass across the way is
+falls by ½t or more, up to t = 4, it falls without end, as far as can be told. A search that rounding ended on its way
+down has other coordinates far from their minimum as well, along which f falls at first and rises then: where f does not
+fall along δ, δ is made of those alone along each of which it does. With B an orthonormal basis of the directions across
+S⁻¹δ, the mass across the way is
 
     log m(x) = −f(x) − ½ log det BᵀSHSB + const,
 
@@ -40,9 +42,14 @@ def describe_funnel(target: FiniteSum, x: Array, spread: Array) -> str:
     if not endless.any():
         return ""
     direction = np.where(endless, -np.sign(slope[0]) * spread, 0.0)
-    falls = [float(f[0] - target.potentials(states + t * direction)[0]) for t in _TIMES]
-    if not all(fall >= _LEAST * t for fall, t in zip(falls, _TIMES, strict=True)):
-        return ""
+    falls = _falls_along(target, states, direction)
+    if not _is_endless(falls):
+        alone = np.diag(direction)[endless]
+        endless[endless] = [_is_endless(_falls_along(target, states, one)) for one in alone]
+        direction = np.where(endless, direction, 0.0)
+        falls = _falls_along(target, states, direction)
+        if not endless.any() or not _is_endless(falls):
+            return ""
     H_further, least = target.hessian(x + direction), falls[_TIMES.index(1.0)] + _LESS
     if not np.isfinite(H_further).all() or not _log_volume_decrease(H, H_further, direction, spread) > least:
         return ""
@@ -54,6 +61,16 @@ def describe_funnel(target: FiniteSum, x: Array, spread: Array) -> str:
         "funnel that holds less and less of the posterior. Where effects are drawn around a mean with an unknown "
         "scale, theta ~ Normal(mu, tau), standardised effects are sampled faster: z ~ Normal(0, 1), theta = mu + tau z"
     )
+
+
+def _falls_along(target: FiniteSum, states: Array, direction: Array) -> list[float]:
+    """By how much f falls from a state, (1, dim), to each place along the way."""
+    f = target.energies(states)[0]
+    return [float(f[0] - target.potentials(states + t * direction)[0]) for t in _TIMES]
+
+
+def _is_endless(falls: list[float]) -> bool:
+    return all(fall >= _LEAST * t for fall, t in zip(falls, _TIMES, strict=True))
 
 
 def _log_volume_decrease(first_hessian: Array, second_hessian: Array, direction: Array, spread: Array) -> float:
