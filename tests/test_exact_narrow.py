@@ -16,6 +16,7 @@ from svrhmc.core.deadline import Budget
 from svrhmc.exact import SplitHMC, SubsampledMH
 from svrhmc.sampling import judging
 from svrhmc.sampling.doubts import (
+    are_doomed,
     is_narrow,
     largest_curvatures,
     least_tail_acceptance,
@@ -260,6 +261,46 @@ def test_acceptance_of_tails_is_measured():
     assert least_tail_acceptance(np.zeros((2, 50, 3))) == 1.0  # a chain that never moved is judged elsewhere
     assert tail_acceptance_doubt(least_tail_acceptance(level)) == ""
     assert "times as often as elsewhere" in tail_acceptance_doubt(least_tail_acceptance(falling))
+
+
+def test_draws_that_more_draws_do_not_mend_are_doomed():
+    x = np.random.default_rng(0).normal(size=(4, 2000, 2))
+    assert not are_doomed(x, 1, 1)
+    stuck = x.copy()
+    stuck[2, 500:602] = stuck[2, 500]  # a chain stands still for 102 draws
+    assert are_doomed(stuck, 1, 1)
+    slow = x.copy()
+    for chain in slow:
+        for k in range(1, len(chain)):
+            if chain[k - 1, 0] > 1.5 and k % 8:  # it leaves a tail at one proposal in eight
+                chain[k] = chain[k - 1]
+    assert are_doomed(slow, 1, 1)
+    assert not are_doomed(slow[:, :20], 1, 1)  # too few to tell
+
+
+@pytest.mark.untraced
+def test_halved_steps_are_tried_before_many_lengths_where_no_curvature_is_known():
+    """A mild funnel of 40 coordinates: Hessians at draws are made of up to 32. The control has two coordinates
+    and a curvature that rises.
+    """
+    import jax.numpy as jnp
+    from jax.scipy.stats import norm
+
+    def funnel(effects, sd):
+        def log_prior(x):
+            return norm.logpdf(x["v"], 0, sd) + norm.logpdf(x["effects"], 0, jnp.exp(x["v"] / 2)).sum()
+
+        start = {"v": 0.0, "effects": np.zeros(effects)}
+        return svrhmc.targets.model(lambda x, row: 0.0 * row, log_prior, jnp.zeros(1), start)
+
+    posterior = svrhmc.sample(funnel(39, 0.5), seed=0)
+    assert posterior.certificate.verdict == "local"
+    assert (posterior.sampler.step_size, posterior.sampler.halvings) == (0.4, 0)
+    assert "the step is 0.4, because a run with 0.8 was undecided" in posterior.why
+    v = posterior.names.index("v")
+    z = np.array([posterior.mean[v], posterior.sd[v] - 0.5]) / np.array(posterior.errors)[:, v]
+    assert np.abs(z).max() < LIMIT
+    assert svrhmc.sample(bent_ridge(), seed=10).sampler.halvings > 0
 
 
 def test_only_the_shortest_steps_of_a_cycle_are_measured():

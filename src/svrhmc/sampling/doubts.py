@@ -157,6 +157,13 @@ def tail_acceptance_doubt(acceptance: float) -> str:
     )
 
 
+def are_doomed(x: Array, first: int, cycle: int) -> bool:
+    """Whether draws are doubted for what more draws of the same steps do not change: a chain that stood still for too
+    long, or proposals that are accepted too seldom in a tail.
+    """
+    return longest_stay(x) > STUCK or bool(tail_acceptance_doubt(least_tail_acceptance(x, first, cycle)))
+
+
 def long_stay_doubt(index: float) -> str:
     """The doubt that chains stay in a tail for times with a large Pareto index (`Gaussianity.stay_index`), so that
     errors are unknown; empty if there is none. Above ¼ the rms z of 16 seeds on small posteriors of known moments was

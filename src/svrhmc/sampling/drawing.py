@@ -321,10 +321,13 @@ class Drawing:
             self._record()
         return np.zeros(len(self._numbers), np.int64) if self._accepted is None else self._accepted
 
-    def draw(self, needed: int, efficiency: float, progress: Progress) -> Drawn:
+    def draw(
+        self, needed: int, efficiency: float, progress: Progress, doomed: Callable[[Array], bool] | None = None
+    ) -> Drawn:
         """Extend the chains until `needed` draws are effective for x and x², or a budget ends, or no end is in sight.
 
-        efficiency: how many effective draws a draw is expected to be worth.
+        efficiency: how many effective draws a draw is expected to be worth. doomed: whether draws will be doubted
+            however many follow them, where another attempt can do better.
         """
         first = max(100, math.ceil(needed / (len(self.chains.state.x) * efficiency)))
         self._goal, most = self._goal or first, _MOST * first
@@ -337,10 +340,12 @@ class Drawing:
                 raise BudgetSpent
             counting = self._journal.recording(f"effective-{self._name}", self._budget, {"draws": draws})
             with stage("effective draws", progress), counting:
-                effective = effective_draws(_ordered(self._draws))
+                x = _ordered(self._draws)
+                effective = effective_draws(x)
                 least = float(f"{effective.min():.6g}")  # its last digits depend on the threads of a library below
                 enough = least >= needed or self._stopped or draws >= most
                 hopeless = not enough and draws >= self._patience and self._are_stuck()
+                hopeless = hopeless or (not enough and doomed is not None and doomed(x))
             if enough or hopeless:
                 break
             self._remark = self._outlook(least, needed, most)

@@ -71,13 +71,14 @@ class Attempt:
 class DrawJudge:
     """Judges the draws of one attempt after another.
 
-    hopeless: whether no other step can help, by what the last draws show.
+    hopeless: whether no other step can help, by what the last draws show. steep: whether the curvature at them rises
+        too steeply for their steps, as far as it was looked at.
     """
 
     def __init__(self, preparation: Preparation) -> None:
         self._prepared = preparation
         self._locations: dict[int, Location] = {}  # of the draws of each attempt, by its number
-        self.hopeless = False
+        self.hopeless = self.steep = False
         target = preparation.request.target
         self._names = target.names or numbered(target.dim)
 
@@ -89,6 +90,7 @@ class DrawJudge:
             raw, r_hat = Location(x.mean(axis=(0, 1)), spread(x)), largest_r_hat(x)
             effective = np.minimum(drawn.effective, 2 * tail_draws(x))  # half as many are enough in the tails
             narrow = self._narrow_part(sampler, drawn) if sampler.invariant else ""
+            self.steep = bool(narrow)
             modes = self._modes(x)
         doubt = settling_doubt(
             effective,

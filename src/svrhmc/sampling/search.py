@@ -27,6 +27,7 @@ from svrhmc.sampling.answer import Answer, Cost, Request, independent_trace, sta
 from svrhmc.sampling.certificate import DECIDED, unknown_bias, unmeasured
 from svrhmc.sampling.choice import Choice, Chooser
 from svrhmc.sampling.correction import Corrected, DrawMoments, Location
+from svrhmc.sampling.doubts import are_doomed
 from svrhmc.sampling.drawing import LEAST, Drawn, SecondsAndPasses
 from svrhmc.sampling.judging import Attempt, DrawJudge, draws_factor
 from svrhmc.sampling.preparation import CORRECTED, GRADIENT_SEED, ChainStarter, Preparation
@@ -115,21 +116,36 @@ class Search:
         took since `begun`.
         """
         used, sampler = self.budget.used(), choice.sampler
-        if (
-            self._sampler_given
-            or self._judge.hopeless
-            or (self.prepared.regions is None and len(self.request.target.modes()) > 1)
-            or not self.budget.covers(used[0] - begun[0], used[1] - begun[1])
-        ):
+        if self._judge.hopeless or not self.budget.covers(used[0] - begun[0], used[1] - begun[1]):
+            return None
+        another = self._next_sampler(sampler, number)
+        if another is not None:
+            return choice.with_sampler(another, outcome)
+        may_halve = self._may_change and not sampler.invariant and number < _HALVINGS
+        return choice.with_half_step(outcome) if may_halve else None
+
+    @property
+    def _may_change(self) -> bool:
+        """Whether an attempt may be followed by one with another sampler, or another step."""
+        apart = self.prepared.regions is None and len(self.request.target.modes()) > 1
+        return not (self._sampler_given or apart)
+
+    def _next_sampler(self, sampler: Runnable, number: int) -> Runnable | None:
+        """The sampler of the attempt after attempt `number`; None where there is none, or it is this one with half of
+        its step.
+
+        Of an exact sampler all steps are halved first, which costs twice as much and is often enough. Only then, or
+        where the curvature rises steeply, some become shorter still, for which many times as many draws are made.
+        """
+        if not self._may_change:
             return None
         exact = self._chooser.exact_sampler() if self.request.method is None else None
-        if sampler.invariant:
-            another = sampler.narrowing() or sampler.smaller(_HALF) or exact
-            unchanged = another is None or another == sampler
-            return None if unchanged or number >= _HALVINGS else choice.with_sampler(another, outcome)
-        if number >= (_HALVINGS if exact is None else _FEW_HALVINGS):
-            return None if exact is None else choice.with_sampler(exact, outcome)
-        return choice.with_half_step(outcome)
+        if not sampler.invariant:
+            return exact if number >= (_HALVINGS if exact is None else _FEW_HALVINGS) else None
+        smaller, narrowing = sampler.smaller(_HALF), sampler.narrowing()
+        halves_first = number == 0 and not self._judge.steep
+        another = (smaller or narrowing if halves_first else narrowing or smaller) or exact
+        return None if another == sampler or number >= _HALVINGS else another
 
     def _choose(self) -> Choice:
         """The first choice, as the journal has it or anew."""
@@ -158,8 +174,13 @@ class Search:
         efficiency = 0.7 if sampler.invariant else 0.4  # effective draws that a draw is expected to be worth
         attempt, needed = Attempt(number, seed, choice, sampler), self._needed_draws(sampler, number)
         before: Answer | None = None
+        another = self._next_sampler(choice.sampler, number)
+
+        def doomed(x: Array) -> bool:
+            return sampler.invariant and are_doomed(x, drawing.first_number, sampler.cycle)
+
         while True:
-            drawn = drawing.draw(needed, efficiency, request.progress)
+            drawn = drawing.draw(needed, efficiency, request.progress, None if another is None else doomed)
             self.budget.end_stage("sampling")
             used = self.budget.used()
             with stage("moments", request.progress):
