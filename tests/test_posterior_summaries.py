@@ -2,6 +2,7 @@
 
 import re
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from svrhmc import sample, targets
 from svrhmc.core.summaries import Summary, rows_to_print
 from svrhmc.results.probability import moved, probability
 from svrhmc.results.report import verdict_in_words
-from svrhmc.results.summary import short
+from svrhmc.results.summary import short, time_in_words
 
 
 def gaussian(scale=1.0, shift=0.0, **settings):
@@ -382,3 +383,11 @@ def test_a_coefficient_too_small_or_too_large_to_read_is_said_for_a_standard_dev
     assert "years" not in note
     hundreds = svrhmc.fit("y ~ cents + share", {**table, "cents": cents / 1e5, "share": 100 * share}, draws=100)
     assert not any(note.startswith("Units: ") for note in hundreds.summary().notes)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "compiling", "words"),
+    [(3.914, 3.38, "3.91 s (7.29 s with compilation)"), (3.914, 0.38, "3.91 s"), (391.0, 3.38, "391 s")],
+)
+def test_time_is_said_with_compilation_where_that_is_noticeable(seconds, compiling, words):
+    assert time_in_words(SimpleNamespace(seconds=seconds, compile_seconds=compiling)) == words

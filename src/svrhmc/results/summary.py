@@ -27,6 +27,7 @@ from svrhmc.tables.formula import shorten_lists
 if TYPE_CHECKING:
     import pandas
 
+_NOTICEABLE = 0.5  # seconds of compilation
 _SMALL_CHANGE, _LARGE_CHANGE = 0.01, 5.0  # changes of a predictor between these are easy to read
 _ROUNDING = 1e-13  # sds: smaller means are rounding errors of 0
 _MOST_NAMED = 8  # most coefficients that a sentence names
@@ -507,7 +508,14 @@ def draws_sentence(posterior: PosteriorData) -> str:
             "there were any of the posterior."
         )
     effective = f"as precise as at least {posterior.ess.min():,.0f} independent ones"
-    return f"{sentence}, {effective}, in {posterior.seconds:.3g} s{ending}."
+    return f"{sentence}, {effective}, in {time_in_words(posterior)}{ending}."
+
+
+def time_in_words(posterior: PosteriorData) -> str:
+    """How long it took; with what a person waited in all, where compilation is a noticeable part of that."""
+    seconds, compiling = posterior.seconds, posterior.compile_seconds
+    noticeable = compiling >= max(_NOTICEABLE, 0.1 * seconds)
+    return f"{seconds:.3g} s" + (f" ({seconds + compiling:.3g} s with compilation)" if noticeable else "")
 
 
 def verdict_sentence(posterior: PosteriorData) -> str:
@@ -574,7 +582,7 @@ def sampling_paragraph(posterior: PosteriorData) -> str:
         f"{chains} chain{'s' * several_chains} of {posterior.method} made {draws:,} draws{' each' * several_chains} of "
         f"{dim} parameter{'s' * (dim > 1)}, at least {posterior.ess.min():,.0f} of them effective "
         f"({posterior.why.rstrip('.')}; R-hat at most {posterior.r_hat.max():.3f}, {posterior.passes:.4g} passes over "
-        f"the data, {posterior.seconds:.3g} s{short}).\nThe means and sds reported, {kind_of_moments}, have {errors}; "
+        f"the data, {time_in_words(posterior)}{short}).\nThe means and sds reported, {kind_of_moments}, have {errors}; "
         f"as to bias they are {_for_one_chain(str(posterior.certificate), posterior)}."
         + "".join(f"\n{note}" for note in tail_notes(posterior))
     )

@@ -226,7 +226,10 @@ class Chooser:
             passing = f", if chains pass between the {modes} modes that were found" if modes > 1 else ""
             slow = sampler.step_size < SplitHMC().step_size  # how slow it is, nobody knows yet
             time = f"{max(seconds, 0.1):.2g} s or more" if slow else _seconds_in_words(seconds)
-            why = f"exact, with full gradients, in {time} for {self.draws} effective draws{passing}."
+            why = (
+                f"exact, with full gradients, which take {time} for {self.draws} effective draws of a nearly Gaussian "
+                f"posterior{passing}; compilation, the search for modes and the verdict come on top."
+            )
             return Choice(SplitHMC.method, sampler, why)
         too_slow = "need steps that are too short" if math.isinf(seconds) else f"take {_seconds_in_words(seconds)}"
         return replace(biased, why=f"{biased.why.rstrip('.')}; an exact sampler would {too_slow}.")

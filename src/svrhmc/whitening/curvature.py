@@ -17,7 +17,7 @@ _STEEP = 32.0  # a rise of f at one standard deviation on both sides, from which
 _HALF = 0.5
 _DOUBLINGS, _HALVINGS = 20, 60  # of a distance: farther, rounding of what cancels looks like a rise
 _UNBOUNDED = (
-    "no law: where the search for the mode ended, second derivatives are not finite; the log posterior may rise "
+    "where the search for the mode ended, second derivatives are not finite; the log posterior may rise "
     "without end, so that the posterior is improper (is a prior missing?), or overflow."
 )
 
@@ -73,7 +73,7 @@ def _half_rise_distances(target: Model, mode: Array, directions: Array) -> Array
         largest = np.argsort(-sizes, kind="stable")[:4]
         named = ", ".join(target.names[k] for k in largest if sizes[k] > 1e-3 * sizes.max())
         raise RuntimeError(
-            f"no law: the log posterior does not fall along a direction (of {named}), however far, so that the "
+            f"the log posterior does not fall along a direction (of {named}), however far, so that the "
             "posterior is improper; is a prior missing, or a parameter that the data do not determine?"
         )
     return np.asarray(np.where(endless, 0.0, distances).sum(axis=0) / (~endless).sum(axis=0), np.float64)
