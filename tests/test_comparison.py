@@ -208,7 +208,7 @@ def test_whole_groups_are_compared_in_whatever_order_they_come():
     with pytest.raises(ValueError, match="fitted to the same rows; got 48 rows and 40"):
         svrhmc.compare(two, short, by="g")
     a, b = one.loo("g"), two.loo("g")
-    turned = comparison._ordered(b, b.names[::-1])
+    turned = comparison._reorder_groups(b, b.names[::-1])
     assert svrhmc.compare(a, turned).elpd_diff == pytest.approx(svrhmc.compare(a, b).elpd_diff)
 
 

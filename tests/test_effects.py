@@ -9,7 +9,7 @@ from svrhmc.fitting import regress
 from svrhmc.results import effects as effects_module
 from svrhmc.results.base import even_rows, thin_draws
 from svrhmc.results.effects import level_averages, varying_columns
-from svrhmc.results.probability import moved
+from svrhmc.results.probability import match_moments
 
 N = 300
 
@@ -142,7 +142,7 @@ def test_without_a_design_every_column_is_a_number():
     y = (rng.logistic(size=N) < X @ [1.0, -0.03]).astype(float)
     posterior = regress(X, y, "bernoulli", names=["a", "b"], draws=300)
     effects = posterior.effects(draws=200)
-    x = moved(thin_draws(posterior.trace.draws, 200), posterior.mean, posterior.sd)
+    x = match_moments(thin_draws(posterior.trace.draws, 200), posterior.mean, posterior.sd)
     p = 1 / (1 + np.exp(-(x[:, :1] + x[:, 1:] @ X.T)))
     by_hand = x[:, 1:] * (p * (1 - p)).mean(axis=1)[:, None]
     assert effects.names == ("a", "b")

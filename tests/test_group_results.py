@@ -17,7 +17,7 @@ from svrhmc.core.storage import read_record, write_record
 from svrhmc.fitting import regress
 from svrhmc.results.groups import Quantities
 from svrhmc.results.prior import under_wider_priors
-from svrhmc.results.probability import moved
+from svrhmc.results.probability import match_moments
 from svrhmc.shell import app as cli
 from svrhmc.targets import Group
 from svrhmc.targets.priors import HalfNormal
@@ -543,7 +543,7 @@ def test_contrasts_of_a_category_are_differences_of_coefficients(logit):
 def test_contrasts_within_interactions_are_averages_over_the_rows():
     posterior = svrhmc.fit("flat ~ plan * x", TABLE, draws=200)
     found, names = posterior.contrast("plan", against="basic", draws=10**6), list(posterior.names)
-    x = moved(flat(posterior), posterior.mean, posterior.sd)
+    x = match_moments(flat(posterior), posterior.mean, posterior.sd)
     product = next(name for name in names if "pro" in name and "x" in name)
     expected = x[:, names.index("plan[pro]")] + x[:, names.index(product)] * X.mean()
     assert found.mean[0] == pytest.approx(expected.mean(), abs=0.01)

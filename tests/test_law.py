@@ -365,7 +365,7 @@ def test_laws_along_a_run_are_those_of_single_runs(gradient, spread):
     sampler = svrhmc.Sampler(Underdamped(0.2, 2.0, 0.5), gradient)
     chain = svrhmc.theory.moments.recursion_of(sampler, target)
     steps = [1, 2, 6, 7, 8, 20, 21, 500, 503, 1000]
-    for step, state in zip(steps, chain.along(chain.at(np.zeros(3)), steps), strict=True):
+    for step, state in zip(steps, chain.states_after(chain.state_at(np.zeros(3)), steps), strict=True):
         found = svrhmc.theory.moments.law_of(chain, state, step)
         once = svrhmc.theory.law(sampler, target, step)
         np.testing.assert_allclose(found.covariance, once.covariance, rtol=1e-10, atol=1e-12)
@@ -377,4 +377,4 @@ def test_laws_along_a_run_are_those_of_single_runs(gradient, spread):
 def test_laws_along_a_run_with_a_table_are_refused():
     chain = svrhmc.theory.moments.recursion_of(svrhmc.Sampler(Underdamped(0.2), SAGA()), svrhmc.targets.synthetic(3, 2))
     with pytest.raises(ValueError, match="without a table"):
-        next(chain.along(chain.at(np.zeros(2)), [1]))
+        next(chain.states_after(chain.state_at(np.zeros(2)), [1]))

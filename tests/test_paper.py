@@ -441,7 +441,7 @@ def work(monkeypatch):
         (svrhmc.theory.Problem, "of"),
     ]
     places += [
-        (synthetic.Chain, "step"), (synthetic.Chain, "along"), (regression, "loss_of"), (regression, "error_of"),
+        (synthetic.Chain, "step"), (synthetic.Chain, "states_after"), (regression, "loss_of"), (regression, "error_of"),
         (experiments, "error_of"),
     ]  # fmt: skip
     for place, name in places:

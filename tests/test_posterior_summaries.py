@@ -11,7 +11,7 @@ from scipy.special import ndtri
 import svrhmc
 from svrhmc import sample, targets
 from svrhmc.core.summaries import Summary, rows_to_print
-from svrhmc.results.probability import moved, probability
+from svrhmc.results.probability import match_moments, probability
 from svrhmc.results.report import verdict_in_words
 from svrhmc.results.summary import short, time_in_words
 
@@ -69,13 +69,13 @@ def test_quantiles_of_a_gaussian_are_exact(known):
 
 
 def test_quantiles_elsewhere_are_those_of_draws_with_the_reported_moments(fitted):
-    x = moved(fitted.trace.draws.reshape(-1, 4), fitted.mean, fitted.sd)
+    x = match_moments(fitted.trace.draws.reshape(-1, 4), fitted.mean, fitted.sd)
     assert x.mean(axis=0) == pytest.approx(fitted.mean, rel=1e-10)
     assert x.std(axis=0, ddof=1) == pytest.approx(fitted.sd, rel=1e-10)
     assert fitted.quantile([0.1, 0.9]) == pytest.approx(np.quantile(x, [0.1, 0.9], axis=0))
     raw = np.quantile(fitted.trace.draws.reshape(-1, 4), [0.1, 0.9], axis=0)
     assert np.abs(fitted.quantile([0.1, 0.9]) - raw).max() > 1e-4
-    assert moved(np.array([[2.0]]), np.zeros(1), np.ones(1)) == 2.0  # one draw has no spread to stretch
+    assert match_moments(np.array([[2.0]]), np.zeros(1), np.ones(1)) == 2.0  # one draw has no spread to stretch
 
 
 @pytest.mark.parametrize("level", [0, 1, 1.5, "0.9", True])

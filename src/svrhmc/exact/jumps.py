@@ -95,7 +95,7 @@ class Regions:
         return len(self.centres)
 
     def out(self, index: Indices, u: Array) -> Array:
-        """z = cᵢ + Sᵢu, for one i of each state."""
+        """z = cᵢ + Sᵢu, with one i for each state."""
         return self.centres[index] + _products(self.roots, index, u)
 
     def into(self, index: Indices, z: Array) -> Array:
@@ -111,11 +111,11 @@ class Regions:
         return self._shares(z, self.log_proposals)[0]
 
     def memberships(self, z: Array) -> Array:
-        """How far each state belongs to each mode: p(i | z) with w for q, which is a probability where π is Σ wᵢtᵢ."""
+        """The share of each mode in each state: p(i | z) with w in place of q; its probability if π is Σ wᵢtᵢ."""
         return np.exp(self._shares(z, self.log_masses)[0])
 
     def log_share(self, index: Indices, z: Array) -> tuple[Array, Array]:
-        """log p(i | z) for one i of each state, and its gradient in z."""
+        """log p(i | z) with one i for each state, and its gradient in z."""
         logs, u = self._shares(z, self.log_proposals)
         dim, rows = z.shape[1], np.arange(len(z))
         freedom = _FREEDOM + dim
@@ -125,7 +125,7 @@ class Regions:
         return logs[rows, index], slopes[rows, index] - mean
 
     def potentials(self, space: Whitened, index: Indices, u: Array) -> Array:
-        """−log of π(cᵢ + Sᵢu) p(i | cᵢ + Sᵢu), up to a constant, for one i of each u."""
+        """−log of π(cᵢ + Sᵢu) p(i | cᵢ + Sᵢu), up to a constant, with one i for each u."""
         z = self.out(index, u)
         with np.errstate(over="ignore", invalid="ignore"):
             energies: Array = space.potentials(z) - self.log_shares(z)[np.arange(len(z)), index]
@@ -142,7 +142,7 @@ class Regions:
         return np.log(np.exp(self.log_masses) / 2 + 0.5 / self.count)
 
     def _shares(self, z: Array, log_weights: Array) -> tuple[Array, Array]:
-        """log p(i | z) with these for log q, and Sᵢ⁻¹(z − cᵢ), for all i."""
+        """log p(i | z) with these weights for log q, and Sᵢ⁻¹(z − cᵢ), for all i."""
         u = contract("kde,cke->ckd", self._inverses, z[:, None] - self.centres)
         freedom = _FREEDOM + z.shape[1]
         tails = 0.5 * (freedom + z.shape[1]) * np.log1p((u * u).sum(axis=2) / freedom)
@@ -162,9 +162,9 @@ class WidePart(NamedTuple):
 
 
 def find_regions(space: Whitened, modes: Array, wide: WidePart | None = None) -> Regions:
-    """Around some points in the user's variables, and a wide part around them. A direction in which f does not curve
-    upwards has the width that the whitening gives it, or, of a model of functions, that f itself tells, as where it is
-    flat along a ring. A coordinate is scaled as it is at the mode where its foot is widest.
+    """Regions around modes in the user's variables, with a wide part around them if there is one. A direction in which
+    f does not curve upwards has the width that the whitening gives it, or, for a model of functions, the width over
+    which f rises, as where it is flat along a ring. A coordinate is scaled as at the mode where its foot is widest.
     """
     whitening, centres = space.whitening, space.into(modes)
     hessians = np.stack([whitening.pull(whitening.pull(_curvature(space.target, mode)).T) for mode in modes])
@@ -197,14 +197,14 @@ def find_regions(space: Whitened, modes: Array, wide: WidePart | None = None) ->
 
 
 def _curvature(target: FiniteSum, mode: Array) -> Array:
-    """∇²f at a mode, or what f itself tells where that is belied by it."""
+    """∇²f at a mode; for a model of functions the curvature over a distance, where f contradicts ∇²f."""
     hessian: Array = target.hessian(mode)
     return curvature_at_mode(target, mode, hessian) if isinstance(target, Model) else hessian
 
 
 @dataclass(frozen=True, eq=False)
 class Jumps:
-    """A sampler: split HMC with the moves of this module."""
+    """The sampler of this module: split HMC with jumps and scalings."""
 
     kind: ClassVar[str] = "jumps"
     defined: ClassVar[bool] = True
@@ -213,7 +213,7 @@ class Jumps:
     regions: Regions
 
     def kernel(self, setup: Setup) -> Kernel:
-        """All chains in step."""
+        """A kernel that moves all chains in step."""
         return JumpKernel(setup.target, self, setup.stream)
 
     @property
@@ -222,7 +222,7 @@ class Jumps:
         return min(len(self.regions.reaches), _SCALINGS)
 
     def spent(self, state: State, steps: Indices, n: int) -> Array:
-        """As split HMC, and a pass for the jump and for each scaling."""
+        """Passes after steps: those of split HMC, and one for the jump and for each scaling."""
         return spent_by_passes(state, steps, n, lambda draws: self.split.leapfrogs_of(draws) + 1 + self.scalings)
 
     def chains(
@@ -233,7 +233,7 @@ class Jumps:
 
 
 class JumpKernel(TrajectoryKernel):
-    """What is accepted is counted for the moves (2) alone."""
+    """The four moves. Only acceptances of move (2) are counted."""
 
     def __init__(self, density: Density, jumps: Jumps, stream: Callable[[Indices], Stream]) -> None:
         super().__init__(density, jumps.split, stream)
@@ -241,28 +241,30 @@ class JumpKernel(TrajectoryKernel):
         self._scalings = jumps.scalings
 
     def warm(self, state: State) -> None:
-        """What a pass over the rows needs."""
+        """Prepare what a pass over the rows needs."""
         self.energies(state.x)
 
-    def points(self, stream: Stream, at: Point, begin: int, end: int) -> Iterator[tuple[Point, npt.NDArray[np.bool_]]]:
-        """The four moves, one after another."""
+    def points(
+        self, stream: Stream, current: Point, begin: int, end: int
+    ) -> Iterator[tuple[Point, npt.NDArray[np.bool_]]]:
+        """Each step is the four moves, one after another."""
         for step in range(begin, end):
             check_budget()
-            coins = stream.uniforms(step, 5 + 3 * self._scalings, Purpose.JUMP).T
-            index = _draw_indices(self.regions.log_shares(at.z), coins[0])
-            at, moved = self._local_move(stream, step, index, coins[1:3], at)
-            at = self._jump(stream, step, index, coins[3:5], at)
-            for first in range(5, len(coins), 3):
-                at = self._scaling(stream, step, coins[first : first + 3], at)
-            yield at, moved
+            uniforms = stream.uniforms(step, 5 + 3 * self._scalings, Purpose.JUMP).T
+            index = _draw_indices(self.regions.log_shares(current.z), uniforms[0])
+            current, accepted = self._local_move(stream, step, index, uniforms[1:3], current)
+            current = self._jump(stream, step, index, uniforms[3:5], current)
+            for first in range(5, len(uniforms), 3):
+                current = self._scaling(stream, step, uniforms[first : first + 3], current)
+            yield current, accepted
 
     def _local_move(
-        self, stream: Stream, step: int, index: Indices, coins: Array, at: Point
+        self, stream: Stream, step: int, index: Indices, uniforms: Array, current: Point
     ) -> tuple[Point, npt.NDArray[np.bool_]]:
         """Move (2), in u."""
-        new = at
+        new = current
 
-        def joined(point: Point) -> tuple[Array, Array]:
+        def joint_energies(point: Point) -> tuple[Array, Array]:
             """f − log p(i | z), and its gradient in u."""
             share, slope = self.regions.log_share(index, point.z)
             return point.f - share, self.regions.pull(index, point.gradient - slope)
@@ -270,39 +272,40 @@ class JumpKernel(TrajectoryKernel):
         def energies(u: Array, rise: Rise) -> tuple[Array, Array]:
             nonlocal new
             new = self.evaluate_point(stream, step, self.regions.out(index, u), rise)
-            return joined(new)
+            return joint_energies(new)
 
-        start = Point(self.regions.into(index, at.z), *joined(at))
+        start = Point(self.regions.into(index, current.z), *joint_energies(current))
         v = stream.normals(step, self.density.dim)
         with np.errstate(over="ignore", invalid="ignore"):  # a trajectory that leaves the finite numbers is refused
-            moved = np.log(coins[1]) < self.energy_drop(step, v, 2 * coins[0] - 1, start, energies)
-        return new.where(moved, at), moved
+            accepted = np.log(uniforms[1]) < self.energy_drop(step, v, 2 * uniforms[0] - 1, start, energies)
+        return new.where(accepted, current), accepted
 
-    def _jump(self, stream: Stream, step: int, index: Indices, coins: Array, at: Point) -> Point:
+    def _jump(self, stream: Stream, step: int, index: Indices, uniforms: Array, current: Point) -> Point:
         """The third move: a jump to another region."""
         regions, log_q = self.regions, self._log_q
         if regions.count == 1:
-            return at
-        proposed = _draw_indices(np.broadcast_to(log_q, (len(at.z), regions.count)), coins[0])
-        new = self.evaluate_point(stream, step, regions.out(proposed, regions.into(index, at.z)))
+            return current
+        proposed = _draw_indices(np.broadcast_to(log_q, (len(current.z), regions.count)), uniforms[0])
+        new = self.evaluate_point(stream, step, regions.out(proposed, regions.into(index, current.z)))
         gain = regions.log_share(proposed, new.z)[0] + regions.log_determinant(proposed) + log_q[index]
-        loss = regions.log_share(index, at.z)[0] + regions.log_determinant(index) + log_q[proposed]
-        return new.where(np.log(coins[1]) < (at.f - new.f) + gain - loss, at)
+        loss = regions.log_share(index, current.z)[0] + regions.log_determinant(index) + log_q[proposed]
+        return new.where(np.log(uniforms[1]) < (current.f - new.f) + gain - loss, current)
 
-    def _scaling(self, stream: Stream, step: int, coins: Array, at: Point) -> Point:
+    def _scaling(self, stream: Stream, step: int, uniforms: Array, current: Point) -> Point:
         """The fourth move: the scaling of one coordinate about its location."""
         regions = self.regions
-        j = np.minimum((coins[0] * len(regions.reaches)).astype(np.int64), len(regions.reaches) - 1)
-        log_scale = regions.reaches[j] * (2 * coins[1] - 1)
-        away = (regions.rows[j] * at.z).sum(axis=1) + regions.offsets[j]
-        new = self.evaluate_point(stream, step, at.z + (np.expm1(log_scale) * away)[:, None] * regions.ways[j])
-        return new.where(np.log(coins[2]) < (at.f - new.f) + log_scale, at)
+        j = np.minimum((uniforms[0] * len(regions.reaches)).astype(np.int64), len(regions.reaches) - 1)
+        log_scale = regions.reaches[j] * (2 * uniforms[1] - 1)
+        distance = (regions.rows[j] * current.z).sum(axis=1) + regions.offsets[j]
+        new = self.evaluate_point(stream, step, current.z + (np.expm1(log_scale) * distance)[:, None] * regions.ways[j])
+        return new.where(np.log(uniforms[2]) < (current.f - new.f) + log_scale, current)
 
 
-def _draw_indices(logs: Array, coins: Array) -> Indices:
+def _draw_indices(logs: Array, uniforms: Array) -> Indices:
     """An index for each row of log probabilities, from one uniform number each."""
-    ends = np.cumsum(np.exp(logs), axis=1)
-    return np.asarray(np.minimum((coins[:, None] * ends[:, -1:] >= ends).sum(axis=1), logs.shape[1] - 1), np.int64)
+    cumulative = np.cumsum(np.exp(logs), axis=1)
+    index = (uniforms[:, None] * cumulative[:, -1:] >= cumulative).sum(axis=1)
+    return np.asarray(np.minimum(index, logs.shape[1] - 1), np.int64)
 
 
 def _products(matrices: Array, index: Indices, vectors: Array) -> Array:

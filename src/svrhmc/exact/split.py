@@ -129,7 +129,7 @@ class SplitHMC(ExactSampler):
 
     @classmethod
     def for_remainder(cls, remainder: Array, leftover: float = 0.0, least: float = 1.0) -> SplitHMC:
-        """As R asks for it, known at draws of N(0, I) up to a constant.
+        """The sampler for a remainder R whose values at draws of N(0, I) are known up to a constant.
 
         One leapfrog of about a quarter of a circle where the standard deviation of R is small, which is about that of a
         trajectory's change of H then: next to every proposal is accepted, and draws hardly depend on each other.
@@ -142,11 +142,11 @@ class SplitHMC(ExactSampler):
             if float(f"{np.std(remainder):.3g}") <= _NEARLY:
                 return cls(_QUARTER, 1)
             spread = interquartile_sd(remainder)
-        own = 2 * min(spread, math.sqrt(8 * _ENERGY) / _SHORTEST**2) ** 2
-        return cls.for_leftover(float(f"{max(own, leftover):.3g}"), least)
+        from_spread = 2 * min(spread, math.sqrt(8 * _ENERGY) / _SHORTEST**2) ** 2
+        return cls.for_leftover(float(f"{max(from_spread, leftover):.3g}"), least)
 
     def kicks(self) -> tuple[Array, Array, Array]:
-        """Of each leapfrog, in steps: its turn, and the kicks before and after it (two neighbours share a node's)."""
+        """For each leapfrog, in steps: its turn, and the kicks before and after it (neighbours share a node's)."""
         nodes, weights = lobatto(self.leapfrogs) if self.leapfrogs <= _SMOOTH else trapezoid(self.leapfrogs)
         inner = np.full(self.leapfrogs + 1, 0.5)
         inner[0] = inner[-1] = 1.0
@@ -154,7 +154,7 @@ class SplitHMC(ExactSampler):
         return self.leapfrogs * np.diff(nodes), shares[:-1].copy(), shares[1:].copy()
 
     def leapfrogs_of(self, draws: Indices) -> Indices:
-        """Of draws by their numbers, from 1 on.
+        """The number of leapfrogs of each draw, by the numbers of the draws from 1 on.
 
         >>> SplitHMC(leapfrogs=2, halvings=2).leapfrogs_of(np.arange(1, 9))
         array([2, 4, 2, 8, 2, 4, 2, 8])
@@ -162,7 +162,7 @@ class SplitHMC(ExactSampler):
         return np.asarray(self.leapfrogs * np.minimum(draws & -draws, 1 << self.halvings), np.int64)
 
     def pieces_of(self, draw: int) -> int:
-        """2ᵏ of a draw by its number."""
+        """2ᵏ for a draw, by its number: into how many pieces its steps are cut."""
         return min(draw & -draw, 1 << self.halvings)
 
     def rows_of_step(self, space: FiniteSum) -> float:
@@ -171,7 +171,7 @@ class SplitHMC(ExactSampler):
 
     @property
     def cycle(self) -> int:
-        """2ᵐ draws."""
+        """2ᵐ draws, after which the lengths of steps repeat."""
         return 1 << self.halvings
 
     @property
@@ -180,12 +180,12 @@ class SplitHMC(ExactSampler):
         return self.step_size / (1 << min(self.halvings, _OFTEN))
 
     def narrowing(self) -> SplitHMC | None:
-        """With halved steps; None where it has those."""
+        """The same sampler with halved steps at some draws; None if it has them already."""
         return None if self.halvings else replace(self, halvings=_HALVINGS)
 
     def smaller(self, share: float = 0.75, convex: bool = False) -> SplitHMC | None:
-        """A share of the step, and as many of them as make the same turn; None below a step of 0.05, or 0.005 where f
-        is convex: there a shorter step is all that it takes, and elsewhere a part may be narrower still.
+        """The same sampler with a share of the step, and as many steps as make the same turn; None below a step of
+        0.05, or of 0.005 if f is convex: then a short step suffices, while otherwise a part may be narrower still.
         """
         step, turn = self.step_size * share, self.step_size * self.leapfrogs
         if step < (_SHORTEST_CONVEX if convex else _SHORTEST):
@@ -194,15 +194,15 @@ class SplitHMC(ExactSampler):
         return replace(self, step_size=step, leapfrogs=leapfrogs)
 
     def kernel(self, setup: Setup) -> Kernel:
-        """All chains in step: a leapfrog is one pass over the rows, which may lie anywhere."""
+        """A kernel that moves all chains in step: each leapfrog is one pass over the rows, wherever they are stored."""
         return SplitKernel(setup.target, self, setup.stream)
 
     def spent(self, state: State, steps: Indices, n: int) -> Array:
-        """A pass for each leapfrog, and one at the start."""
+        """Passes after steps: one for each leapfrog, and one at the start."""
         return spent_by_passes(state, steps, n, self.leapfrogs_of)
 
 
-Rise = Callable[[], Array]  # gives how far the energies of trajectories have risen
+Rise = Callable[[], Array]  # returns how far the energies of trajectories have risen
 
 
 class Point(NamedTuple):
@@ -217,14 +217,14 @@ class Point(NamedTuple):
         return {"f": self.f, "gradient": self.gradient}
 
     def where(self, chosen: npt.NDArray[np.bool_], other: Point) -> Point:
-        """This point for the chains that are chosen, the other for the rest."""
+        """This point for the chosen chains, the other point for the rest."""
         column = chosen[:, None]
         z, gradient = (np.where(column, a, b) for a, b in ((self.z, other.z), (self.gradient, other.gradient)))
         return Point(z, np.where(chosen, self.f, other.f), gradient)
 
 
 class TrajectoryKernel(Kernel):
-    """Chains that remember f and ∇f, and follow trajectories of kicks and rotations; of any `Density`."""
+    """A kernel on any `Density` whose chains remember f and ∇f, and follow trajectories of kicks and rotations."""
 
     gradients = proposes = True
 
@@ -233,31 +233,33 @@ class TrajectoryKernel(Kernel):
         self._turns, self._first, self._last = (part.tolist() for part in sampler.kicks())
 
     @abstractmethod
-    def points(self, stream: Stream, at: Point, begin: int, end: int) -> Iterator[tuple[Point, npt.NDArray[np.bool_]]]:
-        """Where chains are after each step, and whether they accepted their proposals."""
+    def points(
+        self, stream: Stream, current: Point, begin: int, end: int
+    ) -> Iterator[tuple[Point, npt.NDArray[np.bool_]]]:
+        """The points of the chains after each step, and whether they accepted their proposals."""
 
     def empty_memory(self, state: State) -> Memory:
         """f and ∇f at z."""
         return {"f": np.empty(0), "gradient": np.empty((0, self.density.dim))}
 
     def walk(self, chains: Indices, state: State, end: int) -> Iterator[StepResult]:
-        """From f and ∇f at the start on."""
+        """The steps of chains, from f and ∇f in the state or evaluated at its start."""
         stream, memory = self.stream(chains), state.memory
         start = (
             Point(state.x, memory["f"], memory["gradient"])
             if memory
             else self.evaluate_point(stream, state.step, state.x)
         )
-        for at, accepted in self.points(stream, start, state.step, end):
-            yield StepResult(at.z, state.v, at.memory, at.gradient, accepted)
+        for current, accepted in self.points(stream, start, state.step, end):
+            yield StepResult(current.z, state.v, current.memory, current.gradient, accepted)
 
     def energies(self, z: Array) -> tuple[Array, Array]:
-        """f and ∇f; of a trajectory that is thrown far they may overflow, and it is refused."""
+        """f and ∇f; they may overflow far out, where the proposal is then refused."""
         with np.errstate(over="ignore", invalid="ignore"):
             return self.density.energies(z)
 
     def evaluate_point(self, stream: Stream, step: int, z: Array, rise: Rise | None = None) -> Point:
-        """A point that a proposal comes to, where f has to be a number."""
+        """f and ∇f at a point of a trajectory; an error if f is not a number there."""
         f, gradient = self.energies(z)
         if np.isnan(f).any():
             require_defined(stream.chains, step + 1, z, f, 0.0 if rise is None else rise())
@@ -266,8 +268,8 @@ class TrajectoryKernel(Kernel):
     def energy_drop(
         self, step: int, v: Array, jitter: Array, start: Point, energies: Callable[[Array, Rise], tuple[Array, Array]]
     ) -> Array:
-        """What H falls by along one trajectory, with U = jitter; energies: f and ∇f at a point on the way, where it is
-        told how far H had risen when the trajectory was last kicked. Kicks at one point are one.
+        """By how much H falls along one trajectory, with U = jitter. energies: gives f and ∇f at a point of it, and is
+        passed a function for how far H has risen up to the last kick. Two kicks at one point are made as one.
         """
         sampler, pieces, leapfrogs = self.sampler, self.sampler.pieces_of(step + 1), self.sampler.leapfrogs
         angle = (sampler.step_size * (1 + sampler.jitter * jitter) / pieces)[:, None]
@@ -275,7 +277,7 @@ class TrajectoryKernel(Kernel):
         q, f, force = start
         before = f + 0.5 * (v * v).sum(axis=1)
         share, count = self._first[0], leapfrogs * pieces
-        with np.errstate(over="ignore", invalid="ignore"):  # of a trajectory that is thrown out, and refused
+        with np.errstate(over="ignore", invalid="ignore"):  # a trajectory that overflows is refused
             for leap in range(count):
                 cosine, sine = rotations[leap % leapfrogs]
                 v = v - share * angle * (force - q)
@@ -289,59 +291,63 @@ class TrajectoryKernel(Kernel):
                 after = self._first[(leap + 1) % leapfrogs] if leap + 1 < count else 0.0
                 share = self._last[leap % leapfrogs] + after
             v = v - share * angle * (force - q)
-            fallen: Array = before - (f + 0.5 * (v * v).sum(axis=1))
-        return fallen
+            drop: Array = before - (f + 0.5 * (v * v).sum(axis=1))
+        return drop
 
 
 class SplitKernel(TrajectoryKernel):
     """The draws of `SplitHMC`."""
 
     def warm(self, state: State) -> None:
-        """What a pass over the rows needs."""
+        """Prepare what a pass over the rows needs."""
         self.energies(state.x)
 
-    def points(self, stream: Stream, at: Point, begin: int, end: int) -> Iterator[tuple[Point, npt.NDArray[np.bool_]]]:
-        """A trajectory for each."""
+    def points(
+        self, stream: Stream, current: Point, begin: int, end: int
+    ) -> Iterator[tuple[Point, npt.NDArray[np.bool_]]]:
+        """Each step is one trajectory."""
         forces = getattr(self.density, "forces", None)
-        for step, v, jitter, threshold in self.noise(stream, at.z.size, begin, end):
-            quick = None if forces is None else self._fast_trajectory(forces, step, v, jitter, at)
-            new, fallen = quick or self._checked_trajectory(stream, step, v, jitter, at)
-            accepted = threshold < fallen
-            at = new.where(accepted, at)
-            yield at, accepted
+        for step, v, jitter, threshold in self.noise(stream, current.z.size, begin, end):
+            quick = None if forces is None else self._fast_trajectory(forces, step, v, jitter, current)
+            new, drop = quick or self._checked_trajectory(stream, step, v, jitter, current)
+            accepted = threshold < drop
+            current = new.where(accepted, current)
+            yield current, accepted
 
-    def _checked_trajectory(self, stream: Stream, step: int, v: Array, jitter: Array, at: Point) -> tuple[Point, Array]:
-        """The end of a trajectory, and what H falls by; f has to be a number on all of it."""
-        new = at
+    def _checked_trajectory(
+        self, stream: Stream, step: int, v: Array, jitter: Array, current: Point
+    ) -> tuple[Point, Array]:
+        """The end of a trajectory, and by how much H falls; an error where f is not a number on the way."""
+        new = current
 
         def energies(q: Array, rise: Rise) -> tuple[Array, Array]:
             nonlocal new
             new = self.evaluate_point(stream, step, q, rise)
             return new.f, new.gradient
 
-        fallen = self.energy_drop(step, v, jitter, at, energies)
-        return new, fallen
+        drop = self.energy_drop(step, v, jitter, current, energies)
+        return new, drop
 
     def _fast_trajectory(
-        self, forces: Callable[[Array], Array], step: int, v: Array, jitter: Array, at: Point
+        self, forces: Callable[[Array], Array], step: int, v: Array, jitter: Array, current: Point
     ) -> tuple[Point, Array] | None:
-        """The same with f at the end alone; None where that is not a number, as where f or ∇f was none on the way."""
-        new, left = at, self.sampler.leapfrogs * self.sampler.pieces_of(step + 1)
+        """The same with f evaluated at the end alone; None if it is not a number there, or was not on the way."""
+        new, remaining = current, self.sampler.leapfrogs * self.sampler.pieces_of(step + 1)
 
         def energies(q: Array, rise: Rise) -> tuple[Array, Array]:
-            nonlocal new, left
-            left -= 1
-            if left:
-                return at.f, forces(q)
+            nonlocal new, remaining
+            remaining -= 1
+            if remaining:
+                return current.f, forces(q)
             new = Point(q, *self.density.energies(q))
             return new.f, new.gradient
 
         with np.errstate(over="ignore", invalid="ignore"):
-            fallen = self.energy_drop(step, v, jitter, at, energies)
-        return None if np.isnan(fallen).any() else (new, fallen)
+            drop = self.energy_drop(step, v, jitter, current, energies)
+        return None if np.isnan(drop).any() else (new, drop)
 
     def noise(self, stream: Stream, size: int, first: int, end: int) -> Iterator[tuple[int, Array, Array, Array]]:
-        """Of each step from `first` to before `end`: its number, and v, U and the log of a uniform number by chain."""
+        """For each step from `first` to before `end`: its number, and by chain v, U and the log of a uniform number."""
         for begin, v, uniform in self.noise_ahead(stream, size, first, end):
             for place in range(v.shape[1]):
                 yield begin + place, v[:, place], uniform[:, place, 1], uniform[:, place, 0]
@@ -350,9 +356,9 @@ class SplitKernel(TrajectoryKernel):
         """The same for many steps at a time: the number of the first, v (chain, step, dim), and the log of a uniform
         number with U (chain, step, 2).
         """
-        ahead = max(1, _AHEAD // size)
+        count_ahead = max(1, _AHEAD // size)
         while first < end:
-            steps = np.arange(first, min(end, first + ahead, (first // STEPS_PER_KEY + 1) * STEPS_PER_KEY))
+            steps = np.arange(first, min(end, first + count_ahead, (first // STEPS_PER_KEY + 1) * STEPS_PER_KEY))
             v = stream.normals(steps, self.density.dim)
             uniform = stream.uniforms(steps, 2, Purpose.ACCEPT)
             yield first, v, np.stack([np.log(uniform[..., 0]), 2 * uniform[..., 1] - 1], axis=-1)
@@ -374,7 +380,7 @@ def lobatto(steps: int) -> tuple[Array, Array]:
 
 
 def trapezoid(steps: int) -> tuple[Array, Array]:
-    """The same of equal steps, exact for lines.
+    """Nodes and weights of the trapezoid rule on [0, 1], exact for lines.
 
     >>> trapezoid(2)
     (array([0. , 0.5, 1. ]), array([0.25, 0.5 , 0.25]))

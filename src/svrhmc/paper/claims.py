@@ -1,4 +1,4 @@
-"""A claim and what the runs say of it: it holds, it does not, or it cannot be told; and what decides."""
+"""A claim and the verdict of the runs on it: it holds, it does not, or it cannot be told."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PAPER, CHECK = "the paper", "our check"  # who says it
 
 @dataclass(frozen=True)
 class Claim:
-    """Who says what, the threshold that decides it, the verdict, and the numbers."""
+    """A claim: whose it is, its text, the threshold that decides it, the verdict, and the numbers."""
 
     whose: str
     text: str
@@ -42,7 +42,9 @@ def by_pass(runs: list[Result]) -> tuple[list[int], Array]:
 
 
 def paired_gaps(other: Result, ours: Result) -> tuple[list[int], Array] | None:
-    """The passes, and another's losses less ours at these: (seed, pass), for seeds with which neither diverged."""
+    """The passes, and the losses of another sampler less ours at these passes, (seed, pass), for seeds at which neither
+    diverged; None if there is no such seed.
+    """
     pairs = [pair for pair in zip(other["runs"], ours["runs"], strict=True) if None not in pair]
     if not pairs:
         return None
@@ -52,7 +54,9 @@ def paired_gaps(other: Result, ours: Result) -> tuple[list[int], Array] | None:
 
 @dataclass(frozen=True)
 class Gap:
-    """Another's loss less ours, seed by seed: mean of all passes and the last, each with its standard error."""
+    """The loss of another sampler less ours, seed by seed: the mean over all passes and the last pass, with their
+    standard errors.
+    """
 
     mean: tuple[float, float]
     end: tuple[float, float]
@@ -60,7 +64,7 @@ class Gap:
 
     @staticmethod
     def between(other: Result, ours: Result) -> Gap:
-        """Of two samplers on the same splits; not a number where no seed has both."""
+        """The gap between two samplers on the same splits; not a number if at no seed both have a run."""
         paired = paired_gaps(other, ours)
         if paired is None:
             return Gap((np.nan, np.inf), (np.nan, np.inf), np.nan)
@@ -84,7 +88,7 @@ def signed(mean: float, error: float) -> str:
 
 
 def sign(mean: float, error: float, errors: float) -> str:
-    """Of a claim that a mean is positive: so many standard errors must speak for it, or against it.
+    """The verdict on the claim that a mean is positive, decided if it is more than `errors` standard errors from 0.
 
     >>> [sign(mean, 1.0, 2.0) for mean in (3.0, 1.0, -3.0)]
     ['holds', 'cannot be told', 'does not']
@@ -93,15 +97,15 @@ def sign(mean: float, error: float, errors: float) -> str:
 
 
 def joint(verdicts: Iterable[str]) -> str:
-    """Of a claim about all: it fails where one fails, and holds where all hold.
+    """The verdict on a claim about all: it does not hold if one does not, and holds if all hold.
 
     >>> joint(["holds", "cannot be told"])
     'cannot be told'
     """
-    different = set(verdicts)
-    return "does not" if "does not" in different else "holds" if different == {"holds"} else "cannot be told"
+    kinds = set(verdicts)
+    return "does not" if "does not" in kinds else "holds" if kinds == {"holds"} else "cannot be told"
 
 
 def yes(holds: bool) -> str:
-    """Of a claim that can be told either way."""
+    """The verdict on a claim that is known to hold or not."""
     return "holds" if holds else "does not"

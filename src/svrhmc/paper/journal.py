@@ -1,4 +1,4 @@
-"""The work of a task in pieces, each made once: what is finished is kept in the task's journal, and not made again."""
+"""The work of a task in pieces, each computed once: results of finished pieces are stored in the task's journal."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _RECORD = "pieces"
 
 
 class Pieces:
-    """Finished pieces by name, as plain JSON values: all of them in one record, written about every second.
+    """Results of finished pieces by name, as plain JSON values in one record that is written about every second.
 
-    The seconds of a task count from here on, through all its lives.
+    The seconds of a task are counted from the start of this object, and added up over interruptions.
     """
 
     def __init__(self, journal: Journal) -> None:
@@ -47,7 +47,7 @@ class Pieces:
             self.save()
 
     def once(self, name: str, make: Callable[..., Any], *arguments: object) -> Any:
-        """What was made under this name before, else made now, of these arguments."""
+        """The stored result under this name; if there is none, make(*arguments), which is stored."""
         if name not in self._done:
             self._done[name] = make(*arguments)
             self._new = True
@@ -55,15 +55,15 @@ class Pieces:
         return self._done[name]
 
     def save(self) -> None:
-        """Write what there is."""
+        """Write the results so far, and the seconds spent."""
         seconds = self._earlier + time.perf_counter() - self._began
         self.journal.put(_RECORD, {"done": self._done, "seconds": seconds})
         self._new = False
 
     def run(self, name: str, sampler: Sampler, target: FiniteSum, steps: int, **options: Any) -> Trace:
-        """A run of many seconds, which keeps its own state as it goes; the draws are in memory, in their usual order.
+        """A run of many seconds with a checkpoint of its own; its draws are in memory, in their usual order.
 
-        Its folder stays until `forget`, or until the task's own is removed.
+        Its folder stays until `forget`, or until the folder of the task is removed.
         """
         folder = self._folder(name)
         if folder is None:
@@ -74,12 +74,12 @@ class Pieces:
         return replace(trace, draws=np.ascontiguousarray(trace.draws))
 
     def recall_mode(self, name: str, target: FiniteSum) -> None:
-        """Let a target know its mode, found once."""
+        """Give a target its mode, which is found once and stored."""
         record = self.journal.once(name, lambda: Record({}, {"mode": target.mode()}))
         target.recall_mode(record.array("mode", (target.dim,)))
 
     def forget(self, name: str) -> None:
-        """Remove what a run kept, once what was made of it is written."""
+        """Remove the checkpoint of a run, after the results made from it are written."""
         folder = self._folder(name)
         if folder is not None and folder.exists():
             self.save()
@@ -94,7 +94,7 @@ class Pieces:
 
 
 def resumable(task: Callable[..., R]) -> Callable[..., R]:
-    """A task whose last argument is its `Pieces`, from the `journal` that it is given by that name, else in memory."""
+    """Call a task with its `Pieces` as last argument: those of the keyword argument `journal`, or else in memory."""
 
     @wraps(task)
     def resumed(*arguments: object, journal: Journal | None = None) -> R:
@@ -105,22 +105,22 @@ def resumable(task: Callable[..., R]) -> Callable[..., R]:
 
 
 def seconds_spent(journal: Journal) -> float:
-    """By a task, in all its lives so far, up to its last record."""
+    """The seconds that a task has taken, over all interruptions, up to its last record."""
     record = journal.get(_RECORD)
     return 0.0 if record is None else record.value("seconds", nonnegative)
 
 
 def _dictionary(name: str, value: object) -> Result:
-    """Pieces by their names."""
+    """Check that a value is a dictionary of pieces by name."""
     if not isinstance(value, dict):
         raise requirement(name, "of pieces by their names", type(value).__name__)
     return value
 
 
 def open_journal(folder: Path, settings: Result) -> Checkpoint:
-    """A task's journal, empty where the one in this folder was made with other settings or cannot be read.
+    """A task's journal; an empty one if that in the folder was made with other settings or cannot be read.
 
-    Processes of a run that was killed end within seconds; so long it waits for the folder.
+    Processes of a run that was killed may hold the folder for some seconds, for which this waits.
     """
     end = time.monotonic() + _PATIENCE
     while True:
@@ -137,13 +137,13 @@ def open_journal(folder: Path, settings: Result) -> Checkpoint:
 
 
 def unusable(error: CheckpointError) -> bool:
-    """Whether what is in the folder is at fault, and not another process or the system."""
+    """Whether the content of the folder is the cause of an error, and not another process or the system."""
     return not isinstance(error, CheckpointInUseError) and not isinstance(error.__cause__, OSError)
 
 
 def remove(folder: Path) -> None:
-    """Remove the journal of a task, with those of its runs, and nothing else: no link is followed, and what somebody
-    else has put there stays, which is an error.
+    """Remove the journal of a task and those of its runs, and nothing else: no link is followed, and other files are
+    left alone, which is an error.
     """
     if folder.is_dir() and not folder.is_symlink():
         for entry in sorted(folder.iterdir()):

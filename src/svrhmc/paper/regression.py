@@ -246,7 +246,7 @@ class Work:
         return self._best([{**choice, "epoch": m, "step": choice["step"] * by} for m, by in factors], split, number)
 
     def _best(self, choices: list[Choice], split: Split, number: int) -> Choice:
-        """The one with the least mean loss on held-out parts of the training rows."""
+        """The choice with the smallest mean loss on held-out parts of the training rows."""
         folds = self.settings["folds"]
         parts = [_held_out(split, self.settings["held_out"], [number, fold]) for fold in range(folds)]
         posteriors = [posterior(self.settings, part) for part in parts]
@@ -260,10 +260,10 @@ class Work:
             losses = [self.pieces.once(f"{name}{fold}", loss, choice, fold) for fold in range(upto)]
             return float(np.mean([np.inf if value is None else value for value in losses]))
 
-        first = [(mean_loss(choice, 1), place) for place, choice in enumerate(choices)]
-        kept = sorted(first)[: max(1, round(self.settings["first_share"] * len(choices)))]
-        least, place = min((mean_loss(choices[place], folds), place) for _, place in kept)
-        if not np.isfinite(least):
+        losses_of_first_fold = [(mean_loss(choice, 1), place) for place, choice in enumerate(choices)]
+        best_choices = sorted(losses_of_first_fold)[: max(1, round(self.settings["first_share"] * len(choices)))]
+        smallest_loss, place = min((mean_loss(choices[place], folds), place) for _, place in best_choices)
+        if not np.isfinite(smallest_loss):
             raise requirement(f"the grid of {self.method}", "one with a setting that does not diverge", "none")
         return choices[place]
 
@@ -315,7 +315,7 @@ def grid(settings: Settings, method: str) -> list[Choice]:
 
 
 def grid_axes(settings: Settings, method: str) -> dict[str, list[float]]:
-    """What a sampler's settings consist of, each with its values."""
+    """The settings of a sampler, each with its values on the grid."""
     if method in _OVERDAMPED:
         return {"batch_size": settings["batch_sizes"], "step": _spaced(settings["overdamped_steps"])}
     steps = _spaced(settings["underdamped_steps"])
@@ -323,7 +323,7 @@ def grid_axes(settings: Settings, method: str) -> dict[str, list[float]]:
 
 
 def at_edge(settings: Settings, method: str, choice: Choice) -> list[str]:
-    """What of a setting stands at an edge of its grid beyond which there would be something to try.
+    """Which parts of a setting are at an edge of their grid, beyond which other values could be tried.
 
     There is nothing below a batch of 1, nor above the largest step of the underdamped samplers, whose scheme diverges
     from 1 on, nor above an epoch that is as long as the run.
@@ -346,5 +346,5 @@ def at_edge(settings: Settings, method: str, choice: Choice) -> list[str]:
 
 
 def _spaced(axis: dict[str, float]) -> list[float]:
-    """Evenly in the logarithm, to four digits."""
+    """The values of an axis, evenly spaced in the logarithm, to four digits."""
     return [float(f"{value:.4g}") for value in np.geomspace(axis["largest"], axis["smallest"], int(axis["count"]))]

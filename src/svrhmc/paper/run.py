@@ -52,7 +52,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Finished:
-    """What a run gives back: the report, and a line for each data set that could not be had, and why."""
+    """The report of a run, and a line for each data set that was missing, with the reason."""
 
     report: Path
     missing: tuple[str, ...]
@@ -86,7 +86,7 @@ def reproduce(
     tasks = [replace(task, edition=supply.key(task.dataset)) for task in tasks]
     tasks = [task for task in tasks if task.dataset not in supply.missing or store.get(task)]
     jobs = cores() if jobs is None else jobs
-    results, missing = _work(tasks, store, jobs, say)
+    results, missing = _run_tasks(tasks, store, jobs, say)
     missing = list(dict.fromkeys([*supply.missing.values(), *missing]))
     settings |= {"notes": supply.notes, "partial": supply.partial}
     report = write_report(results, settings, parts, out, tuple(missing), quick)
@@ -94,14 +94,14 @@ def reproduce(
 
 
 class Store:
-    """Results as JSON files, each written at once."""
+    """Results as JSON files, each written as a whole or not at all."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
 
     def get(self, task: Task) -> Result | None:
-        """The result of a task with these very arguments, if it is there."""
+        """The stored result of a task with the same arguments; None if there is none."""
         try:
             saved = json.loads(self._path(task).read_text())
         except (OSError, ValueError):
@@ -112,7 +112,7 @@ class Store:
         return result if isinstance(result, dict) and result else None
 
     def put(self, task: Task, result: Result) -> None:
-        """Keep it; what led to it is not needed any more."""
+        """Store the result of a task, and remove its journal."""
         write_text(self._path(task), json.dumps({"settings": _identity(task), "result": result}, indent=1))
         self.tidy(task, finished=True)
 
@@ -124,7 +124,7 @@ class Store:
         """Remove what a kill may have left of a task, and the journal of a finished one."""
         remove_partials(self._path(task))
         if finished:
-            with suppress(CheckpointError):  # what somebody else has put there stays
+            with suppress(CheckpointError):  # files of others are left alone
                 remove(self.progress(task))
 
     def _path(self, task: Task) -> Path:
@@ -132,7 +132,7 @@ class Store:
 
 
 def _identity(task: Task) -> str:
-    """Of the settings alone: where the data lie does not matter."""
+    """A fingerprint of a task by its settings alone: the folder of the data does not matter."""
     settings = [value for value in task.arguments if not isinstance(value, Path)]
     edition = [task.edition] if task.edition else []
     return fingerprint([VERSIONS.get(task.name.split()[0], 2), task.name, *settings, *edition])
@@ -146,17 +146,17 @@ def fingerprint(value: object) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _work(
+def _run_tasks(
     tasks: list[Task], store: Store, jobs: int, say: Callable[[str], None]
 ) -> tuple[dict[str, Result], list[str]]:
     results = {task.name: saved for task in tasks if (saved := store.get(task)) is not None}
-    left = [task for task in tasks if task.name not in results]
+    unfinished = [task for task in tasks if task.name not in results]
     for task in tasks:
         store.tidy(task, finished=task.name in results)
     if results:
         say(f"{len(results)} of {len(tasks)} tasks are already there")
     missing: list[str] = []
-    for number, (task, outcome, seconds) in enumerate(_outcomes(left, store, jobs), start=len(results) + 1):
+    for number, (task, outcome, seconds) in enumerate(_outcomes(unfinished, store, jobs), start=len(results) + 1):
         if isinstance(outcome, DataError):
             missing.append(str(outcome))
             store.tidy(task, finished=True)
@@ -170,7 +170,7 @@ def _work(
 
 
 def _outcomes(tasks: list[Task], store: Store, jobs: int) -> Iterator[tuple[Task, Outcome, float]]:
-    """Tasks as they finish; in processes of their own where there are several jobs."""
+    """Yield tasks with their outcomes and seconds as they finish; with several jobs they run in processes."""
     threads = max(1, cores() // jobs)
     if jobs == 1:
         for task in tasks:
@@ -198,7 +198,7 @@ def _outcomes(tasks: list[Task], store: Store, jobs: int) -> Iterator[tuple[Task
 
 @contextmanager
 def _threads_of_processes(threads: int) -> Iterator[None]:
-    """Processes started within use so many threads for linear algebra: more would only wait for each other."""
+    """Limit the threads of linear algebra in processes that start within: more would only wait for each other."""
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     before = {name: os.environ.get(name) for name in names}
     os.environ.update(dict.fromkeys(names, str(threads)))
@@ -213,17 +213,17 @@ def _threads_of_processes(threads: int) -> Iterator[None]:
 
 
 def _perform(task: Task, threads: int, progress: Path) -> tuple[Outcome, float]:
-    """The result of a task, and the seconds it took in all its lives; from its beginning if its journal is damaged."""
+    """The outcome of a task, and the seconds it took over all interruptions; restarted if its journal is damaged."""
     try:
-        return _go_on(task, threads, progress)
+        return _continue(task, threads, progress)
     except CheckpointError as error:
         if not unusable(error):
             raise
         remove(progress)
-        return _go_on(task, threads, progress)
+        return _continue(task, threads, progress)
 
 
-def _go_on(task: Task, threads: int, progress: Path) -> tuple[Outcome, float]:
+def _continue(task: Task, threads: int, progress: Path) -> tuple[Outcome, float]:
     with open_journal(progress, {"task": task.name, "identity": _identity(task)}) as journal:
         earlier, began = seconds_spent(journal), time.perf_counter()
         try:
@@ -234,7 +234,7 @@ def _go_on(task: Task, threads: int, progress: Path) -> tuple[Outcome, float]:
 
 
 def _tasks(part: str, settings: Settings, data: Path | None) -> Iterator[Task]:
-    figure1, figure2, figure3, tried = (settings[key] for key in ("figure1", "figure2", "figure3", "experiment"))
+    figure1, figure2, figure3, experiment = (settings[key] for key in ("figure1", "figure2", "figure3", "experiment"))
     if part == "figure1":
         dims = sorted(figure1["dims"], reverse=True)
         for spread, dim, n, method in itertools.product(
@@ -250,16 +250,21 @@ def _tasks(part: str, settings: Settings, data: Path | None) -> Iterator[Task]:
             reference = regression.classification_reference
             yield Task(f"figure2 {name} reference", reference, (figure2, name, data), dataset=name)
     if part == "table3":
-        for name in tried["datasets"]:
+        for name in experiment["datasets"]:
             yield Task(
-                f"experiment {name}", experiments.preparation_experiment, (tried, figure2, name, data), False, name
+                f"experiment {name}", experiments.preparation_experiment, (experiment, figure2, name, data), False, name
             )
-        yield Task("experiment steps", experiments.steps_experiment, (tried, figure2, data), dataset=tried["step_data"])
+        yield Task(
+            "experiment steps",
+            experiments.steps_experiment,
+            (experiment, figure2, data),
+            dataset=experiment["step_data"],
+        )
         if "mushroom" in figure2["datasets"]:
-            subject = (tried, figure2, "mushroom", data)
+            subject = (experiment, figure2, "mushroom", data)
             yield Task("experiment mushroom passes", experiments.longer_experiment, subject, dataset="mushroom")
-        for name, method in itertools.product(tried["burn_in_datasets"], figure2["samplers"]):
-            arguments = (tried, figure2, name, method, data)
+        for name, method in itertools.product(experiment["burn_in_datasets"], figure2["samplers"]):
+            arguments = (experiment, figure2, name, method, data)
             yield Task(f"experiment burn-in {name} {method}", experiments.burn_in_experiment, arguments, dataset=name)
     if part == "figure3":
         for name in figure3["datasets"]:

@@ -78,7 +78,7 @@ def _curve(settings: Settings, chain: Chain, sampler: Sampler, target: Gaussian)
     spent = np.geomspace(least, settings["passes"], settings["line"])
     steps = sorted({sampler.steps_for(target, float(passes)) for passes in spent})
     curve = []
-    for step, state in zip(steps, chain.along(chain.at(np.zeros(target.dim)), steps), strict=True):
+    for step, state in zip(steps, chain.states_after(chain.state_at(np.zeros(target.dim)), steps), strict=True):
         if not np.isfinite(state.C).all() or np.abs(state.C).max() > 1e12:
             break
         curve.append([step, law_of(chain, state, step).w2, *_passes(sampler, target, step).values()])
@@ -153,8 +153,8 @@ class _Chains:
         return points
 
     def _laws(self) -> Record:
-        start = self._chain.at(np.zeros(self._target.dim))
-        laws = [law_of(self._chain, state, None) for state in self._chain.along(start, self._looked_at)]
+        start = self._chain.state_at(np.zeros(self._target.dim))
+        laws = [law_of(self._chain, state, None) for state in self._chain.states_after(start, self._looked_at)]
         means = np.stack([law.position.mean for law in laws])
         covariances = np.stack([law.position.covariance for law in laws])
         return Record({"w2": [law.w2 for law in laws]}, {"means": means, "covariances": covariances})
@@ -210,10 +210,10 @@ def _passes(sampler: Sampler, target: Gaussian, steps: int) -> dict[str, float]:
 
 def _steps_to(level: float, chain: Chain, above: int, below: int) -> int:
     """The number of steps, between two of them, after which W₂ goes below a level: by bisection."""
-    start = chain.at(np.zeros(chain.model.dim))
+    start = chain.state_at(np.zeros(chain.model.dim))
     while below - above > 1:
         middle = (above + below) // 2
-        [state] = chain.along(start, [middle])
+        [state] = chain.states_after(start, [middle])
         if law_of(chain, state, None).w2 <= level:
             below = middle
         else:

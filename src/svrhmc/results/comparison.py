@@ -65,53 +65,53 @@ class ModelComparison(Tabular):
     about: tuple[str, ...]
 
     @cached_property
-    def _away(self) -> list[Total]:
-        """Σᵢ dᵢₖ of every model."""
+    def _differences(self) -> list[Total]:
+        """Σᵢ dᵢₖ for every model."""
         best = self.loo[0]
-        return [total_of(best.pointwise - one.pointwise, best.rough - one.rough, best.places) for one in self.loo]
+        return [total_of(best.pointwise - loo.pointwise, best.rough - loo.rough, best.places) for loo in self.loo]
 
     @property
     def elpd(self) -> Array:
         """The elpd of each model, the largest first."""
-        return np.array([one.elpd for one in self.loo])
+        return np.array([loo.elpd for loo in self.loo])
 
     @property
     def elpd_diff(self) -> Array:
-        """By how much the elpd of each is below that of the best."""
-        return np.array([away.value for away in self._away])
+        """How far the elpd of each model is below that of the best."""
+        return np.array([difference.value for difference in self._differences])
 
     @property
     def diff_se(self) -> Array:
-        """The standard errors of these differences, as other rows or groups would have made them."""
-        return np.array([away.se for away in self._away])
+        """The standard errors of these differences, had other rows or groups been observed."""
+        return np.array([difference.se for difference in self._differences])
 
     @property
     def subsampling_se(self) -> Array:
-        """How far the choice of rows may put these differences off; 0 where all were left out."""
-        return np.array([away.subsampling_se for away in self._away])
+        """The standard errors of these differences from the choice of rows; 0 if every row was left out."""
+        return np.array([difference.subsampling_se for difference in self._differences])
 
     @cached_property
     def weights(self) -> Array:
         """The weight of each model in the mixture that predicts best, by stacking, over all rows."""
-        return stacking_weights(np.stack([_of_all_rows(one) for one in self.loo], axis=1))
+        return stacking_weights(np.stack([_estimates_of_all_rows(loo) for loo in self.loo], axis=1))
 
     @property
     def decided(self) -> tuple[bool, ...]:
-        """Of each model, whether there is evidence that the best one predicts better."""
+        """For each model, whether there is evidence that the best one predicts better."""
         pairs = zip(self.elpd_diff, np.hypot(self.diff_se, self.subsampling_se), strict=True)
         return tuple(bool(diff >= _SMALL and diff >= _ERRORS * se) for diff, se in pairs)
 
     def summary(self) -> Summary:
-        """A line for each model, and what to think of them."""
+        """A line for each model, with notes on how to read them."""
         columns = {
             "elpd": self.elpd,
-            "se": np.array([one.se for one in self.loo]),
+            "se": np.array([loo.se for loo in self.loo]),
             "elpd_diff": self.elpd_diff,
             "diff_se": self.diff_se,
             **({"subsampling_se": self.subsampling_se} if self.subsampling_se.any() else {}),
-            "p_loo": np.array([one.p_loo for one in self.loo]),
+            "p_loo": np.array([loo.p_loo for loo in self.loo]),
             "weight": self.weights,
-            "bad_k": np.array([float(len(one.bad)) for one in self.loo]),
+            "bad_k": np.array([float(len(loo.bad)) for loo in self.loo]),
         }
         title = f"Models by leave-one-out cross-validation, {self._units}."
         return Summary(self.names, columns, title, self.notes, tenths=True)
@@ -124,7 +124,7 @@ class ModelComparison(Tabular):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What to think of it, in sentences."""
+        """Notes on how to read the comparison, in sentences."""
         return tuple(self._sentences())
 
     def _sentences(self) -> Iterator[str]:
@@ -132,9 +132,9 @@ class ModelComparison(Tabular):
         if listed:
             yield "; ".join(listed) + "."
         best, diff, se = self.names[0], self.elpd_diff, self.diff_se
-        open_ones = [k for k, decided in enumerate(self.decided) if k and not decided]
-        if open_ones:
-            others = " and ".join(f"{self.names[k]} (behind by {diff[k]:.1f} ± {se[k]:.1f})" for k in open_ones)
+        undecided = [k for k, decided in enumerate(self.decided) if k and not decided]
+        if undecided:
+            others = " and ".join(f"{self.names[k]} (behind by {diff[k]:.1f} ± {se[k]:.1f})" for k in undecided)
             yield f"{best} has the largest elpd, but that is no evidence that it predicts better than {others}."
         else:
             yield f"{best} predicts better than {self.names[1]} by {diff[1]:.1f} ± {se[1]:.1f}."
@@ -143,9 +143,9 @@ class ModelComparison(Tabular):
             "are those of the mixture of the models that would predict best (stacking)."
         )
         if len(self.loo[0].pointwise) < _FEW:
-            what = f"groups of {self.loo[0].by}" if self.loo[0].by else "rows"
-            yield f"With fewer than {_FEW} {what} the standard errors of differences are rough, and mostly too small."
-        bad = [name for name, one in zip(self.names, self.loo, strict=True) if len(one.bad)]
+            units = f"groups of {self.loo[0].by}" if self.loo[0].by else "rows"
+            yield f"With fewer than {_FEW} {units} the standard errors of differences are rough, and mostly too small."
+        bad = [name for name, loo in zip(self.names, self.loo, strict=True) if len(loo.bad)]
         if bad:
             yield (
                 f"Some Pareto k of {' and '.join(bad)} are too large (bad_k says how many): such terms of elpd are not "
@@ -187,7 +187,7 @@ def compare(
     >>> found.names, found.decided
     (('line', 'constant'), (False, True))
     """
-    named = _named(models)
+    named = _models_by_name(models)
     _require_comparable(named, by)
     groups = None if by is None else _row_groups(named, by)
     if rows is not None and (by is not None or moment_match):
@@ -197,7 +197,7 @@ def compare(
     )
     if rows is not None:
         cross_validate = partial(loo_subsample_of, rows=rows, draws=draws, seed=seed)
-    loo = {name: _cross_validated(name, model, by, cross_validate) for name, model in named.items()}
+    loo = {name: _cross_validation_of(name, model, by, cross_validate) for name, model in named.items()}
     first, *others = loo
     for other in others:
         if not np.array_equal(loo[first].places, loo[other].places):
@@ -205,21 +205,21 @@ def compare(
         if set(loo[first].names) != set(loo[other].names):
             allowed = f"models with the same groups of {loo[first].by}"
             raise requirement(f"{first} and {other}", allowed, "other groups")
-    aligned = {name: _ordered(one, loo[first].names) for name, one in loo.items()}
+    aligned = {name: _reorder_groups(result, loo[first].names) for name, result in loo.items()}
     names = sorted(named, key=lambda name: -aligned[name].elpd)
-    about = tuple(_formula(named[name]) for name in names)
+    about = tuple(_describe(named[name]) for name in names)
     return ModelComparison(tuple(names), tuple(aligned[name] for name in names), about)
 
 
-def _of_all_rows(loo: CrossValidated) -> Array:
-    """eᵢ of the rows that were left out, and of the others π̃ᵢ moved by the mean of e − π̃: their sum is elpd."""
+def _estimates_of_all_rows(loo: CrossValidated) -> Array:
+    """eᵢ of the rows that were left out, and π̃ᵢ plus the mean of e − π̃ for the others: their sum is elpd."""
     values = loo.rough + float((loo.pointwise - loo.rough[loo.places]).mean())
     values[loo.places] = loo.pointwise
     return values
 
 
 def stacking_weights(log_density: Array) -> Array:
-    """w from eᵢₖ, (observations, models).
+    """The weights w from eᵢₖ, (observations, models).
 
     >>> stacking_weights(np.log([[0.9, 0.1], [0.2, 0.8], [0.9, 0.1]])).round(4)
     array([0.8472, 0.1528])
@@ -243,12 +243,12 @@ def stacking_weights(log_density: Array) -> Array:
     return np.asarray(w / w.sum())
 
 
-def _named(models: tuple[object, ...]) -> dict[str, object]:
-    """The models by name: as a dictionary has them, or numbered."""
+def _models_by_name(models: tuple[object, ...]) -> dict[str, object]:
+    """The models by name: the keys of a dictionary, or "model 1" and so on."""
     if len(models) == 1 and isinstance(models[0], Mapping):
         named = {str(name): model for name, model in models[0].items()}
     elif len(models) == 1 and isinstance(models[0], list | tuple):
-        return _named(tuple(models[0]))
+        return _models_by_name(tuple(models[0]))
     else:
         named = {f"model {k + 1}": model for k, model in enumerate(models)}
     if len(named) < 2:
@@ -259,8 +259,10 @@ def _named(models: tuple[object, ...]) -> dict[str, object]:
 def _row_groups(named: Mapping[str, object], by: str) -> RowGroups | None:
     """The groups of the rows, from the first model that has effects of them; None where none is a posterior."""
     posteriors = [model for model in named.values() if isinstance(model, Posterior)]
-    having = [model for model in posteriors if model.group_effects is not None and by in model.group_effects.factors]
-    return RowGroups.of(having[0] if having else posteriors[0], by) if posteriors else None
+    with_factor = [
+        model for model in posteriors if model.group_effects is not None and by in model.group_effects.factors
+    ]
+    return RowGroups.of(with_factor[0] if with_factor else posteriors[0], by) if posteriors else None
 
 
 def _require_comparable(named: Mapping[str, object], by: str | None) -> None:
@@ -284,10 +286,10 @@ def _require_comparable(named: Mapping[str, object], by: str | None) -> None:
         _require_same(both, observations[first], observations[other])
 
 
-def _cross_validated(
+def _cross_validation_of(
     name: str, model: object, by: str | None, cross_validate: Callable[[Posterior], CrossValidated]
 ) -> CrossValidated:
-    """That of a posterior, or one that is given."""
+    """The cross-validation of a posterior, or the one that the caller has made."""
     if isinstance(model, Posterior):
         return cross_validate(model)
     assert isinstance(model, CrossValidated)
@@ -297,15 +299,15 @@ def _cross_validated(
     return model
 
 
-def _formula(model: object) -> str:
-    """What a posterior is of, in words, where it has a formula."""
+def _describe(model: object) -> str:
+    """The formula and family of a posterior; "" if it has no formula."""
     if not isinstance(model, Posterior) or model.design is None:
         return ""
     return f"{model.design.formula} ({model.family}{model.design.row_values_in_words})"
 
 
 def _require_same(both: str, one: Observations, two: Observations) -> None:
-    """Refuse two that are not of the same observations; both: the names of the two."""
+    """Refuse two models that are not of the same observations; both: the names of the two."""
     if one.rows != two.rows:
         dropped = [f" ({data.dropped:,} left out for missing values)" if data.dropped else "" for data in (one, two)]
         sizes = f"{one.rows:,} rows{dropped[0]} and {two.rows:,}{dropped[1]}"
@@ -324,8 +326,8 @@ def _require_same(both: str, one: Observations, two: Observations) -> None:
         raise requirement(both, "fitted with the same weights or trials of rows", "other weights or trials")
 
 
-def _ordered(loo: CrossValidated, names: tuple[str, ...]) -> CrossValidated:
-    """With its groups in this order."""
+def _reorder_groups(loo: CrossValidated, names: tuple[str, ...]) -> CrossValidated:
+    """The cross-validation with its groups in this order."""
     if loo.names == names or not isinstance(loo, Loo):
         return loo
     place = {name: j for j, name in enumerate(loo.names)}

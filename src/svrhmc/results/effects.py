@@ -58,7 +58,7 @@ from svrhmc.results.base import (
     thin_draws,
 )
 from svrhmc.results.predict import Predictions, SmoothRows, TermRows, term_effects
-from svrhmc.results.probability import moved
+from svrhmc.results.probability import match_moments
 from svrhmc.rows.forms import RowsForm
 from svrhmc.tables.columns import TRUTH, Level, column_names, columns_of
 from svrhmc.tables.design import Design, missing_in_words
@@ -261,7 +261,7 @@ def effect_draws(posterior: PosteriorData, most: int) -> EffectDraws:
     """At most `most` draws of a posterior, spread evenly over its chains."""
     group_effects = posterior.group_effects
     if group_effects is None:
-        x = moved(thin_draws(posterior.trace.draws, most), *posterior.stretched)
+        x = match_moments(thin_draws(posterior.trace.draws, most), *posterior.stretched)
         return EffectDraws(x, x if posterior.units is None else posterior.units.inward(x), ())
     x = thin_draws(posterior.trace.draws[:, :: group_effects.every], most)
     effects = tuple(term_effects(group_effects, k, most) for k in range(len(group_effects.names)))

@@ -127,7 +127,7 @@ def forest_figure(groups: Sequence[tuple[str, Sequence[Coefficient]]], axis_name
     rows = [row for _, group in groups for row in group]
     left, right = min(0.0, *(row.lower for row in rows)), max(0.0, *(row.upper for row in rows))
     pad = 0.04 * (right - left)
-    lines = [(words, row) for heading, group in groups for words, row in _named(heading, group)]
+    lines = [(words, row) for heading, group in groups for words, row in _heading_and_rows(heading, group)]
     heights = [_LINE * len(words) + _GAP for words, _ in lines]
     height = 8 + sum(heights) + 44
     described = "; ".join(f"{row.name}: {number(row.mean)}, {number(row.lower)} to {number(row.upper)}" for row in rows)
@@ -146,7 +146,7 @@ def forest_figure(groups: Sequence[tuple[str, Sequence[Coefficient]]], axis_name
     return out.write()
 
 
-def _named(heading: str, rows: Sequence[Coefficient]) -> list[tuple[list[str], Coefficient | None]]:
+def _heading_and_rows(heading: str, rows: Sequence[Coefficient]) -> list[tuple[list[str], Coefficient | None]]:
     """A heading across the sheet, and each row with the lines of its name."""
     above: list[tuple[list[str], Coefficient | None]] = [(wrap(heading, _ACROSS), None)] if heading else []
     return above + [(wrap(row.name, _SIGNS) or [""], row) for row in rows]
@@ -164,11 +164,11 @@ def marginal_figure(name: str, draws: Array, mode: float, sd: float) -> str:
     out = Sheet(
         220, 140, f"Posterior of {name}", f"Draws from {number(float(flat.min()))} to {number(float(flat.max()))}."
     )
-    across, up = Axis(low, high, 12, 208), Axis(0, float(max(counts.max(), density.max())), 104, 26)
+    x_axis, y_axis = Axis(low, high, 12, 208), Axis(0, float(max(counts.max(), density.max())), 104, 26)
     for height, begin, end in zip(counts, edges[:-1], edges[1:], strict=True):
-        out.box(across(begin), up(height), across(end) - across(begin), 104 - up(height), "fill")
-    out.path([(across(t), up(d)) for t, d in zip(grid, density, strict=True)], "other")
-    out.bottom(across, 104, 104, "", 3)
+        out.box(x_axis(begin), y_axis(height), x_axis(end) - x_axis(begin), 104 - y_axis(height), "fill")
+    out.path([(x_axis(t), y_axis(d)) for t, d in zip(grid, density, strict=True)], "other")
+    out.bottom(x_axis, 104, 104, "", 3)
     return out.write("small")
 
 
@@ -180,10 +180,10 @@ def chains_figure(name: str, draws: Array) -> str:
     out = Sheet(
         220, 140, f"Chains of {name}", f"{draws.shape[0]} chains of {count:,} draws, {number(low)} to {number(high)}."
     )
-    across, up = Axis(0, count, 64, 214), Axis(low, high, 112, 26)
-    out.side(up, 64, 214, "", 3)
+    x_axis, y_axis = Axis(0, count, 64, 214), Axis(low, high, 112, 26)
+    out.side(y_axis, 64, 214, "", 3)
     for kind, chain in zip(CHAINS, draws, strict=False):
-        out.path([(across(k), up(float(chain[k]))) for k in places], kind)
+        out.path([(x_axis(k), y_axis(float(chain[k]))) for k in places], kind)
     out.text(120, 132, f"{count:,} draws of each chain", "middle", "n")
     return out.write("small")
 
@@ -213,81 +213,81 @@ def _kaplan_meier(check: Check, censored: npt.NDArray[np.bool_]) -> tuple[str, s
     times = np.linspace(0.0, last, _LONGEST)
     new = np.sort(np.minimum(check.new, 2 * last), axis=0)
     fitted = np.average([1 - np.searchsorted(row, times, "right") / len(row) for row in new.T], 0, check.weights)
-    seen = curve.at(times)
+    observed = curve.at(times)
     quarters = np.linspace(0, _LONGEST - 1, 5).astype(int)
     out = Sheet(
         WIDTH, 330, "Kaplan–Meier curve and fitted survival",
-        "; ".join(f"at {number(times[k])} seen {seen[k]:.2f}, fitted {fitted[k]:.2f}" for k in quarters),
+        "; ".join(f"at {number(times[k])} seen {observed[k]:.2f}, fitted {fitted[k]:.2f}" for k in quarters),
     )  # fmt: skip
-    across, up = Axis(0, last, 52, 452), Axis(0, 1, 284, 30)
-    out.bottom(across, 284, 30, "time")
-    out.side(up, 52, 452, "share without the event")
+    x_axis, y_axis = Axis(0, last, 52, 452), Axis(0, 1, 284, 30)
+    out.bottom(x_axis, 284, 30, "time")
+    out.side(y_axis, 52, 452, "share without the event")
     corners = [(time, share) for time in curve.times for share in (curve.at(time, before=True), curve.at(time))]
     shown = np.unique(np.linspace(0, len(corners) - 1, min(len(corners), 2 * _LONGEST)).round().astype(int))
-    out.path([(across(0), up(1)), *((across(corners[k][0]), up(float(corners[k][1]))) for k in shown)], "join")
-    out.path([(across(t), up(s)) for t, s in zip(times, fitted, strict=True)], "other")
+    out.path([(x_axis(0), y_axis(1)), *((x_axis(corners[k][0]), y_axis(float(corners[k][1]))) for k in shown)], "join")
+    out.path([(x_axis(t), y_axis(s)) for t, s in zip(times, fitted, strict=True)], "other")
     _legend(out, {"join": "Kaplan–Meier estimate", "other": "model"})
     watched = times <= np.quantile(check.seen, 0.9)  # beyond, few rows tell
-    off = int(np.argmax(np.where(watched, np.abs(seen - fitted), 0.0)))
+    off = int(np.argmax(np.where(watched, np.abs(observed - fitted), 0.0)))
     error = np.append(0.0, curve.error)[np.searchsorted(curve.times, times[off], "right")]
     return out.write(), (
         "The steps are Kaplan and Meier's estimate of the share without the event, which allows for censored times; "
         "the line is the mean of the model's survival curves of the same rows. While a tenth of the rows is "
-        f"watched they are furthest apart at {number(times[off])}: {seen[off]:.2f} (standard error {error:.2f}) and "
-        f"{fitted[off]:.2f}."
+        f"watched they are furthest apart at {number(times[off])}: {observed[off]:.2f} (standard error {error:.2f}) "
+        f"and {fitted[off]:.2f}."
     )
 
 
 def _turnbull(check: Check, bounds: Array) -> tuple[str, str]:
     """Turnbull's estimate beside the law of the model over the same rows."""
-    some = np.unique(np.linspace(0, len(bounds) - 1, min(len(bounds), _BOUNDED)).round().astype(int))
-    ends = bounds[some, :2]
+    chosen = np.unique(np.linspace(0, len(bounds) - 1, min(len(bounds), _BOUNDED)).round().astype(int))
+    ends = bounds[chosen, :2]
     first, last = (float(np.quantile(ends[np.isfinite(ends)], share)) for share in (0.01, 0.99))
     first, span = min(0.0, first) if (ends >= 0).any() else first, last - first
     at = np.linspace(first, last + 0.02 * span, _LONGEST)
-    seen = survivors(bounds[some], at, check.weights[some])
-    new = np.sort(check.new[:, some], axis=0)
-    fitted = np.average([1 - np.searchsorted(row, at, "right") / len(row) for row in new.T], 0, check.weights[some])
+    observed = survivors(bounds[chosen], at, check.weights[chosen])
+    new = np.sort(check.new[:, chosen], axis=0)
+    fitted = np.average([1 - np.searchsorted(row, at, "right") / len(row) for row in new.T], 0, check.weights[chosen])
     quarters = np.linspace(0, _LONGEST - 1, 5).astype(int)
     out = Sheet(
         WIDTH, 330, "Turnbull's estimate and the fitted law",
-        "; ".join(f"above {number(at[k])} seen {seen[k]:.2f}, fitted {fitted[k]:.2f}" for k in quarters),
+        "; ".join(f"above {number(at[k])} seen {observed[k]:.2f}, fitted {fitted[k]:.2f}" for k in quarters),
     )  # fmt: skip
-    across, up = Axis(first, float(at[-1]), 52, 452), Axis(0, 1, 284, 30)
-    out.bottom(across, 284, 30, "y")
-    out.side(up, 52, 452, "share above y")
-    out.path([(across(v), up(float(s))) for v, s in zip(at, seen, strict=True)], "join")
-    out.path([(across(v), up(float(s))) for v, s in zip(at, fitted, strict=True)], "other")
+    x_axis, y_axis = Axis(first, float(at[-1]), 52, 452), Axis(0, 1, 284, 30)
+    out.bottom(x_axis, 284, 30, "y")
+    out.side(y_axis, 52, 452, "share above y")
+    out.path([(x_axis(v), y_axis(float(s))) for v, s in zip(at, observed, strict=True)], "join")
+    out.path([(x_axis(v), y_axis(float(s))) for v, s in zip(at, fitted, strict=True)], "other")
     _legend(out, {"join": "Turnbull's estimate", "other": "model"})
-    off = int(np.argmax(np.abs(seen - fitted)))
+    off = int(np.argmax(np.abs(observed - fitted)))
     return out.write(), (
         "The steps are Turnbull's estimate of the share above y, which allows for rows that are censored, truncated or "
         "known up to an interval, as if all rows had one law; the line is the mean of the laws that the model has for "
-        f"the same rows. They are furthest apart at {number(at[off])}: {seen[off]:.2f} and {fitted[off]:.2f}. Where "
-        "rows are truncated the estimate holds if the bounds do not go with the columns."
+        f"the same rows. They are furthest apart at {number(at[off])}: {observed[off]:.2f} and {fitted[off]:.2f}. "
+        "Where rows are truncated the estimate holds if the bounds do not go with the columns."
     )
 
 
 def _calibration(check: Check) -> tuple[str, str]:
-    fitted, seen = check.fitted.reshape(-1), check.seen.reshape(-1)
+    fitted, observed = check.fitted.reshape(-1), check.seen.reshape(-1)
     weights = np.repeat(check.weights, check.fitted.size // len(check.weights))
-    points = _binned(fitted, seen, weights)
+    points = _binned(fitted, observed, weights)
     out = Sheet(
         WIDTH, 330, "Calibration curve",
         "; ".join(f"predicted {p:.2f}, seen {s:.2f}" for p, s, _ in points),
     )  # fmt: skip
-    across, up = Axis(0, 1, 52, 452), Axis(0, 1, 284, 30)
-    out.bottom(across, 284, 30, "predicted probability")
-    out.side(up, 52, 452, "share that was seen")
-    out.line(across(0), up(0), across(1), up(1), "zero")
+    x_axis, y_axis = Axis(0, 1, 52, 452), Axis(0, 1, 284, 30)
+    out.bottom(x_axis, 284, 30, "predicted probability")
+    out.side(y_axis, 52, 452, "share that was seen")
+    out.line(x_axis(0), y_axis(0), x_axis(1), y_axis(1), "zero")
     for p, s, total in points:
         error = 1.645 * math.sqrt(max(s * (1 - s), 0.25 / max(total, 1)) / max(total, 1))
-        out.line(across(p), up(max(0.0, s - error)), across(p), up(min(1.0, s + error)), "bar")
-    out.path([(across(p), up(s)) for p, s, _ in points], "join")
+        out.line(x_axis(p), y_axis(max(0.0, s - error)), x_axis(p), y_axis(min(1.0, s + error)), "bar")
+    out.path([(x_axis(p), y_axis(s)) for p, s, _ in points], "join")
     for p, s, _ in points:
-        out.dot(across(p), up(s), "mark")
-    brier = float(np.average((fitted - seen) ** 2, weights=weights))
-    overall = float(np.average(seen, weights=weights))
+        out.dot(x_axis(p), y_axis(s), "mark")
+    brier = float(np.average((fitted - observed) ** 2, weights=weights))
+    overall = float(np.average(observed, weights=weights))
     caption = "On the diagonal, events happen as often as the model says; the bars are 90% intervals of chance."
     if check.outcome == "events":
         flat = overall * (1 - overall)
@@ -301,26 +301,26 @@ def _rootogram(check: Check) -> tuple[str, str]:
     total = float(check.weights.sum())
     new = np.clip(check.new, 0, most).astype(int)
     expected = np.array([float(((new == k) @ check.weights).mean()) for k in range(most + 1)])
-    seen = np.bincount(np.clip(check.seen, 0, most).astype(int), check.weights, most + 1)
-    top, hang = np.sqrt(expected), np.sqrt(expected) - np.sqrt(seen)
+    observed = np.bincount(np.clip(check.seen, 0, most).astype(int), check.weights, most + 1)
+    top, hang = np.sqrt(expected), np.sqrt(expected) - np.sqrt(observed)
     out = Sheet(
         WIDTH, 330, "Hanging rootogram",
-        "; ".join(f"{k}: seen {s:.0f}, expected {e:.1f}" for k, (s, e) in enumerate(zip(seen, expected, strict=True))),
+        "; ".join(f"{k}: seen {observed[k]:.0f}, expected {expected[k]:.1f}" for k in range(most + 1)),
     )  # fmt: skip
-    across, up = Axis(-0.5, most + 0.5, 52, 452), Axis(min(0.0, float(hang.min())), float(top.max()), 284, 30)
-    out.bottom(across, 284, 284, f"count ({most} and more in the last bar)" if (check.seen > most).any() else "count")
-    out.side(up, 52, 452, "square root of the number of rows")
-    wide = 0.7 * (across(1) - across(0))
+    x_axis, y_axis = Axis(-0.5, most + 0.5, 52, 452), Axis(min(0.0, float(hang.min())), float(top.max()), 284, 30)
+    out.bottom(x_axis, 284, 284, f"count ({most} and more in the last bar)" if (check.seen > most).any() else "count")
+    out.side(y_axis, 52, 452, "square root of the number of rows")
+    wide = 0.7 * (x_axis(1) - x_axis(0))
     for k in range(most + 1):
         high, low = max(top[k], hang[k]), min(top[k], hang[k])
-        out.box(across(k) - wide / 2, up(high), wide, up(low) - up(high), "fill")
-    out.line(52, up(0), 452, up(0), "zero")
-    out.path([(across(k), up(float(t))) for k, t in enumerate(top)], "other")
+        out.box(x_axis(k) - wide / 2, y_axis(high), wide, y_axis(low) - y_axis(high), "fill")
+    out.line(52, y_axis(0), 452, y_axis(0), "zero")
+    out.path([(x_axis(k), y_axis(float(t))) for k, t in enumerate(top)], "other")
     for k, t in enumerate(top):
-        out.dot(across(k), up(float(t)), "second", 3)
+        out.dot(x_axis(k), y_axis(float(t)), "second", 3)
     caption = (
         "The line is how often the model has each count; the bars hang from it and are as long as what was seen. Bars "
-        f"that end near 0 fit. Zeros: {seen[0]:,.0f} seen, {expected[0]:,.1f} expected of {total:,.0f} rows."
+        f"that end near 0 fit. Zeros: {observed[0]:,.0f} seen, {expected[0]:,.1f} expected of {total:,.0f} rows."
     )
     return out.write(), caption
 
@@ -334,13 +334,13 @@ def _residuals(check: Check) -> tuple[str, str]:
         "; ".join(f"at {number(p)} on average {number(s)}" for p, s, _ in points),
     )  # fmt: skip
     low, high = (float(end) for end in np.quantile(fitted, [0.005, 0.995]))
-    across, up = Axis(low, high, 66, 452), Axis(min(0.0, ends[0]), max(0.0, ends[1]), 284, 30)
-    out.bottom(across, 284, 30, "fitted value")
-    out.side(up, 66, 452, "seen less fitted")
-    out.line(66, up(0), 452, up(0), "zero")
+    x_axis, y_axis = Axis(low, high, 66, 452), Axis(min(0.0, ends[0]), max(0.0, ends[1]), 284, 30)
+    out.bottom(x_axis, 284, 30, "fitted value")
+    out.side(y_axis, 66, 452, "seen less fitted")
+    out.line(66, y_axis(0), 452, y_axis(0), "zero")
     for k in np.unique(np.linspace(0, len(fitted) - 1, min(_DOTS, len(fitted))).round().astype(int)):
-        out.dot(across(float(fitted[k])), up(float(away[k])), "speck", 2.2)
-    out.path([(across(p), up(s)) for p, s, _ in points], "other")
+        out.dot(x_axis(float(fitted[k])), y_axis(float(away[k])), "speck", 2.2)
+    out.path([(x_axis(p), y_axis(s)) for p, s, _ in points], "other")
     total = float(np.average((check.seen - np.average(check.seen, weights=check.weights)) ** 2, weights=check.weights))
     left = float(np.average(away**2, weights=check.weights))
     share = f" The model explains {1 - left / total:.1%} of the variance." if total > 0 else ""
@@ -356,10 +356,11 @@ def _binned(x: Array, y: Array, weights: Array) -> list[tuple[float, float, floa
     x, y, weights = x[order], y[order], weights[order]
     bins = []
     for k in np.unique(groups):
-        some = groups == k
-        w = weights[some]
+        chosen = groups == k
+        w = weights[chosen]
         if w.sum() > 0:
-            bins.append((float(np.average(x[some], weights=w)), float(np.average(y[some], weights=w)), float(w.sum())))
+            x_mean, y_mean = (float(np.average(values[chosen], weights=w)) for values in (x, y))
+            bins.append((x_mean, y_mean, float(w.sum())))
     return bins
 
 
@@ -369,13 +370,13 @@ def curve_figure(name: str, argument: str, x: Array, mean: Array, interval: Arra
     pad, height = 0.05 * (high - low), 240.0
     described = "; ".join(f"at {number(float(x[j]))}: {number(float(mean[j]))}" for j in (0, len(x) // 2, -1))
     out = Sheet(WIDTH, height, f"{name} with its band", described)
-    across = Axis(float(x[0]), float(x[-1]), 56, WIDTH - 10)
-    up = Axis(low - pad, high + pad, height - 48, 26)
-    out.bottom(across, height - 48, 26, argument)
-    out.side(up, 56, WIDTH - 10, name)
-    out.line(56, up(0.0), WIDTH - 10, up(0.0), "zero")
-    places = [across(float(value)) for value in x]
-    lower, upper = ([(at, up(float(value))) for at, value in zip(places, side, strict=True)] for side in interval.T)
+    x_axis = Axis(float(x[0]), float(x[-1]), 56, WIDTH - 10)
+    y_axis = Axis(low - pad, high + pad, height - 48, 26)
+    out.bottom(x_axis, height - 48, 26, argument)
+    out.side(y_axis, 56, WIDTH - 10, name)
+    out.line(56, y_axis(0.0), WIDTH - 10, y_axis(0.0), "zero")
+    places = [x_axis(float(value)) for value in x]
+    lower, upper = ([(at, y_axis(float(value))) for at, value in zip(places, side, strict=True)] for side in interval.T)
     out.path([*lower, *upper[::-1]], "band", closed=True)
-    out.path([(at, up(float(value))) for at, value in zip(places, mean, strict=True)], "line")
+    out.path([(at, y_axis(float(value))) for at, value in zip(places, mean, strict=True)], "line")
     return out.write()

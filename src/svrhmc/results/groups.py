@@ -42,7 +42,7 @@ from svrhmc.families.base import Loss
 from svrhmc.results.base import DerivedQuantities, PosteriorData, Tabular, even_rows, interval_columns
 from svrhmc.results.effects import design_of, effect_draws, fitted_rows, predictions_with
 from svrhmc.results.predict import Predictions, covariance_factors, predictions_at
-from svrhmc.results.probability import moved, quantiles
+from svrhmc.results.probability import match_moments, quantiles
 from svrhmc.results.summary import predictor_in_words, ratio_name
 from svrhmc.sampling.effects import GroupEffects
 from svrhmc.tables.columns import Level
@@ -464,7 +464,7 @@ def _levels_of_category(
     level_names = tuple(map(level_name, levels))
     classes = [f"{label}: " for label in design.classes[1:]] if loss.blocks > 1 else [""]
     if design.separate(name):
-        flat = moved(posterior.trace._flat(), *posterior.stretched)
+        flat = match_moments(posterior.trace._flat(), *posterior.stretched)
         values, place = np.zeros((len(flat), len(level_names), loss.blocks)), int(design.intercept)
         for term in design.made_of:
             if name in term.variables:

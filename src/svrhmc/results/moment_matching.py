@@ -6,8 +6,8 @@ has much weight the draws reach too little of it, and k, the shape of the import
 
     wₛ ∝ p(T xₛ | y) e^{−ℓᵢ(T xₛ)} |det A| / p(xₛ | y).
 
-T is made step by step of three kinds: the mean of the draws becomes their weighted mean; the standard deviations too;
-the covariance too. A step counts if it lowers k, and the kinds are tried in this order until k is small or none helps.
+T is made of steps of three kinds: the mean of the draws becomes their weighted mean; the standard deviations too; the
+covariance too. A step is kept if it lowers k, and the kinds are tried in this order until k is small or none helps.
 
 The draws that are used at last are both xₛ and T xₛ, which have the density q(z) = ½p(z | y) + ½p(T⁻¹z | y)/|det A|:
 with wₛ ∝ p(zₛ | y)e^{−ℓᵢ(zₛ)}/q(zₛ) over all 2S of them, smoothed,
@@ -42,7 +42,7 @@ class Density(NamedTuple):
 
 
 class Matched(NamedTuple):
-    """log p(yᵢ | y₋ᵢ), and the shape of the weights by which it was found."""
+    """log p(yᵢ | y₋ᵢ), and the shape k of the weights it was estimated with."""
 
     elpd: float
     k: float
@@ -56,18 +56,18 @@ class Affine:
     b: Array
 
     def forward(self, x: Array) -> Array:
-        """T x of some draws."""
+        """T x for draws (draws, dim)."""
         return (x * self.A if self.A.ndim == 1 else x @ self.A.T) + self.b
 
     def backward(self, z: Array) -> Array:
-        """T⁻¹ z of some draws."""
-        away = z - self.b
-        return away / self.A if self.A.ndim == 1 else np.asarray(np.linalg.solve(self.A, away.T).T)
+        """T⁻¹ z for draws (draws, dim)."""
+        deviation = z - self.b
+        return deviation / self.A if self.A.ndim == 1 else np.asarray(np.linalg.solve(self.A, deviation.T).T)
 
     def after(self, first: Affine) -> Affine:
-        """This map after another one."""
+        """The composition that applies `first`, then this map."""
         matrices = self.A.ndim == 2 or first.A.ndim == 2
-        A = _matrix(self.A) @ _matrix(first.A) if matrices else self.A * first.A
+        A = _as_matrix(self.A) @ _as_matrix(first.A) if matrices else self.A * first.A
         return Affine(A, self.forward(first.b[None])[0])
 
     @property
@@ -77,28 +77,30 @@ class Affine:
 
 
 def match(x: Array, density: Density) -> Matched:
-    """The density of one row given the others, from draws x of the posterior given all of them, (draws, dim)."""
+    """Estimate the density of a row given the others, from draws x (draws, dim) of the posterior given all rows."""
     good, map_ = good_shape(len(x)), Affine(np.ones(x.shape[1]), np.zeros(x.shape[1]))
     log_density = density.posterior(x)
     best, kind = smoothed_log_weights(-density.left_out(x)), 0
-    kinds = (_mean, _spread, _covariance) if len(x) >= _PER_COORDINATE * x.shape[1] else (_mean, _spread)
+    kinds = [_match_mean, _match_sds]
+    if len(x) >= _PER_COORDINATE * x.shape[1]:
+        kinds.append(_match_covariance)
     for _ in range(_STEPS):
         if best.k <= good or kind == len(kinds):
             break
         moved = map_.forward(x)
-        tried = kinds[kind](moved, np.exp(best.log_weights)).after(map_)
-        z = tried.forward(x)
-        log_weights = density.posterior(z) - density.left_out(z) + tried.log_determinant - log_density
+        candidate = kinds[kind](moved, np.exp(best.log_weights)).after(map_)
+        z = candidate.forward(x)
+        log_weights = density.posterior(z) - density.left_out(z) + candidate.log_determinant - log_density
         smoothed = smoothed_log_weights(log_weights)
         if smoothed.k < best.k:
-            map_, best, kind = tried, smoothed, 0
+            map_, best, kind = candidate, smoothed, 0
         else:
             kind += 1
-    return _from_both(x, log_density, density, map_)
+    return _estimate_from_both(x, log_density, density, map_)
 
 
-def _from_both(x: Array, log_density: Array, density: Density, map_: Affine) -> Matched:
-    """By the draws and the moved draws together."""
+def _estimate_from_both(x: Array, log_density: Array, density: Density, map_: Affine) -> Matched:
+    """The estimate from the draws and the moved draws together."""
     moved, back = map_.forward(x), map_.backward(x)
     log_p = np.concatenate([log_density, density.posterior(moved)])
     log_p_back = np.concatenate([density.posterior(back), log_density])  # at T⁻¹z
@@ -109,31 +111,31 @@ def _from_both(x: Array, log_density: Array, density: Density, map_: Affine) -> 
     return Matched(elpd, smoothed.k)
 
 
-def _mean(x: Array, weights: Array) -> Affine:
-    """To the weighted mean."""
+def _match_mean(x: Array, weights: Array) -> Affine:
+    """The map that gives draws their weighted mean."""
     return Affine(np.ones(x.shape[1]), np.average(x, axis=0, weights=weights) - x.mean(axis=0))
 
 
-def _spread(x: Array, weights: Array) -> Affine:
-    """To the weighted mean and standard deviations."""
-    mean, to = x.mean(axis=0), np.average(x, axis=0, weights=weights)
-    A: Array = np.sqrt(np.average((x - to) ** 2, axis=0, weights=weights) / x.var(axis=0))
-    return Affine(A, to - A * mean)
+def _match_sds(x: Array, weights: Array) -> Affine:
+    """The map that gives draws their weighted mean and standard deviations."""
+    mean, target = x.mean(axis=0), np.average(x, axis=0, weights=weights)
+    A: Array = np.sqrt(np.average((x - target) ** 2, axis=0, weights=weights) / x.var(axis=0))
+    return Affine(A, target - A * mean)
 
 
-def _covariance(x: Array, weights: Array) -> Affine:
-    """To the weighted mean and covariance: A = L′L⁻¹ by the Cholesky factors of both covariances."""
-    mean, to = x.mean(axis=0), np.average(x, axis=0, weights=weights)
+def _match_covariance(x: Array, weights: Array) -> Affine:
+    """The map that gives draws their weighted mean and covariance: A = L′L⁻¹, Cholesky factors of both covariances."""
+    mean, target = x.mean(axis=0), np.average(x, axis=0, weights=weights)
     try:
         L = np.linalg.cholesky(np.atleast_2d(np.cov(x, rowvar=False)))
         L_weighted = np.linalg.cholesky(np.atleast_2d(np.cov(x, rowvar=False, aweights=weights)))
     except np.linalg.LinAlgError:  # a few draws have all the weight
-        return _spread(x, weights)
+        return _match_sds(x, weights)
     A = np.asarray(np.linalg.solve(L.T, L_weighted.T).T, np.float64)
-    return Affine(A, to - A @ mean)
+    return Affine(A, target - A @ mean)
 
 
-def _matrix(A: Array) -> Array:
+def _as_matrix(A: Array) -> Array:
     return np.diag(A) if A.ndim == 1 else A
 
 

@@ -26,16 +26,17 @@ _INTERCEPT = "Intercept"
 _ALIKE = 30.0  # ratio of the widest interval to the narrowest, up to which one axis serves them in their own units
 
 
-def steps_of(posterior: PosteriorData, places: Sequence[int], widths: Array) -> tuple[Array, str]:
-    """For which change of its column each of some coefficients is drawn, and that in words ("" for one more of each).
+def column_changes(posterior: PosteriorData, places: Sequence[int], widths: Array) -> tuple[Array, str]:
+    """The change of its column for which each coefficient is drawn, and the same in words ("" for one more of each).
 
-    widths: of their intervals. Where their columns have no scales, as those of arrays, each is drawn as it is.
+    widths: of the intervals of the coefficients. Coefficients of columns without scales, as of arrays, are drawn as
+    they are.
     """
     units, design = posterior.units, posterior.design
     if units is None or widths.max() <= _ALIKE * widths.min():
         return np.ones(len(places)), ""
-    own = (units.scale if units.step is None else units.step)[: units.columns]
-    steps = own if design is None else design.typical_changes(own)
+    typical = (units.scale if units.step is None else units.step)[: units.columns]
+    steps = typical if design is None else design.typical_changes(typical)
     every = np.concatenate(
         [np.tile(np.append(np.ones(int(units.intercept)), steps), units.blocks), np.ones(units.shared)]
     )
@@ -57,22 +58,22 @@ def forest(posterior: PosteriorData, level: float, path: str | Path | None) -> F
     shared = 0 if posterior.model is None else posterior.model.loss.shared
     end = len(names) - shared - posterior.group_scales
     slopes = [j for j, name in enumerate(names[:end]) if name.rpartition(": ")[2] != _INTERCEPT]
-    shown = (slopes or list(range(len(names))))[:_MOST]
-    steps, change = steps_of(posterior, shown, ends[1, shown] - ends[0, shown])
-    mean, ends = mean[shown] * steps, ends[:, shown] * steps
-    place = np.arange(len(shown))[::-1]
+    chosen = (slopes or list(range(len(names))))[:_MOST]
+    steps, change = column_changes(posterior, chosen, ends[1, chosen] - ends[0, chosen])
+    mean, ends = mean[chosen] * steps, ends[:, chosen] * steps
+    place = np.arange(len(chosen))[::-1]
     colour = COLOURS[0]
     with import_matplotlib().rc_context(STYLE):
         from matplotlib.figure import Figure
 
-        figure = Figure(figsize=(7, 1.2 + 0.28 * len(shown)), layout="constrained")
+        figure = Figure(figsize=(7, 1.2 + 0.28 * len(chosen)), layout="constrained")
         axes = figure.add_subplot()
         axes.axvline(0.0, color="0.4", linewidth=1, linestyle="--")
         axes.hlines(place, ends[0], ends[1], color=colour, linewidth=1.2)
         axes.hlines(place, ends[2], ends[3], color=colour, linewidth=3.5)
         axes.plot(mean, place, "o", color=colour, markersize=5, markeredgecolor="white")
-        axes.set_yticks(place, [names[j] for j in shown])
-        axes.set_ylim(-0.8, len(shown) - 0.2)
+        axes.set_yticks(place, [names[j] for j in chosen])
+        axes.set_ylim(-0.8, len(chosen) - 0.2)
         axes.grid(axis="y", visible=False)
         axes.set_xlabel(
             f"coefficient: mean, half and {level:.0%} of its probability" + (f"\n({change})" if change else "")

@@ -59,7 +59,7 @@ from svrhmc.results.predict import (
     predictions_at,
 )
 from svrhmc.results.prior import Influence, clashes, prior_in_words, under_wider_priors
-from svrhmc.results.probability import moved, probability
+from svrhmc.results.probability import match_moments, probability
 from svrhmc.results.projection import project
 from svrhmc.results.r2 import r2_of
 from svrhmc.results.sensitivity import sensitivity_of
@@ -144,7 +144,7 @@ class Posterior(PosteriorData):
         if self.parameters is not None:
             return probability(statement, self.parameters.names, self.parameters.flat())
         factors = () if self.group_effects is None else self.group_effects.factors
-        return probability(statement, self.labels, moved(self.trace._flat(), *self.stretched), factors)
+        return probability(statement, self.labels, match_moments(self.trace._flat(), *self.stretched), factors)
 
     def effects(
         self,

@@ -51,16 +51,16 @@ _END = ("end", "the end")
 _DEEPEST = 50  # brackets within brackets
 
 
-def moved(x: Array, mean: Array, sd: Array) -> Array:
-    """Draws (draws, dim) with these means and standard deviations."""
+def match_moments(x: Array, mean: Array, sd: Array) -> Array:
+    """Shift and scale draws (draws, dim) so that they have these means and standard deviations."""
     if len(x) < 2:
         return x
-    own = x.std(axis=0, ddof=1)
-    return np.asarray(mean + (x - x.mean(axis=0)) * (sd / np.where(own > 0, own, 1.0)), np.float64)
+    sds = x.std(axis=0, ddof=1)
+    return np.asarray(mean + (x - x.mean(axis=0)) * (sd / np.where(sds > 0, sds, 1.0)), np.float64)
 
 
 def quantiles(x: Array, mean: Array, sd: Array, levels: float | Sequence[float], gaussian: bool) -> Array:
-    """Of each coordinate, (levels…, dim), from draws (draws, dim)."""
+    """Quantiles of each coordinate, (levels…, dim), from draws (draws, dim)."""
     flat = np.asarray(quantile_levels(levels), np.float64)
     if gaussian:
         from scipy.special import ndtri
@@ -68,7 +68,8 @@ def quantiles(x: Array, mean: Array, sd: Array, levels: float | Sequence[float],
         values = mean + sd * ndtri(flat)[:, None]
     else:
         blocks = some_columns(len(x), len(mean))
-        values = np.concatenate([np.quantile(moved(x[:, s], mean[s], sd[s]), flat, axis=0) for s in blocks], axis=1)
+        parts = (match_moments(x[:, s], mean[s], sd[s]) for s in blocks)
+        values = np.concatenate([np.quantile(part, flat, axis=0) for part in parts], axis=1)
     return np.asarray(values, np.float64).reshape(*np.shape(levels), len(mean))
 
 
@@ -87,174 +88,174 @@ def probability(text: object, names: Sequence[str], x: Array, factors: Sequence[
 
 
 class _Reader:
-    """One statement: its tokens, and where the reader stands among them."""
+    """A statement: its tokens, and the position of the next one to be read."""
 
     def __init__(self, text: str, names: Sequence[str], x: Array, factors: Sequence[str]) -> None:
         self._text, self._x, self._factors = text, x, factors
-        self._place = {name: j for j, name in enumerate(names)}
-        self._longest_first = sorted(self._place, key=len, reverse=True)
-        self._tokens, self._at, self._depth = self._split(), 0, 0
+        self._columns = {name: j for j, name in enumerate(names)}
+        self._longest_first = sorted(self._columns, key=len, reverse=True)
+        self._tokens, self._position, self._depth = self._tokenise(), 0, 0
 
     def value(self) -> Value:
-        """Of the whole statement, under every draw."""
+        """The value of the whole statement under every draw."""
         with np.errstate(all="ignore"):
             value = self._expression()
-        if self._next() is not _END:
-            raise self._wrong(f"{self._next()[1]!r} stands where nothing more is expected")
+        if self._peek() is not _END:
+            raise self._error(f"{self._peek()[1]!r} stands where nothing more is expected")
         return value
 
     # Tokens: pairs of a kind (name, number, function or operator) and a text
 
-    def _split(self) -> list[tuple[str, str]]:
-        tokens, at = [], 0
-        while at < len(self._text):
-            if self._text[at].isspace():
-                at += 1
+    def _tokenise(self) -> list[tuple[str, str]]:
+        tokens, start = [], 0
+        while start < len(self._text):
+            if self._text[start].isspace():
+                start += 1
                 continue
-            kind, token, at = self._token(at)
+            kind, token, start = self._read_token(start)
             tokens.append((kind, token))
         return tokens
 
-    def _token(self, at: int) -> tuple[str, str, int]:
-        """The token that begins there, and where it ends."""
+    def _read_token(self, start: int) -> tuple[str, str, int]:
+        """Kind and text of the token that begins at `start`, and the position after it."""
         text = self._text
-        if text[at] == "`":
-            end = text.find("`", at + 1)
+        if text[start] == "`":
+            end = text.find("`", start + 1)
             if end < 0:
-                raise self._wrong("a backtick has no second one")
-            return "name", self._name(text[at + 1 : end]), end + 1
+                raise self._error("a backtick has no second one")
+            return "name", self._name(text[start + 1 : end]), end + 1
         for name in self._longest_first:
-            if text.startswith(name, at) and _stands_alone(text, at, name):
-                return "name", name, at + len(name)
-        if match := _NUMBER.match(text, at):
+            if text.startswith(name, start) and _is_whole_word(text, start, name):
+                return "name", name, start + len(name)
+        if match := _NUMBER.match(text, start):
             return "number", match.group(), match.end()
-        if match := _WORD.match(text, at):
+        if match := _WORD.match(text, start):
             word = match.group()
             if word in ("and", "or", "not"):
                 return "operator", word, match.end()
             if word in _FUNCTIONS:
                 return "function", word, match.end()
             return "name", self._name(word), match.end()
-        if match := _OPERATOR.match(text, at):
+        if match := _OPERATOR.match(text, start):
             return "operator", match.group(), match.end()
-        if text[at] in "&|":
-            raise self._wrong(f"write {'and' if text[at] == '&' else 'or'!r} for {text[at]!r}")
-        raise self._wrong(f"{text[at]!r} has no meaning here")
+        if text[start] in "&|":
+            raise self._error(f"write {'and' if text[start] == '&' else 'or'!r} for {text[start]!r}")
+        raise self._error(f"{text[start]!r} has no meaning here")
 
     def _name(self, name: str) -> str:
-        if name in self._place:
+        if name in self._columns:
             return name
-        names = list(self._place)
+        names = list(self._columns)
         listed = ", ".join(map(repr, names[:8])) + (", …" if len(names) > 8 else "")
         hint = did_you_mean(name, names, 0.4) or f"there are {listed}"
         if (factor := array_name(name)) in self._factors:
             hint = f"contrast({factor!r}, ['a', 'b']) has the probability that the effect of b is above that of a"
         raise requirement("the statement", "about the coefficients", f"the name {name!r}", hint.rstrip("."))
 
-    def _next(self) -> tuple[str, str]:
-        return self._tokens[self._at] if self._at < len(self._tokens) else _END
+    def _peek(self) -> tuple[str, str]:
+        return self._tokens[self._position] if self._position < len(self._tokens) else _END
 
-    def _took(self, *operators: str) -> str:
-        """The next token, if it is one of these operators; else nothing."""
-        kind, token = self._next()
+    def _accept(self, *operators: str) -> str:
+        """Read the next token if it is one of these operators, and return it; else return ""."""
+        kind, token = self._peek()
         if kind != "operator" or token not in operators:
             return ""
-        self._at += 1
+        self._position += 1
         return token
 
-    def _took_tighter(self, binding: int) -> str:
-        """The next token, if it is an operator between two values that binds at least as tightly; else nothing."""
-        kind, token = self._next()
+    def _accept_binary(self, binding: int) -> str:
+        """Read the next token if it is a binary operator that binds at least as tightly; else return ""."""
+        kind, token = self._peek()
         if kind != "operator" or _BINDING.get(token, -1) < binding:
             return ""
-        self._at += 1
+        self._position += 1
         return token
 
     # Values, of operators that bind at least as tightly as `binding`
 
     def _expression(self, binding: int = 0) -> Value:
         left = self._operand(binding)
-        while sign := self._took_tighter(binding):
+        while sign := self._accept_binary(binding):
             if sign in _LOGIC:
                 left = _LOGIC[sign](self._truth(left, sign), self._truth(self._expression(_BINDING[sign] + 1), sign))
             elif sign in _COMPARISONS:
-                left = self._compared(left, sign)
+                left = self._comparison(left, sign)
             elif sign == "**":
-                left = self._number(left, sign) ** self._number(self._deeper(_SIGNED), sign)
+                left = self._number(left, sign) ** self._number(self._nested(_SIGNED), sign)
             else:
                 right = self._number(self._expression(_BINDING[sign] + 1), sign)
                 left = _ARITHMETIC[sign](self._number(left, sign), right)
         return left
 
-    def _compared(self, left: Value, sign: str) -> Value:
-        """One comparison, or several in a chain."""
+    def _comparison(self, left: Value, sign: str) -> Value:
+        """One comparison, or a chain of them, such as 0 < a < b."""
         holds: Value = np.array(True)
         while sign:
             right = self._number(self._expression(_SUM), sign)
             holds = holds & _COMPARISONS[sign](self._number(left, sign), right)
-            left, sign = right, self._took(*_COMPARISONS)
+            left, sign = right, self._accept(*_COMPARISONS)
         return holds
 
     def _operand(self, binding: int) -> Value:
-        if binding <= _NOT and self._took("not"):
-            return ~self._truth(self._deeper(_NOT), "not")
-        if sign := self._took("+", "-"):
-            value = self._number(self._deeper(_SIGNED), sign)
+        if binding <= _NOT and self._accept("not"):
+            return ~self._truth(self._nested(_NOT), "not")
+        if sign := self._accept("+", "-"):
+            value = self._number(self._nested(_SIGNED), sign)
             return value if sign == "+" else -value
-        kind, token = self._next()
-        self._at += 1
+        kind, token = self._peek()
+        self._position += 1
         if kind == "number":
             return np.asarray(float(token))
         if kind == "name":
-            return np.asarray(self._x[:, self._place[token]])
+            return np.asarray(self._x[:, self._columns[token]])
         if kind == "function":
-            if not self._took("("):
-                raise self._wrong(f"{token!r} needs brackets after it")
-            return _FUNCTIONS[token](self._number(self._inside(), token))
+            if not self._accept("("):
+                raise self._error(f"{token!r} needs brackets after it")
+            return _FUNCTIONS[token](self._number(self._bracketed(), token))
         if token == "(":
-            return self._inside()
-        raise self._wrong(f"{token if kind == 'end' else repr(token)} stands where a name or a number is expected")
+            return self._bracketed()
+        raise self._error(f"{token if kind == 'end' else repr(token)} stands where a name or a number is expected")
 
-    def _inside(self) -> Value:
-        """What stands before a closing bracket."""
-        value = self._deeper(0)
-        if not self._took(")"):
-            raise self._wrong("a bracket is not closed")
+    def _bracketed(self) -> Value:
+        """The value of an expression up to a closing bracket."""
+        value = self._nested(0)
+        if not self._accept(")"):
+            raise self._error("a bracket is not closed")
         return value
 
-    def _deeper(self, binding: int) -> Value:
+    def _nested(self, binding: int) -> Value:
         self._depth += 1
         if self._depth > _DEEPEST:
-            raise self._wrong(f"it is nested more than {_DEEPEST} times")
+            raise self._error(f"it is nested more than {_DEEPEST} times")
         value = self._expression(binding)
         self._depth -= 1
         return value
 
     def _truth(self, value: Value, word: str) -> Value:
         if value.dtype != bool:
-            raise self._wrong(f"{word!r} joins comparisons, not numbers")
+            raise self._error(f"{word!r} joins comparisons, not numbers")
         return value
 
     def _number(self, value: Value, word: str) -> Value:
         if value.dtype == bool:
-            raise self._wrong(f"{word!r} takes numbers, not comparisons")
+            raise self._error(f"{word!r} takes numbers, not comparisons")
         if np.isnan(value).any():
-            raise self._wrong("a part of it is not defined at some of the draws, such as the log of a number below 0")
+            raise self._error("a part of it is not defined at some of the draws, such as the log of a number below 0")
         return value
 
-    def _wrong(self, why: str) -> ValueError:
+    def _error(self, why: str) -> ValueError:
         return requirement(
             "the statement", "comparisons of names, numbers, + - * / **, abs, exp, log, sqrt", repr(self._text), why
         )
 
 
-def _stands_alone(text: str, begin: int, name: str) -> bool:
-    """Whether a name is there, and not a piece of a longer word."""
+def _is_whole_word(text: str, begin: int, name: str) -> bool:
+    """Whether the name at `begin` is not a part of a longer word."""
     end = begin + len(name)
-    before = begin > 0 and _in_word(text[begin - 1]) and _in_word(name[0])
-    after = end < len(text) and _in_word(name[-1]) and (_in_word(text[end]) or text[end] in "[.")
+    before = begin > 0 and _is_word_character(text[begin - 1]) and _is_word_character(name[0])
+    after = end < len(text) and _is_word_character(name[-1]) and (_is_word_character(text[end]) or text[end] in "[.")
     return not (before or after)
 
 
-def _in_word(sign: str) -> bool:
+def _is_word_character(sign: str) -> bool:
     return sign.isalnum() or sign == "_"

@@ -1,6 +1,6 @@
 """Leave-one-out predictive densities from draws of the whole posterior, by Pareto-smoothed importance sampling.
 
-With ℓₛ = log p(y | xₛ) of what is left out, under draws xₛ of the posterior given all data, draws of the posterior
+With ℓₛ = log p(y | xₛ) of the rows left out, under draws xₛ of the posterior given all data, draws of the posterior
 without it are those with the weights wₛ ∝ e^{−ℓₛ}, so that
 
     log p(y | the others) ≈ log Σₛ wₛe^{ℓₛ} − log Σₛ wₛ.
@@ -31,12 +31,12 @@ import numpy as np
 from svrhmc.core.arrays import Array
 
 _SMALLEST = math.log(np.finfo(np.float64).tiny)
-_FEWEST = 5  # weights to which a law is fitted
+_FEWEST = 5  # weights, below which no law is fitted
 _PRIOR_SHAPE, _PRIOR_COUNT = 0.5, 10
 
 
 class LeftOut(NamedTuple):
-    """Of each of what is left out: log p(y | the others), the shape k of the weights' tail, and log p(y | all)."""
+    """For each row or group left out: log p(y | the others), the shape k of the weights' tail, and log p(y | all)."""
 
     elpd: Array
     k: Array
@@ -44,14 +44,14 @@ class LeftOut(NamedTuple):
 
 
 class Smoothed(NamedTuple):
-    """Log weights of draws, and the shape k of their tail."""
+    """Smoothed log weights of draws, and the shape k of their tail."""
 
     log_weights: Array
     k: float
 
 
 def good_shape(draws: int) -> float:
-    """The shape k up to which a result of so many draws is reliable.
+    """The shape k up to which a result from this number of draws is reliable.
 
     >>> round(good_shape(1000), 3), good_shape(100_000)
     (0.667, 0.7)
@@ -60,7 +60,7 @@ def good_shape(draws: int) -> float:
 
 
 def leave_out(log_likelihood: Array, efficiency: float = 1.0) -> LeftOut:
-    """From log p(y | xₛ) of each, (draws, count); efficiency: effective draws for each draw, r."""
+    """Leave-one-out densities from log p(y | xₛ), (draws, count); efficiency: effective draws for each draw, r."""
     x = np.ascontiguousarray(-log_likelihood.T)
     draws = x.shape[1]
     largest = x.max(axis=1)
@@ -73,19 +73,19 @@ def leave_out(log_likelihood: Array, efficiency: float = 1.0) -> LeftOut:
     smooth, k = tail.copy(), np.full(len(x), np.inf)
     for length in np.unique(lengths[lengths >= _FEWEST]):
         rows = np.flatnonzero(lengths == length)
-        smooth[rows, size - length :], k[rows] = _smoothed(tail[rows, size - length :], cut[rows])
+        smooth[rows, size - length :], k[rows] = _smooth_tail(tail[rows, size - length :], cut[rows])
     k[x.min(axis=1) == 0] = 0.0  # all weights are equal
     body = x[:, : draws - size]
     weights = np.exp(body).sum(axis=1) + np.exp(smooth).sum(axis=1)
     density = draws - size + np.exp(smooth - tail).sum(axis=1)  # e^{x + ℓ} is e^{−largest} for every raw weight e^x
     lowest = body.min(axis=1)  # where ℓ is largest
-    inverse = sum(np.exp(lowest[:, None] - some).sum(axis=1) for some in (body, tail))
+    inverse = sum(np.exp(lowest[:, None] - part).sum(axis=1) for part in (body, tail))
     lpd = np.log(inverse) - lowest - largest - math.log(draws)
     return LeftOut(np.log(density) - np.log(weights) - largest, k, lpd)
 
 
 def smoothed_log_weights(log_weights: Array) -> Smoothed:
-    """Log weights of draws, of which the largest are smoothed, up to a constant; and the shape of their tail."""
+    """Smooth the largest of the log weights of draws, up to a constant."""
     x, k = log_weights - log_weights.max(), math.inf
     draws = len(x)
     size = min(math.ceil(min(draws / 5, 3 * math.sqrt(draws))), draws - 1)
@@ -94,13 +94,13 @@ def smoothed_log_weights(log_weights: Array) -> Smoothed:
     tail = order[draws - size :]
     tail = tail[x[tail] > cut]
     if len(tail) >= _FEWEST:
-        smooth, shapes = _smoothed(x[tail][None], np.array([cut]))
+        smooth, shapes = _smooth_tail(x[tail][None], np.array([cut]))
         x[tail], k = smooth[0], float(shapes[0])
     return Smoothed(np.asarray(x), k if x.any() else 0.0)
 
 
-def _smoothed(tail: Array, cut: Array) -> tuple[Array, Array]:
-    """Log weights (rows, n), from the smallest to the largest, as order statistics of a law; and its shapes."""
+def _smooth_tail(tail: Array, cut: Array) -> tuple[Array, Array]:
+    """Replace sorted log weights (rows, n) by expected order statistics of fitted laws; also the shapes of the laws."""
     n, edge = tail.shape[1], np.exp(cut)[:, None]
     k, sigma = fit_pareto(np.exp(tail) - edge)
     log_rest = np.log1p(-(np.arange(n) + 0.5) / n)  # log (1 − p)
@@ -112,7 +112,7 @@ def _smoothed(tail: Array, cut: Array) -> tuple[Array, Array]:
 
 
 def fit_pareto(x: Array) -> tuple[Array, Array]:
-    """Shape k and scale σ of generalised Pareto laws of excesses x (rows, n), from the smallest to the largest."""
+    """Shape k and scale σ of generalised Pareto laws, fitted to sorted excesses x (rows, n)."""
     n = x.shape[1]
     m = 30 + int(math.sqrt(n))
     steps = (1 - np.sqrt(m / (np.arange(m) + 0.5))) / 3

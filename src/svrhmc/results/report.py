@@ -32,7 +32,7 @@ from svrhmc.results.findings import (
     slope_coefficients,
 )
 from svrhmc.results.groups import GroupLevels, levels_of, variances_of
-from svrhmc.results.plots import steps_of
+from svrhmc.results.plots import column_changes
 from svrhmc.results.smooths import curves_of
 from svrhmc.results.summary import (
     Coefficient,
@@ -263,7 +263,7 @@ def _coefficient_section(posterior: PosteriorData, rows: Sequence[Coefficient]) 
         shown = sorted(slopes, key=lambda row: -row.distance)[:_MOST_IN_FOREST]
         shown = [row for row in slopes if row in shown]
         places = [posterior.names.index(row.name) for row in shown]
-        steps, change = steps_of(posterior, places, np.array([row.upper - row.lower for row in shown]))
+        steps, change = column_changes(posterior, places, np.array([row.upper - row.lower for row in shown]))
         drawn = [_scaled(row, float(step)) for row, step in zip(shown, steps, strict=True)]
         unit = change or "for a one-unit increase in the column"
         figure = forest_figure(_group_by_term(posterior, drawn), "change, with its 90% interval", "Coefficients")

@@ -1,7 +1,7 @@
 """Smooths of a fit: their curves with bands, and how much they bend.
 
 Under each draw a smooth is b(x − x̄) + Σⱼ vⱼBⱼ(x) (`svrhmc.tables.splines`), and its band at x is the middle interval of
-that over the draws: since sd(s(x)) was drawn too, the band allows for what is not known of the smoothness.
+that over the draws: since sd(s(x)) was drawn too, the band includes the uncertainty about the smoothness.
 
 **Effective degrees of freedom.** Given τ and σ the smooths' coefficients v, beside coefficients with a flat prior, have
 the mean F v̂, where v̂ is what they would be without a penalty, and with G = BᵀWB less what the columns of X explain of
@@ -61,7 +61,7 @@ class Curve:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Curves(Tabular):
-    """Some smooths of a fit; print it for how much they bend, take `to_frame()` for the curves, or `plot()` them."""
+    """Smooths of a fit; print it for how much they bend, take `to_frame()` for the curves, or `plot()` them."""
 
     curves: tuple[Curve, ...]
     level: float
@@ -76,7 +76,7 @@ class Curves(Tabular):
         return self.curves[place]
 
     def summary(self) -> Summary:
-        """The effective degrees of freedom of each."""
+        """The effective degrees of freedom of each smooth."""
         low, high = interval_end_names(self.level)
         edf = np.stack([curve.edf for curve in self.curves])
         ends = np.quantile(edf, interval_ends(self.level), axis=1)
@@ -98,21 +98,21 @@ class Curves(Tabular):
         return frame
 
     def plot(self, path: str | Path | None = None) -> Figure:
-        """Each curve with its band, in a panel of its own; the figure, saved where a path is given."""
-        across = min(_PANELS, len(self.curves))
-        down = -(-len(self.curves) // across)
+        """Draw each curve with its band in a panel of its own; save the figure if a path is given."""
+        columns = min(_PANELS, len(self.curves))
+        rows = -(-len(self.curves) // columns)
         with import_matplotlib().rc_context(STYLE):
             from matplotlib.figure import Figure
 
-            figure = Figure(figsize=(0.8 + 3.6 * across, 0.4 + 2.8 * down), layout="constrained")
+            figure = Figure(figsize=(0.8 + 3.6 * columns, 0.4 + 2.8 * rows), layout="constrained")
             for k, curve in enumerate(self.curves):
-                axes = figure.add_subplot(down, across, k + 1)
+                axes = figure.add_subplot(rows, columns, k + 1)
                 axes.axhline(0.0, color="0.4", linewidth=1, linestyle="--")
                 axes.fill_between(curve.x, *curve.interval.T, color=COLOURS[0], alpha=0.25, linewidth=0)
                 axes.plot(curve.x, curve.mean, color=COLOURS[0])
                 axes.set_xlabel(curve.argument)
                 axes.set_title(f"{curve.label}, edf {curve.edf.mean():.1f}", fontsize=10)
-                if k % across == 0:
+                if k % columns == 0:
                     axes.set_ylabel(f"mean and {self.level:.0%} interval")
             if path is not None:
                 write_figure(figure, path)
@@ -121,7 +121,7 @@ class Curves(Tabular):
 
 def curves_of(posterior: PosteriorData, name: str | None, level: float, points: int) -> Curves:
     """The smooths of one column of a `Posterior`, or one smooth by its name; None: all of them."""
-    kept, design = smooths_kept(posterior), posterior.design
+    effects, design = group_effects_with_smooths(posterior), posterior.design
     if design is None:
         why = "of arrays the curve is basis @ coefficients, with posterior.group_effects"
         raise requirement("the posterior", "of a formula with smooths", "one of arrays", why)
@@ -136,14 +136,14 @@ def curves_of(posterior: PosteriorData, name: str | None, level: float, points: 
         names = [smooth.name for smooth in design.smooths]
         hint = did_you_mean(name, names) if isinstance(name, str) else ""
         raise requirement("name", f"a smooth or its column ({', '.join(map(repr, names))})", repr(name), hint)
-    edf = degrees_of(posterior)
-    draws = thin_draws(posterior.trace.draws[:, :: kept.every], posterior.trace.draws[..., 0].size)
+    edf = effective_degrees(posterior)
+    draws = thin_draws(posterior.trace.draws[:, :: effects.every], posterior.trace.draws[..., 0].size)
     curves = []
     for j in chosen:
-        smooth, k = design.smooths[j], kept.smooths[j]
+        smooth, k = design.smooths[j], effects.smooths[j]
         x = smooth.spline.low + smooth.spline.width * np.linspace(0.0, 1.0, points)
         slope = draws[:, posterior.labels.index(smooth.line.names[0])]
-        u = term_effects(kept, k, len(draws))[:, :, 0]
+        u = term_effects(effects, k, len(draws))[:, :, 0]
         values = slope[:, None] * (x - smooth.line.centre) + u @ smooth.spline.basis(x).T
         interval = np.quantile(values, ends, axis=0).T
         times = smooth.line.by if smooth.line.by and not smooth.line.levels else ""
@@ -156,24 +156,24 @@ def curves_of(posterior: PosteriorData, name: str | None, level: float, points: 
     return Curves(tuple(curves), level)
 
 
-def smooths_kept(posterior: PosteriorData) -> GroupEffects:
-    """The draws of smooths; refuses a posterior without any."""
-    kept: GroupEffects | None = posterior.group_effects
-    if kept is None or not kept.smooths:
+def group_effects_with_smooths(posterior: PosteriorData) -> GroupEffects:
+    """The group effects, of which some are smooths; an error for a posterior without smooths."""
+    effects: GroupEffects | None = posterior.group_effects
+    if effects is None or not effects.smooths:
         raise requirement("the posterior", "of a model with smooths", "one without", 'such as fit("y ~ s(x)", table)')
-    return kept
+    return effects
 
 
-def degrees_of(posterior: PosteriorData) -> Array:
+def effective_degrees(posterior: PosteriorData) -> Array:
     """Draws of the effective degrees of freedom, (draws, smooths)."""
-    kept, loss = smooths_kept(posterior), posterior.model.loss
-    draws = thin_draws(posterior.trace.draws[:, :: kept.every], _DRAWS)
-    sizes = [len(kept.levels[k]) for k in kept.smooths]
-    tau = np.stack([draws[:, kept.stated(k)][:, 0] for k in kept.smooths], axis=1)
+    effects, loss = group_effects_with_smooths(posterior), posterior.model.loss
+    draws = thin_draws(posterior.trace.draws[:, :: effects.every], _DRAWS)
+    sizes = [len(effects.levels[k]) for k in effects.smooths]
+    tau = np.stack([draws[:, effects.stated(k)][:, 0] for k in effects.smooths], axis=1)
     if loss.mixture:
-        tau = tau / np.exp(draws[:, [draws.shape[1] - kept.covariances - 1]])
+        tau = tau / np.exp(draws[:, [draws.shape[1] - effects.covariances - 1]])
     scale = np.repeat(tau, sizes, axis=1)
-    A = scale[:, :, None] * np.asarray(kept.information) * scale[:, None, :]
+    A = scale[:, :, None] * np.asarray(effects.information) * scale[:, None, :]
     smoother = np.linalg.solve(np.eye(A.shape[1]) + A, A)
     diagonal = np.einsum("dii->di", smoother)
     edges = np.cumsum([0, *sizes])
@@ -182,11 +182,11 @@ def degrees_of(posterior: PosteriorData) -> Array:
 
 def degrees_sentence(posterior: PosteriorData, level: float) -> str:
     """The effective degrees of freedom of each smooth, with their intervals."""
-    kept, edf = smooths_kept(posterior), degrees_of(posterior)
+    effects, edf = group_effects_with_smooths(posterior), effective_degrees(posterior)
     ends = np.quantile(edf, interval_ends(level), axis=0)
     phrases = [
-        f"{kept.names[k]} {mean:.1f} ({low:.1f} to {high:.1f}, of at most {len(kept.levels[k]) + 1})"
-        for k, mean, low, high in zip(kept.smooths, edf.mean(axis=0), *ends, strict=True)
+        f"{effects.names[k]} {mean:.1f} ({low:.1f} to {high:.1f}, of at most {len(effects.levels[k]) + 1})"
+        for k, mean, low, high in zip(effects.smooths, edf.mean(axis=0), *ends, strict=True)
     ]
-    shown = ", ".join(phrases[:8]) + (f" and {len(phrases) - 8:,} more" if len(phrases) > 8 else "")
-    return f"effective degrees of freedom with {level:.0%} intervals: {shown}; 1 is a straight line."
+    listed = ", ".join(phrases[:8]) + (f" and {len(phrases) - 8:,} more" if len(phrases) > 8 else "")
+    return f"effective degrees of freedom with {level:.0%} intervals: {listed}; 1 is a straight line."

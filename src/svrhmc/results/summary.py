@@ -18,7 +18,7 @@ from svrhmc.families.base import Loss
 from svrhmc.results.base import PosteriorData, even_rows
 from svrhmc.results.checks import MISFITS_LOOKED_FOR
 from svrhmc.results.imputations import imputation_notes
-from svrhmc.results.probability import moved
+from svrhmc.results.probability import match_moments
 from svrhmc.results.smooths import degrees_sentence
 from svrhmc.sampling.answer import is_corrected
 from svrhmc.sampling.tails import tails_in_words
@@ -189,7 +189,7 @@ def _hazard_ratios(posterior: PosteriorData, places: list[int], end: int, level:
     """Median and interval of e^{−β/σ}, the hazard ratios of accelerated failure times with proportional hazards. end:
     the coordinate log σ, where the family has one.
     """
-    draws = moved(posterior.trace._flat(), *posterior.stretched)
+    draws = match_moments(posterior.trace._flat(), *posterior.stretched)
     sigma = np.exp(draws[:, [end]]) if posterior.model.loss.shared else 1.0
     middle, lower, upper = np.exp(np.quantile(-draws[:, places] / sigma, [0.5, *interval_ends(level)], axis=0))
     low, high = interval_end_names(level)
@@ -652,7 +652,7 @@ def coefficients(posterior: PosteriorData, level: float = 0.9) -> tuple[Coeffici
     """A `Coefficient` for each coordinate; `level` is the probability between lower and upper."""
     mean, sd, laplace, (lower, upper) = posterior.mean, posterior.sd, posterior.laplace, posterior.interval(level).T
     draws = np.asarray(posterior.trace.draws).reshape(-1, len(mean))
-    positive = (moved(draws, *posterior.stretched) > 0).mean(axis=0)
+    positive = (match_moments(draws, *posterior.stretched) > 0).mean(axis=0)
     share = np.zeros(len(mean))
     if posterior.prior is not None:
         share[: len(posterior.prior.share)] = posterior.prior.share

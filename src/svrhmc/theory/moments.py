@@ -82,7 +82,7 @@ def laws(sampler: Sampler, target: FiniteSum, steps: int, start: Start = None) -
     (2,)
     """
     chain = recursion_of(sampler, target)
-    state = chain.at(starting_point(target, start))
+    state = chain.state_at(starting_point(target, start))
     yield law_of(chain, state, 0)
     for step in range(whole_number("steps", steps, 0)):
         state = chain.step(state, step)
@@ -97,7 +97,7 @@ def law(sampler: Sampler, target: FiniteSum, steps: int, start: Start = None) ->
     1.227e-06
     """
     chain, steps = recursion_of(sampler, target), whole_number("steps", steps, 0)
-    state = chain.after(chain.at(starting_point(target, start)), steps)
+    state = chain.state_after(chain.state_at(starting_point(target, start)), steps)
     return law_of(chain, state, steps)
 
 
@@ -152,14 +152,14 @@ class Chain(Recursion):
         )
         self._kick_noise = self._top(np.outer(self.scheme.kick, self.scheme.kick))
 
-    def at(self, x: Array) -> State:
+    def state_at(self, x: Array) -> State:
         """The state at a fixed point with velocity 0."""
         away = self.model.basis.T @ (x - self.model.centre)
         mean = np.zeros((self.model.dim, self.k + 1))
         mean[:, 0], mean[:, self.k] = away, 1.0
         if self.k > 2:
             mean[:, 2] = away
-        return self.fixed(mean)
+        return self.state_without_spread(mean)
 
     def moments(self, state: State) -> tuple[Array, Array]:
         """Mean and covariance of (x, v) in the target's coordinates."""
@@ -355,11 +355,11 @@ class TableChain(Recursion):
             self._noise(noise) for noise in (self.scheme.before_noise, self.scheme.after_noise)
         )
 
-    def at(self, x: Array) -> State:
+    def state_at(self, x: Array) -> State:
         """The state at a fixed point with velocity 0; the table is filled in the first step."""
         mean = np.zeros((1, self.k + 1))
         mean[0, : len(x)], mean[0, -1] = self.basis.T @ (x - self.goal.mean), 1.0
-        return self.fixed(mean)
+        return self.state_without_spread(mean)
 
     def moments(self, state: State) -> tuple[Array, Array]:
         """Mean and covariance of (x, v) in the target's coordinates."""

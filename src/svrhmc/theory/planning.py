@@ -336,7 +336,7 @@ class _Search:
                     return replace(run, checked=False)
                 aim = _MARGIN * eps
                 continue
-            w2 = law_of(chain, chain.after(chain.at(self.origin), run.steps), run.steps).w2
+            w2 = law_of(chain, chain.state_after(chain.state_at(self.origin), run.steps), run.steps).w2
             if w2 <= eps:
                 return replace(run, w2=w2)
             aim *= 0.98 * eps / w2
@@ -384,12 +384,12 @@ class _Search:
     def _run(self, sampler: Sampler, eps: float) -> _Run | None:
         """With the least steps to ε; None where rounding keeps the law from coming that near."""
         chain = self._chain(sampler)
-        start = chain.at(self.origin)
+        start = chain.state_at(self.origin)
         try:
             steps = chain.steps_to(start, lambda state: _distance(chain, state) <= eps)
         except ValueError:
             return None
-        w2 = _distance(chain, chain.after(start, steps))  # the same steps composed in another order
+        w2 = _distance(chain, chain.state_after(start, steps))  # the same steps composed in another order
         return _Run(sampler, steps, w2, sampler.gradient.evaluations(self.problem, steps)) if w2 <= eps else None
 
 

@@ -71,7 +71,7 @@ class Recursion(ABC):
         self._fills = recipe.reference == "table"
 
     @abstractmethod
-    def at(self, x: Array) -> State:
+    def state_at(self, x: Array) -> State:
         """The state at a fixed point with velocity 0."""
 
     @abstractmethod
@@ -85,7 +85,7 @@ class Recursion(ABC):
     @property
     @abstractmethod
     def cost(self) -> float:
-        """Operations of a step made by itself, roughly."""
+        """Roughly how many operations a step takes if it is not part of a power of a map."""
 
     @property
     @abstractmethod
@@ -94,23 +94,23 @@ class Recursion(ABC):
 
     @abstractmethod
     def _renew(self, C: Array, mm: Array) -> tuple[Array, Array]:
-        """What a snapshot, or the filling of a table, adds."""
+        """What taking a snapshot, or filling a table, adds to C and mm."""
 
     @abstractmethod
     def _gradient_noise(self, C: Array, mm: Array) -> Array | None:
         """What the noise of the gradient adds to C; None if it has none."""
 
-    def fixed(self, mean: Array) -> State:
-        """No spread about a mean m̂ of each coordinate."""
+    def state_without_spread(self, mean: Array) -> State:
+        """The state with mean m̂ in each coordinate and C = 0."""
         pairs = mean[self.a, :, None] * mean[self.b, None, :]
         return State(np.zeros((len(pairs), self.k, self.k)), pairs)
 
     def step(self, state: State, number: int) -> State:
-        """One step, with its snapshot where one is due."""
+        """The state after step `number`, with a snapshot if one is due."""
         return self._advance(state, self.recipe.due(number))
 
-    def after(self, state: State, steps: int) -> State:
-        """So many steps from the start of a run."""
+    def state_after(self, state: State, steps: int) -> State:
+        """The state after the first `steps` steps of a run."""
         if not self.compact or steps <= self._side // 4:  # the matrix alone would take longer
             for number in range(steps):
                 state = self.step(state, number)
@@ -123,10 +123,11 @@ class Recursion(ABC):
             numbers = self.apply(after_change(power_change(self.inner_map, rest - 1), self.first_map), numbers)
         return self.state(numbers)
 
-    def along(self, state: State, steps: Sequence[int]) -> Iterator[State]:
-        """The states after increasing numbers of steps from the start of a run: by powers that all of them share.
+    def states_after(self, state: State, steps: Sequence[int]) -> Iterator[State]:
+        """The states after increasing numbers of steps from the start of a run, by powers of the maps that all share.
 
-        From one epoch's start to another by binary digits, then within the epoch; for a chain that is compact.
+        Powers by the binary digits of a number lead from one epoch's start to another, and then into the epoch. The
+        chain has to be compact.
         """
         if self._fills:
             raise requirement("gradient", "one without a table", "one with a table")
@@ -135,13 +136,14 @@ class Recursion(ABC):
         for step in steps:
             epochs, rest = divmod(step, self.period)
             numbers, done = self._repeat(epoch, epochs - done, numbers), epochs
-            inside = self._repeat(inner, rest - 1, self.apply(self.first_map, numbers)) if rest else numbers
-            yield self.state(inside)
+            within_epoch = self._repeat(inner, rest - 1, self.apply(self.first_map, numbers)) if rest else numbers
+            yield self.state(within_epoch)
 
     def steps_to(self, state: State, near: Callable[[State], bool]) -> int:
         """The least number of steps from the start of a run after which a state is `near`, at least 1.
 
-        Whole epochs by powers of two, then steps within one: for a distance that falls, and a chain that is compact.
+        A search by powers of two for the epoch, then for the step in it; only for a distance that falls, and a compact
+        chain.
         """
         if near(state):
             return 1
@@ -165,18 +167,18 @@ class Recursion(ABC):
         first = self.apply(self.first_map, numbers)
         if self.period == 1 or not far(first):
             return before + epochs * self.period + 1
-        more, _ = self._walk(inner, (self.period - 1).bit_length(), first, far)
-        return epochs * self.period + 2 + min(more, self.period - 2)
+        inner_steps, _ = self._walk(inner, (self.period - 1).bit_length(), first, far)
+        return epochs * self.period + 2 + min(inner_steps, self.period - 2)
 
     def _repeat(self, powers: Powers, times: int, numbers: Array) -> Array:
-        """What so many applications of a map leave."""
+        """Apply a map several times."""
         for k in range(times.bit_length()):
             if times >> k & 1:
                 numbers = self.apply(powers[k], numbers)
         return numbers
 
     def _walk(self, powers: Powers, digits: int, numbers: Array, far: Callable[[Array], bool]) -> tuple[int, Array]:
-        """The most applications of a map after which it is still `far`, by binary digits, and where that is."""
+        """The largest number of applications of a map after which the state is still `far`, and that state."""
         count = 0
         for k in reversed(range(digits)):
             trial = self.apply(powers[k], numbers)
@@ -186,17 +188,17 @@ class Recursion(ABC):
 
     @property
     def _side(self) -> int:
-        """Rows of the matrix of a step: one for each pair where pairs do not mix."""
+        """The number of rows of the matrix of a step; of one pair if pairs do not mix."""
         size = self.k**2 + (self.k + 1) ** 2
         return size if self.elementwise else size * len(self.a)
 
     @property
     def compact(self) -> bool:
-        """Whether a step is a matrix of affordable size: pairs that do not mix, or few of them."""
+        """Whether the matrix of a step is small enough to make: pairs do not mix, or there are few of them."""
         return self._side <= _DENSE or (self.elementwise and self.k <= SMALL)
 
     def epoch(self, state: State) -> State:
-        """The steps of an epoch, one by one."""
+        """The state after the steps of an epoch, made one by one."""
         for number in range(self.period):
             state = self._advance(state, self._renews and number == 0)
         return state
@@ -218,7 +220,7 @@ class Recursion(ABC):
 
     @cached_property
     def _powers(self) -> tuple[Powers, Powers]:
-        """Of an epoch, and of a step within it."""
+        """The powers of the map of an epoch, and of the map of a step within it."""
         return Powers(self.epoch_map), Powers(self.inner_map)
 
     def _change(self, state: State, snapshot: bool) -> State:
@@ -240,12 +242,12 @@ class Recursion(ABC):
         return State(dC, dmm)
 
     def _move_before(self, C: Array, mm: Array) -> tuple[Array, Array]:
-        """What the part of a step before the gradient adds."""
+        """What the part of a step before the gradient adds to C and mm."""
         dC, dmm = self._through(C, mm, self._before)
         return dC + self._before_noise * mm[..., -1:, -1:], dmm
 
     def _advance(self, state: State, snapshot: bool) -> State:
-        with np.errstate(over="ignore", invalid="ignore"):  # of an unstable chain, which is looked for where it matters
+        with np.errstate(over="ignore", invalid="ignore"):  # an unstable chain is refused where it matters
             change = self._change(state, snapshot)
         return State(state.C + change.C, state.mm + change.mm)
 
@@ -255,13 +257,13 @@ class Recursion(ABC):
         k = self.k
 
         def change(M: Array, a: Array, b: Array) -> Array:
-            moved: Array = a @ M
-            return moved + M @ b + moved @ b
+            product: Array = a @ M
+            return product + M @ b + product @ b
 
         return change(C, left[:, :k, :k], right[:, :k, :k]), change(mm, left, right)
 
     def _matrix(self, snapshot: bool) -> Array:
-        """A step applied to every unit vector: of each pair at once where pairs do not mix, else of all."""
+        """The matrix of a step, from every unit vector; one matrix for each pair if pairs do not mix."""
         pairs, size = len(self.a), self.k**2 + (self.k + 1) ** 2
         if self.elementwise:
             units = np.broadcast_to(np.eye(size)[:, None, :], (size, pairs, size))
@@ -277,19 +279,19 @@ class Recursion(ABC):
         return numbers if self.elementwise else numbers.reshape(1, -1)
 
     def state(self, numbers: Array) -> State:
-        """The state that those numbers are."""
+        """The state from the vectors that `numbers` makes of it."""
         return State.unflat(numbers.reshape(len(self.a), -1), self.k)
 
     @staticmethod
     def apply(maps: Array, numbers: Array) -> Array:
-        """What a map leaves, block by block, given what it changes."""
+        """(I + map) applied to the numbers of each block."""
         with np.errstate(over="ignore", invalid="ignore"):
             applied: Array = numbers + (maps @ numbers[:, :, None])[:, :, 0]
         return applied
 
 
 class Powers:
-    """The 1st, 2nd, 4th, 8th, … power of a map, each made once and given as what it changes."""
+    """The 1st, 2nd, 4th, 8th, … power of a map I + change, each computed once and stored without the I."""
 
     def __init__(self, change: Array) -> None:
         self._powers = [change]
@@ -310,13 +312,13 @@ def original_coordinates(basis: Array, centre: Array, mean: Array, covariance: A
     if not np.isfinite(covariance).all():
         raise requirement("step_size", "so small that the moments stay finite", "a larger one")
     dim = len(centre)
-    whole = np.einsum("da,iajb,eb->idje", basis, covariance, basis, optimize=True).reshape(2 * dim, 2 * dim)
-    return np.concatenate([basis @ mean[0] + centre, basis @ mean[1]]), (whole + whole.T) / 2
+    rotated = np.einsum("da,iajb,eb->idje", basis, covariance, basis, optimize=True).reshape(2 * dim, 2 * dim)
+    return np.concatenate([basis @ mean[0] + centre, basis @ mean[1]]), (rotated + rotated.T) / 2
 
 
 def after_change(second: Array, first: Array) -> Array:
     """(I + second)(I + first) − I."""
-    with np.errstate(over="ignore", invalid="ignore"):  # of an unstable map, which is looked for where it matters
+    with np.errstate(over="ignore", invalid="ignore"):  # an unstable map is refused where it matters
         return second + first + second @ first
 
 
@@ -346,7 +348,7 @@ class UnsettledError(ValueError):
 
 
 def stationary_state(chain: Recursion) -> State:
-    """The fixed point of the map of an epoch; refused where there is none that is a covariance."""
+    """The fixed point of the map of an epoch; an error if there is none, or if it is no covariance."""
     mean = _stationary_mean(chain)
     state = _solve_directly(chain, mean) if chain.compact and chain.k <= SMALL else _solve_by_gmres(chain, mean)
     variances = np.einsum("pii->pi", state.C[chain.coordinates])
@@ -356,18 +358,18 @@ def stationary_state(chain: Recursion) -> State:
 
 
 def _stationary_mean(chain: Recursion) -> State:
-    """C = 0 with the mean that an epoch leaves as it is."""
+    """The state with C = 0 and the mean that an epoch does not change."""
     k, (first, inner) = chain.k, chain.noiseless_steps
     epoch = after_change(power_change(inner, chain.period - 1), first)[:, :k]
     _require_decay(epoch[:, :, :k])
     mean = np.zeros((len(epoch), k + 1))
     mean[:, k] = 1.0
     mean[:, :k] = np.linalg.solve(-epoch[:, :, :k], epoch[:, :, k:])[..., 0]
-    return chain.fixed(mean)
+    return chain.state_without_spread(mean)
 
 
 def _solve_directly(chain: Recursion, mean: State) -> State:
-    """(I − T_CC) C = T_Cm mm, in every block, with T − I at hand."""
+    """Solve (I − T_CC) C = T_Cm mm in every block, given T − I."""
     count = chain.k**2
     maps, numbers = chain.epoch_map, chain.numbers(mean)
     per_pair = np.arange(numbers.shape[1]).reshape(1 if chain.elementwise else len(chain.a), -1)
@@ -383,7 +385,8 @@ def _solve_directly(chain: Recursion, mean: State) -> State:
 
 
 def _solve_by_gmres(chain: Recursion, mean: State) -> State:
-    """C − Φ(C) = Φ₀, Φ an epoch without and Φ₀ one from nothing: GMRES, with (I − T₀)⁻¹ of each pair in front.
+    """Solve C − Φ(C) = Φ₀ by GMRES, preconditioned by (I − T₀)⁻¹ of each pair; Φ is the change by an epoch with mean 0,
+    and Φ₀ that from C = 0.
 
     T₀ is an epoch without the noise that mixes pairs, so what is left to the iteration is that noise alone. Φ maps
     covariances to covariances, so it shrinks if and only if X − Φ(X) = W has a solution X ≥ 0 for a W > 0; then X ≥ W.
@@ -399,14 +402,14 @@ def _solve_by_gmres(chain: Recursion, mean: State) -> State:
     def without_mean(C: Array) -> Array:
         return C - epoch(C, np.zeros_like(mean.mm))
 
-    system, front = (
+    system, preconditioner = (
         LinearOperator((size, size), matvec=product, dtype=np.float64) for product in (without_mean, precondition)
     )
 
     def solve(right: Array, rtol: float) -> Array:
         C, residual = np.zeros(size), right
         for _ in range(_REFINEMENTS):
-            step, _ = gmres(system, residual, M=front, rtol=rtol, restart=40, maxiter=3)
+            step, _ = gmres(system, residual, M=preconditioner, rtol=rtol, restart=40, maxiter=3)
             C, before = C + step, residual
             residual = right - without_mean(C)
             if not np.isfinite(residual).all() or np.abs(precondition(residual)).max() <= _SETTLED * np.abs(C).max():
@@ -429,32 +432,32 @@ def _solve_by_gmres(chain: Recursion, mean: State) -> State:
 
 
 def _least_eigenvalue(chain: Recursion, C: Array, variances: Array) -> float:
-    """Of the covariance of all blocks together, each number divided by a standard deviation."""
+    """The least eigenvalue of the covariance of all blocks together, in units of the standard deviations."""
     blocks, k = variances.shape
-    whole = np.zeros((blocks, k, blocks, k))
-    whole[chain.b, :, chain.a, :] = C.swapaxes(-1, -2)
-    whole[chain.a, :, chain.b, :] = C
+    covariance = np.zeros((blocks, k, blocks, k))
+    covariance[chain.b, :, chain.a, :] = C.swapaxes(-1, -2)
+    covariance[chain.a, :, chain.b, :] = C
     scale = np.sqrt(variances).ravel()
-    return float(np.linalg.eigvalsh(whole.reshape(blocks * k, -1) / np.outer(scale, scale))[0])
+    return float(np.linalg.eigvalsh(covariance.reshape(blocks * k, -1) / np.outer(scale, scale))[0])
 
 
 def _inverse_by_pairs(chain: Recursion) -> Callable[[Array], Array]:
     """(I − T₀)⁻¹ as a matrix for each pair."""
     k, eye = chain.k, np.eye(chain.k)
 
-    def of_pairs(G: Array) -> Array:
+    def kronecker_products(G: Array) -> Array:
         left, right = G[chain.a, :k, :k], G[chain.b, :k, :k]
-        joined: Array = np.einsum("pij,kl->pikjl", left, eye) + np.einsum("ij,pkl->pikjl", eye, right)
-        joined += np.einsum("pij,pkl->pikjl", left, right)
-        return joined.reshape(-1, k * k, k * k)
+        change: Array = np.einsum("pij,kl->pikjl", left, eye) + np.einsum("ij,pkl->pikjl", eye, right)
+        change += np.einsum("pij,pkl->pikjl", left, right)
+        return change.reshape(-1, k * k, k * k)
 
-    first, inner = (of_pairs(G) for G in chain.noiseless_steps)
-    alone = -after_change(power_change(inner, chain.period - 1), first)
-    return lambda C: np.asarray(np.linalg.solve(alone, C.reshape(-1, k * k, 1)).ravel(), np.float64)
+    first, inner = (kronecker_products(G) for G in chain.noiseless_steps)
+    difference = -after_change(power_change(inner, chain.period - 1), first)
+    return lambda C: np.asarray(np.linalg.solve(difference, C.reshape(-1, k * k, 1)).ravel(), np.float64)
 
 
 def _inverse_by_doubling(chain: Recursion) -> Callable[[Array], Array]:
-    """(I − T₀)⁻¹C = Σ AʲCAʲᵀ for A that shrink, A the mean of an epoch: twice as many terms each time.
+    """(I − T₀)⁻¹C = Σ AʲCAʲᵀ with the map A of the mean by an epoch, which shrinks: each round doubles the terms.
 
     The powers are made once for all C (SciPy's solve_discrete_lyapunov would factor A anew for each).
     """
