@@ -126,8 +126,15 @@ class GibbsKernel(Kernel):
 
 def generator(stream: Stream, step: int, purpose: Purpose = Purpose.NOISE) -> np.random.Generator:
     """Random numbers of one step of one chain."""
-    low, high = stream.words(step, purpose, 1)
-    return np.random.Generator(np.random.Philox(key=(int(high[0, 0]) << 32) | int(low[0, 0])))
+    return generators(stream, step, purpose)[0]
+
+
+def generators(stream: Stream, step: int, purpose: Purpose = Purpose.NOISE) -> list[np.random.Generator]:
+    """Random numbers of one step of each chain."""
+    low, high = (words[:, 0].tolist() for words in stream.words(step, purpose, 1))
+    return [
+        np.random.Generator(np.random.Philox(key=(first << 32) | last)) for last, first in zip(low, high, strict=True)
+    ]
 
 
 def start(model: ShrunkModel, rng: np.random.Generator) -> Array:

@@ -26,7 +26,7 @@ from svrhmc.core.randomness import Stream
 from svrhmc.core.serialise import part
 from svrhmc.engines import Setup
 from svrhmc.engines.base import Kernel
-from svrhmc.exact.gibbs import generator
+from svrhmc.exact.gibbs import generators
 from svrhmc.exact.split import Point, SplitHMC, SplitKernel
 from svrhmc.whitening.learnt import LearntScaleVariables
 
@@ -66,8 +66,7 @@ class LearntScaleKernel(SplitKernel):
         squares = (x[:, :-1] * model.metric_product(x[:, :-1])).sum(axis=1)
         u = np.empty(len(x))
         threshold = np.empty(len(x))
-        for c, chain in enumerate(stream.chains):
-            rng = generator(Stream(stream.seed, np.array([chain])), step)
+        for c, rng in enumerate(generators(stream, step)):
             b = (prior.df * np.exp(-2 * x[c, -1]) + prior.scale**-2) / rng.gamma((prior.df + 1) / 2)
             square = (prior.df / b + 0.5 * squares[c]) / rng.gamma((prior.df + q) / 2)
             x[c, -1] = 0.5 * np.log(square)
@@ -77,6 +76,7 @@ class LearntScaleKernel(SplitKernel):
         moved[:, model.shrunk] *= np.exp(u)[:, None]
         moved[:, -1] += u
         with np.errstate(over="ignore", invalid="ignore"):
-            gained = model.potentials(x) - model.potentials(moved) + q * u
+            before, after = model.potentials(np.concatenate([x, moved])).reshape(2, -1)
+            gained = before - after + q * u
         x = np.where((threshold < gained)[:, None], moved, x)
         return self.evaluate_point(stream, step, density.into(x))
