@@ -24,6 +24,8 @@ from svrhmc.core.jax import scope  # noqa: E402
 from svrhmc.models import description as described_module  # noqa: E402
 from svrhmc.models import numpyro as numpyro_module  # noqa: E402
 from svrhmc.models.numpyro import describe_numpyro  # noqa: E402
+from svrhmc.models.numpyro_effects import standardise_effects  # noqa: E402
+from svrhmc.models.numpyro_sites import Arguments  # noqa: E402
 from svrhmc.sampling.answer import Parameters  # noqa: E402
 
 
@@ -151,10 +153,14 @@ def own(model, args, kwargs, params):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_the_density_is_the_models_own(name):
+    """In the variables of its effects of groups, if it has any (`test_models_effects.py`)."""
     model, args, kwargs = MODELS[name]
     described = describe_numpyro(model, *args, **kwargs)
     params = around(described.init)
-    expected = own(model, args, kwargs, params)
+    with scope():
+        in_variables = standardise_effects(model, Arguments.of(model, args, kwargs))
+    assert (in_variables is not model) == (name == "spline")
+    expected = own(in_variables, args, kwargs, params)
     assert np.isfinite(expected).all()
     np.testing.assert_allclose(densities(described, params), expected, rtol=1e-10)
     assert not jax.config.jax_enable_x64  # what the user set stays

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
@@ -79,6 +79,18 @@ class ModelDescription:
     observed: tuple[str, ...] = ()
     terms: Callable[[Params, Row], jax.Array] | None = None
     observations: Callable[[Params, Row, Tree], Parts] | None = None
+
+    def restricted(self, names: Collection[str], dims: Mapping[str, tuple[str, ...]]) -> ModelDescription:
+        """The same where `constrain` gives no other quantities than these, with these names of their axes."""
+        kept = tuple(name for name in self.names if name in names)
+        if kept == self.names:
+            return self
+
+        def constrain(params: Params) -> dict[str, Tree]:
+            quantities = self.constrain(params)
+            return {name: quantities[name] for name in kept}
+
+        return replace(self, constrain=constrain, names=kept, dims={name: dims[name] for name in kept})
 
 
 def import_package(package: str, purpose: str) -> ModuleType:

@@ -37,6 +37,7 @@ from svrhmc.models.description import (
     require_sum,
     sum_of_parts,
 )  # fmt: skip
+from svrhmc.models.numpyro_effects import standardise_effects
 from svrhmc.models.numpyro_sites import (
     Arguments,
     Model,
@@ -64,14 +65,17 @@ def describe_numpyro(model: Model, *args: Tree, plate: str | None = None, **kwar
         raise requirement("model", "a function with NumPyro's statements in it", repr(model))
     with scope():
         arguments = Arguments.of(model, args, kwargs)
+        own = initial_sites(model, arguments)
+        require_sampled(own)
+        model = standardise_effects(model, arguments)
         sites = initial_sites(model, arguments)
-        require_sampled(sites)
         try:
-            return _describe_by_rows(model, arguments, sites, plate)
+            described = _describe_by_rows(model, arguments, sites, plate)
         except NotByRowsError as error:
             if plate is not None:  # the user asked for rows
                 raise
-            return _describe_as_one(model, arguments, sites, error)
+            described = _describe_as_one(model, arguments, sites, error)
+        return described.restricted(own, {name: site.axes for name, site in own.items()})
 
 
 def _describe_by_rows(
