@@ -33,6 +33,7 @@ from svrhmc.rows.csr import CsrMatrix
 from svrhmc.rows.forms import RowsForm
 
 _GROUP = 2048  # rows whose sum is made by itself, so that many are made at once
+_FEW = 4  # states up to which a GPU multiplies rows with each by itself: products with a narrow matrix are slower
 _DIFFERENCE = 1e-5  # of a predictor, relative to 1 + |t|, for second derivatives
 _HALF_LOG = 0.9189385332046727  # ½ log 2π
 _STIRLING, _STIRLING_TERMS = 10.0, (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156)
@@ -350,9 +351,13 @@ class RowOperations(Operations):
             value, slope = values_and_slopes(self.loss(numbers), t, rows["y"])
             return (weights * value).sum(), self.design.combine(rows, weights[:, None] * slope)
 
-        sums: tuple[jax.Array, jax.Array] = self.place.sum_over_rows(
-            arrays["data"], jax.vmap(of_state, _ALL), arrays["numbers"], x
-        )
+        def of_rows(rows: Arrays, numbers: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+            if len(x) > _FEW or jax.default_backend() != "gpu":
+                return jax.vmap(of_state, _ALL)(rows, numbers, x)
+            values, gradients = zip(*(of_state(rows, numbers, state) for state in x), strict=True)
+            return jnp.stack(values), jnp.stack(gradients)
+
+        sums: tuple[jax.Array, jax.Array] = self.place.sum_over_rows(arrays["data"], of_rows, arrays["numbers"], x)
         return sums
 
     def row_derivatives(self, arrays: Arrays, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
