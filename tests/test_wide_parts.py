@@ -78,6 +78,15 @@ def test_a_doubt_is_raised_only_where_draws_are_missing():
     assert not missed_part_doubt(rays_of_density(two_widths), FARTHEST, 40)  # chance leaves out as much
 
 
+def test_mass_along_one_ray_alone_raises_no_doubt():
+    """Of 16 rays one that meets a far, thin tail made 11% of a posterior of which a thousandth is there; two are seen."""
+    rays = rays_of_density(ONE_PART["normal"], count=16)
+    for seeing, doubted in ((1, False), (2, True)):
+        energies = rays.energies.copy()
+        energies[:seeing, rays.radii > FARTHEST] = rays.energies.min() + DIM * np.log(2 * FARTHEST)
+        assert bool(missed_part_doubt(Rays(rays.directions, rays.radii, energies), FARTHEST, 1000)) == doubted
+
+
 @pytest.fixture
 def target():
     """0.7 N(0, 0.3²) + 0.3 N(0, 2²), in each of three dimensions together."""
