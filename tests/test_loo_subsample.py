@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import svrhmc
-from svrhmc.results.comparison import _of_all_rows, stacking_weights
+from svrhmc.results.comparison import _estimates_of_all_rows, stacking_weights
 
 RNG = np.random.default_rng(0)
 N = 3000
@@ -95,7 +95,7 @@ def test_weights_are_those_of_all_rows():
     alone = stacking_weights(np.stack([one.pointwise for one in few.loo], axis=1))  # negative control
     assert np.abs(alone - whole.weights).max() > 0.1
     for one in few.loo:
-        np.testing.assert_allclose(_of_all_rows(one).sum(), one.elpd)
+        np.testing.assert_allclose(_estimates_of_all_rows(one).sum(), one.elpd)
 
 
 def test_large_sums_are_printed_to_a_tenth():

@@ -114,9 +114,9 @@ class Prediction:
 
         keep: columns of the table that was predicted, to stand before the predictions: True for all, or their names.
         """
+        frame = self.summary.to_frame()
         import pandas
 
-        frame = self.summary.to_frame()
         frame.index = pandas.Index(self._index)
         kept = pandas.DataFrame(self.kept_columns(keep, frame.columns))
         if len(kept.columns):
