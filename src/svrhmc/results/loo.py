@@ -19,7 +19,8 @@ or group.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -308,8 +309,7 @@ def loo_of(
     groups = RowGroups.of(posterior, by) if by is not None and groups is None else groups
     if groups is None:
         count, blocks = pointwise_log_likelihoods(posterior, most)
-        parts = [leave_out(log_likelihood, relative_efficiency(posterior, count)) for _, log_likelihood in blocks]
-        left = LeftOut(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+        left = _leave_out_rows(blocks, relative_efficiency(posterior, count))
         ones, observations = np.ones(len(left.k), np.int64), Observations.of(posterior)
         result = Loo("", (), left.elpd, left.lpd - left.elpd, left.k, ones, count, observations)
         return _match_moments(posterior, result, most) if moment_match else result
@@ -328,6 +328,18 @@ def loo_of(
     names = tuple(groups.names[level] for level in np.flatnonzero(counts))
     p, rows = left.lpd - left.elpd, counts[counts > 0]
     return Loo(groups.factor, names, left.elpd, p, left.k, rows, len(x), observations, error)
+
+
+def _leave_out_rows(blocks: Iterable[tuple[int, Array]], efficiency: float) -> LeftOut:
+    """Each row left out, block by block: in one thread, while this one finds the likelihoods of the next block."""
+    with ThreadPoolExecutor(1) as pool:
+        parts: list[Future[LeftOut]] = []
+        for _, log_likelihood in blocks:
+            if parts:
+                parts[-1].result()  # so that no more than two blocks are in memory
+            parts.append(pool.submit(leave_out, log_likelihood, efficiency))
+        results = [part.result() for part in parts]
+    return LeftOut(*(np.concatenate(arrays) for arrays in zip(*results, strict=True)))
 
 
 def _match_moments(posterior: PosteriorData, loo: Loo, most: int) -> Loo:
