@@ -141,6 +141,11 @@ def test_targets_that_stay_on_the_host_are_refused_at_the_door(kind):
         svrhmc.sample(REFUSED[kind](), devices="cpu")
 
 
+def test_a_sampler_of_single_rows_is_refused_by_its_name():
+    with pytest.raises(ValueError, match="method must be None or 'split-hmc' with devices="):
+        svrhmc.sample(target_of("bernoulli"), devices="cpu", method="subsampled-mh")
+
+
 def test_a_device_that_is_not_there_is_refused():
     with pytest.raises(ValueError, match="there is no such device here; JAX has: cpu:0"):
         svrhmc.sample(target_of("bernoulli"), devices="tpu")

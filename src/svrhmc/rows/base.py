@@ -83,6 +83,7 @@ class Rows(ABC):
     storage: ClassVar[str]  # how entries lie in memory, for engines: "dense" or "sparse"
     in_memory: ClassVar[bool] = True  # otherwise rows are read again for each pass over them
     single: ClassVar[bool] = True  # whether single rows can be had, at once or by a pass
+    where: ClassVar[str] = "in memory"  # the rows are, in words
     passes: float = 0.0  # the number of passes so far, where each one reads the rows
     pass_seconds: float = 0.0  # the time of the quickest of these
     names: tuple[str, ...] = ()  # of the columns, if they have names

@@ -12,7 +12,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import ClassVar, NoReturn, cast
+from typing import NoReturn, cast
 
 import numpy as np
 
@@ -27,7 +27,6 @@ class RowsByPasses(Rows):
     """Rows of which only sums over all of them are known."""
 
     in_memory = False
-    where: ClassVar[str]  # the rows are, in words
 
     @abstractmethod
     def sum_over_rows(
