@@ -11,6 +11,7 @@ from svrhmc.targets import from_numpyro
 numpyro = pytest.importorskip("numpyro")
 jax = pytest.importorskip("jax")
 from numpyro import distributions as dist  # noqa: E402
+from numpyro.contrib.control_flow import scan  # noqa: E402
 
 from svrhmc.core.jax import scope  # noqa: E402
 from svrhmc.models.numpyro_effects import standardise_effects  # noqa: E402
@@ -133,3 +134,30 @@ def test_a_model_without_effects_is_left_as_it_is():
         arguments = Arguments.of(plain, (X, GROUP, Y), {})
         assert standardise_effects(plain, arguments) is plain
         assert standardise_effects(slopes, Arguments.of(slopes, (X, GROUP, Y), {})) is not slopes
+
+
+def walk(y):
+    """Steps of a scan: each has one value of its own, whose mean is the value before it."""
+    tau = numpyro.sample("tau", dist.HalfNormal(1))
+
+    def step(before, _):
+        x = numpyro.sample("x", dist.Normal(before, tau))
+        return x, x
+
+    states = scan(step, 0.0, jax.numpy.arange(len(y)))[1]
+    numpyro.sample("y", dist.Normal(states, 0.5), obs=y)
+
+
+def test_a_random_walk_by_scan_is_taken_as_it_is():
+    y = np.random.default_rng(4).normal(size=6)
+    target = from_numpyro(walk, y)
+    assert set(target.names) == {*(f"x[{j}]" for j in range(6)), "sampled tau"}
+    states = np.random.default_rng(0).normal(size=(3, 7))
+    places = [[name == f"x[{j}]" for name in target.names].index(True) for j in range(6)]
+    log_tau, x = states[:, target.names.index("sampled tau")], states[:, places]
+    tau = np.exp(log_tau)
+    steps = np.diff(x, axis=1, prepend=0.0)
+    log_p = stats.halfnorm.logpdf(tau) + log_tau + stats.norm.logpdf(steps, 0, tau[:, None]).sum(axis=1)
+    log_p += stats.norm.logpdf(y, x, 0.5).sum(axis=1)
+    np.testing.assert_allclose(np.ptp(target.potentials(states) + log_p), 0.0, atol=1e-9)
+    assert np.ptp(target.potentials(states)) > 0.1

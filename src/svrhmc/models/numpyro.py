@@ -345,9 +345,11 @@ class _RowModel:
         return self._arguments.called(seeded, data)
 
     def _constrained(self, params: Params, data: Mapping[str, Tree]) -> dict[str, Tree]:
+        from jax import numpy as jnp
         from numpyro.infer.util import constrain_fn
 
-        quantities: dict[str, Tree] = constrain_fn(*self._run(data), params, return_deterministic=True)
+        arrays = {name: jnp.asarray(value) for name, value in params.items()}  # a scan takes them by traced numbers
+        quantities: dict[str, Tree] = constrain_fn(*self._run(data), arrays, return_deterministic=True)
         return quantities
 
 

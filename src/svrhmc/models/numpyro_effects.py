@@ -61,7 +61,9 @@ def _find_effects(model: Model, arguments: Arguments) -> list[str]:
         return {
             name: (law.loc, law.scale)
             for name, law in laws.items()
-            if type(law) is distributions.Normal and np.size(sites[name]["value"]) > 1
+            if type(law) is distributions.Normal
+            and np.size(sites[name]["value"]) > 1
+            and "_control_flow_done" not in sites[name]  # of a scan, each step of which has one value
         }
 
     first, second = (normal_priors(jax.random.PRNGKey(seed)) for seed in (0, 1))
