@@ -100,6 +100,12 @@ class Rows(ABC):
         """Some rows with their labels, where not all rows are in memory."""
         raise NotImplementedError
 
+    def remember(
+        self, function: Callable[..., Total], arguments: tuple[Array, ...], total: Total, counted: bool
+    ) -> None:
+        """Keep the result of `reduce` for `recall`; rows in memory are added up again."""
+        return
+
     def reduce(
         self,
         function: Callable[..., Total],
@@ -110,11 +116,21 @@ class Rows(ABC):
         counted: bool = False,
     ) -> Total:
         """function(form, *arguments), a sum over the rows of a form, added up over all blocks of rows in their order;
-        rows in memory are one block.
+        rows in memory are one block. It is recalled if it is among the last results that were remembered.
 
         zero: the sum over no rows. task: a name for the pass, shown as progress. counted: whether the caller counts the
         components that are read.
         """
+        total = self.recall(function, *arguments)
+        if total is None:
+            total = self.sum_over_rows(function, form, arguments, zero, task)
+            self.remember(function, arguments, total, counted)
+        return total
+
+    def sum_over_rows(
+        self, function: Callable[..., Total], form: object, arguments: tuple[Array, ...], zero: Total, task: str
+    ) -> Total:
+        """The sum of `reduce`, by one pass."""
         shapes = [np.shape(part) for part in zero]
         make: Callable[..., Total] = type(zero)
         return make(*compute_once(lambda: tuple(function(form, *arguments)), *shapes, depends_on=arguments))

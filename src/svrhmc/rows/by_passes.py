@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import time
-from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -28,35 +27,18 @@ class RowsByPasses(Rows):
 
     in_memory = False
 
-    @abstractmethod
-    def sum_over_rows(
-        self, function: Callable[..., Total], form: object, arguments: tuple[Array, ...], zero: Total, task: str
-    ) -> Total:
-        """function(form, *arguments), added up over all rows, by one pass."""
-
-    def reduce(
-        self,
-        function: Callable[..., Total],
-        form: object,
-        *arguments: Array,
-        zero: Total,
-        task: str,
-        counted: bool = False,
-    ) -> Total:
-        """The sum by one pass, unless it is remembered from one of the last passes."""
-        total = self.recall(function, *arguments)
-        if total is None:
-            for old in list(self._remembered)[:-_REMEMBERED]:
-                del self._remembered[old]
-            with self.timed():
-                total = self.sum_over_rows(function, form, arguments, zero, task)
-            self._remembered[_key(function, arguments)] = total
-            if not counted:
-                self.count(1.0)
-        return total
-
     def recall(self, function: Callable[..., Total], *arguments: Array) -> Total | None:
         return cast(Total | None, self._remembered.get(_key(function, arguments)))
+
+    def remember(
+        self, function: Callable[..., Total], arguments: tuple[Array, ...], total: Total, counted: bool
+    ) -> None:
+        """Beside the last ones; and count the pass, if the caller does not."""
+        for old in list(self._remembered)[:-_REMEMBERED]:
+            del self._remembered[old]
+        self._remembered[_key(function, arguments)] = total
+        if not counted:
+            self.count(1.0)
 
     def count(self, share: float) -> None:
         """Report a pass, or a share of one, that the caller does not count."""

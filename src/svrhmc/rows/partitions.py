@@ -352,7 +352,8 @@ class PartitionRows(RowsByPasses):
         parts: Callable[[int], Iterator[Total | None]] = self._parts(
             sum_blocks, (self.coding, function, arguments), task
         )
-        return sum_partitions(parts, len(self.numbers), zero, arguments)
+        with self.timed():
+            return sum_partitions(parts, len(self.numbers), zero, arguments)
 
     def sum_weights(self, weights: RowWeights) -> list[WeightSums] | None:
         """The weights of all rows, summed by partition; None where S was too large."""

@@ -20,7 +20,6 @@ from svrhmc.core.devices import select_devices
 from svrhmc.core.errors import requirement
 from svrhmc.core.jax import scoped
 from svrhmc.core.jit import program
-from svrhmc.core.recording import compute_once
 from svrhmc.density.base import FiniteSum
 from svrhmc.density.generalised import GeneralisedLinear
 from svrhmc.engines.jax.maps import Arrays
@@ -99,19 +98,17 @@ class DeviceRows(RowsByPasses):
     def sum_over_rows(
         self, function: Callable[..., Total], form: object, arguments: tuple[Array, ...], zero: Total, task: str
     ) -> Total:
-        """By the program for this function. States are filled up to a power of two, so that few are compiled."""
+        """By the program for this function."""
         check_budget()
-        placed, (argument,) = self.place(), arguments
-        shapes = [np.shape(part) for part in zero]
-        make: Callable[..., Total] = type(zero)
+        with self.timed():
+            return super().sum_over_rows(partial(self._sums, function), form, arguments, zero, task)  # type: ignore[arg-type]
 
-        def compute() -> tuple[Array, ...]:
-            sums = _PROGRAMS[function](placed.operations, placed.arrays, filled_up(argument))
-            return tuple(
-                np.asarray(part, np.float64)[tuple(map(slice, shape))] for part, shape in zip(sums, shapes, strict=True)
-            )
-
-        return make(*compute_once(compute, *shapes, depends_on=argument))
+    def _sums(self, function: Callable[..., object], form: object, argument: Array) -> tuple[Array, ...]:
+        """At one state, or at several, filled up to a power of two, so that few programs are compiled."""
+        placed, several = self.place(), argument.ndim > 1
+        sums = _PROGRAMS[function](placed.operations, placed.arrays, filled_up(argument) if several else argument)
+        parts = [np.asarray(part, np.float64) for part in sums]
+        return tuple(part[: len(argument)] for part in parts) if several else tuple(parts)
 
     @scoped
     def warm(self, loss: Loss, labels: Labels) -> None:
@@ -125,12 +122,10 @@ class DeviceRows(RowsByPasses):
         return place_form(self.host, self.devices)
 
 
-def filled_up(argument: Array) -> Array:
-    """States, (states, dim), with copies of the last one up to a power of two of them; one state as it is."""
-    if argument.ndim == 1:
-        return argument
-    count = 1 << (len(argument) - 1).bit_length()
-    return np.concatenate([argument, np.repeat(argument[-1:], count - len(argument), axis=0)])
+def filled_up(states: Array) -> Array:
+    """States, (states, dim), with copies of the last one up to a power of two of them."""
+    count = 1 << (len(states) - 1).bit_length()
+    return np.concatenate([states, np.repeat(states[-1:], count - len(states), axis=0)])
 
 
 def on_devices(target: FiniteSum, devices: object) -> GeneralisedLinear:
