@@ -42,12 +42,12 @@ def describe_funnel(target: FiniteSum, x: Array, spread: Array) -> str:
     if not endless.any():
         return ""
     direction = np.where(endless, -np.sign(slope[0]) * spread, 0.0)
-    falls = _falls_along(target, states, direction)
+    falls = _falls_along(target, states, f[0], direction)
     if not _is_endless(falls):
         alone = np.diag(direction)[endless]
-        endless[endless] = [_is_endless(_falls_along(target, states, one)) for one in alone]
+        endless[endless] = [_is_endless(_falls_along(target, states, f[0], one)) for one in alone]
         direction = np.where(endless, direction, 0.0)
-        falls = _falls_along(target, states, direction)
+        falls = _falls_along(target, states, f[0], direction)
         if not endless.any() or not _is_endless(falls):
             return ""
     H_further, least = target.hessian(x + direction), falls[_TIMES.index(1.0)] + _LESS
@@ -63,10 +63,9 @@ def describe_funnel(target: FiniteSum, x: Array, spread: Array) -> str:
     )
 
 
-def _falls_along(target: FiniteSum, states: Array, direction: Array) -> list[float]:
-    """By how much f falls from a state, (1, dim), to each place along the way."""
-    f = target.energies(states)[0]
-    return [float(f[0] - target.potentials(states + t * direction)[0]) for t in _TIMES]
+def _falls_along(target: FiniteSum, states: Array, f: float, direction: Array) -> list[float]:
+    """By how much f falls from its value at a state, (1, dim), to each place along the way."""
+    return [float(f - target.potentials(states + t * direction)[0]) for t in _TIMES]
 
 
 def _is_endless(falls: list[float]) -> bool:

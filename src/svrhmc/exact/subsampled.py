@@ -23,11 +23,14 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from svrhmc.core.errors import positive, real_number, set_fields
+from svrhmc.core.errors import positive, real_number, requirement, set_fields
 from svrhmc.core.serialise import part
+from svrhmc.density.base import FiniteSum
 from svrhmc.exact.base import ExactSampler
+from svrhmc.exact.split import SplitHMC
 from svrhmc.families.base import Loss
 from svrhmc.families.primitives import NUMPY
+from svrhmc.rows.forms import rows_of
 from svrhmc.whitening.targets import Region, Whitened, WhitenedRows
 
 _WIDER = 1 + 1e-3  # for the rounding of |ã| and of u
@@ -108,6 +111,14 @@ class SubsampledMH(ExactSampler):
         correlation = real_number("correlation", self.correlation, "a number between -1 and 1", lambda r: -1 < r < 1)
         radius = None if self.radius is None else positive("radius", self.radius)
         set_fields(self, correlation=correlation, spread=positive("spread", self.spread), radius=radius)
+
+    def require(self, target: FiniteSum) -> None:
+        """Refuse rows of which only sums over all of them are known too."""
+        super().require(target)
+        rows = rows_of(target.form())
+        if rows is not None and not rows.rows.single:
+            why = f"single rows cannot be had where rows are {rows.rows.where}; leave devices= out"
+            raise requirement("method", f"None or {SplitHMC.method!r} with devices=", repr(self.method), why)
 
     def refuses(self, loss: Loss) -> str | None:
         """A loss that says no bound on its third derivative, not even on an interval."""

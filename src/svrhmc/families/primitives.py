@@ -78,15 +78,18 @@ def _special() -> Value:
     return special
 
 
-def array_primitives(xp: ModuleType, special: Callable[[], Value]) -> SimpleNamespace:
-    """The primitives of NumPy and JAX: `xp` is NumPy or JAX's NumPy, and `special` returns the special functions of
-    SciPy or JAX.
-    """
+def _log_rising(phi: Value, y: Value) -> Array:
+    """Without the difference of two large numbers."""
+    safe = np.maximum(y, 1.0)
+    return np.where(y > 0, _special().gammaln(safe) - _special().betaln(safe, phi), 0.0)
 
-    def log_rising(phi: Value, y: Value) -> Value:
-        """Without the difference of two large numbers."""
-        safe = xp.maximum(y, 1.0)
-        return xp.where(y > 0, special().gammaln(safe) - special().betaln(safe, phi), 0.0)
+
+def array_primitives(
+    xp: ModuleType, special: Callable[[], Value], log_rising: Callable[[Value, Value], Value]
+) -> SimpleNamespace:
+    """The primitives of NumPy and JAX: `xp` is NumPy or JAX's NumPy, and `special` returns the special functions of
+    SciPy or JAX, which have no accurate log_rising in common.
+    """
 
     def rising_rate(phi: Value, y: Value) -> Value:
         return special().digamma(y + phi) - special().digamma(phi)
@@ -120,6 +123,6 @@ def array_primitives(xp: ModuleType, special: Callable[[], Value]) -> SimpleName
     )
 
 
-NUMPY = array_primitives(np, _special)
+NUMPY = array_primitives(np, _special, _log_rising)
 NUMPY.mills, NUMPY.trigamma = _mills, _trigamma
 logistic_functions(NUMPY)

@@ -55,7 +55,7 @@ def require_size(X: MatrixLike, names: Sequence[str], what: str = "column") -> N
     if hasattr(X, "format"):
         low, high = (np.asarray(ends.todense(), np.float64).ravel() for ends in (X.min(axis=0), X.max(axis=0)))
     else:
-        ends = map_blocks(lambda some: (X[some].min(axis=0), X[some].max(axis=0)), *_in_blocks(*X.shape))
+        ends = map_blocks(lambda some: (X[some].min(axis=0), X[some].max(axis=0)), X.shape[0], _block_rows(X.shape[1]))
         low = np.asarray(np.min([least for least, _ in ends], axis=0), np.float64)
         high = np.asarray(np.max([most for _, most in ends], axis=0), np.float64)
     size, differ = np.maximum(np.abs(low), np.abs(high)), high / 2 - low / 2
@@ -122,10 +122,10 @@ def _differences(X: MatrixLike, sparse: bool) -> Array:
         value = np.where(high > 0, high, low)
         sums, squares = (np.asarray(part.T @ ones, np.float64).ravel() for part in (X, X.multiply(X)))
         return np.where(np.abs(squares - value * sums) <= 1e-12 * squares, np.abs(value), np.nan)
-    differences = np.full(dim, np.nan)
+    differences, blocks = np.full(dim, np.nan), [slice(begin, begin + _BLOCK) for begin in range(0, n, _BLOCK)]
     for j in np.flatnonzero([len(np.unique(X[:_FEW, j])) <= 2 for j in range(dim)]):
         least, most = float(X[:, j].min()), float(X[:, j].max())
-        if all(((X[some, j] == least) | (X[some, j] == most)).all() for some in _blocks(n)):
+        if all(((X[some, j] == least) | (X[some, j] == most)).all() for some in blocks):
             differences[j] = most - least
     return differences
 
@@ -147,23 +147,19 @@ def _moments(X: MatrixLike, weights: Array | None, sparse: bool) -> tuple[Array,
         away: Array = np.asarray(X[some], np.float64) - first
         return np.asarray(away.sum(axis=0) if weights is None else weights[some] @ away, np.float64)
 
-    mean = sum(map_blocks(sums, *_in_blocks(n, dim)), np.zeros(dim)) / total
+    mean = sum(map_blocks(sums, n, _block_rows(dim)), np.zeros(dim)) / total
 
     def squares(some: slice) -> Array:
         away: Array = np.asarray(X[some], np.float64) - first - mean
         total: Array = np.einsum("ij,ij->j", away, away if weights is None else away * weights[some, None])
         return total
 
-    return first, mean, sum(map_blocks(squares, *_in_blocks(n, dim)), np.zeros(dim)) / total
+    return first, mean, sum(map_blocks(squares, n, _block_rows(dim)), np.zeros(dim)) / total
 
 
-def _in_blocks(n: int, dim: int) -> tuple[int, int]:
-    """The number of rows, and that of a block."""
-    return n, max(1, _BLOCK // max(1, dim))
-
-
-def _blocks(n: int) -> list[slice]:
-    return [slice(begin, begin + _BLOCK) for begin in range(0, n, _BLOCK)]
+def _block_rows(dim: int) -> int:
+    """The number of rows that are looked at in one piece."""
+    return max(1, _BLOCK // max(1, dim))
 
 
 class Described(NamedTuple):

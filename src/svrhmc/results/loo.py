@@ -19,8 +19,7 @@ or group.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -41,7 +40,7 @@ from svrhmc.results.groups import require_factor, require_groups
 from svrhmc.results.integrated import GroupedRows, Integral
 from svrhmc.results.moment_matching import Density, match
 from svrhmc.results.predict import covariance_factors, pointwise_log_likelihoods
-from svrhmc.results.psis import LeftOut, good_shape, leave_out
+from svrhmc.results.psis import good_shape, leave_out_blocks
 from svrhmc.rows.forms import RowsForm
 from svrhmc.sampling.effects import GroupEffects
 
@@ -309,7 +308,7 @@ def loo_of(
     groups = RowGroups.of(posterior, by) if by is not None and groups is None else groups
     if groups is None:
         count, blocks = pointwise_log_likelihoods(posterior, most)
-        left = _leave_out_rows(blocks, relative_efficiency(posterior, count))
+        left = leave_out_blocks((rows for _, rows in blocks), relative_efficiency(posterior, count))
         ones, observations = np.ones(len(left.k), np.int64), Observations.of(posterior)
         result = Loo("", (), left.elpd, left.lpd - left.elpd, left.k, ones, count, observations)
         return _match_moments(posterior, result, most) if moment_match else result
@@ -320,26 +319,17 @@ def loo_of(
     if len(groups.index) != form.rows.n:
         allowed = f"of the {len(groups.index):,} rows whose {groups.factor} is known"
         raise requirement("the posterior", allowed, f"one of {form.rows.n:,} rows")
-    parts, error = [], 0.0
-    for integral in _group_likelihoods(posterior, form, x, groups):
-        parts.append(leave_out(integral.log_likelihood, efficiency))
-        error = max(error, float(integral.error.max()))
-    left, counts = LeftOut(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True))), groups.counts()
+    errors = []
+
+    def likelihoods() -> Iterator[Array]:
+        for integral in _group_likelihoods(posterior, form, x, groups):
+            errors.append(float(integral.error.max()))
+            yield integral.log_likelihood
+
+    left, counts = leave_out_blocks(likelihoods(), efficiency), groups.counts()
     names = tuple(groups.names[level] for level in np.flatnonzero(counts))
     p, rows = left.lpd - left.elpd, counts[counts > 0]
-    return Loo(groups.factor, names, left.elpd, p, left.k, rows, len(x), observations, error)
-
-
-def _leave_out_rows(blocks: Iterable[tuple[int, Array]], efficiency: float) -> LeftOut:
-    """Each row left out, block by block: in one thread, while this one finds the likelihoods of the next block."""
-    with ThreadPoolExecutor(1) as pool:
-        parts: list[Future[LeftOut]] = []
-        for _, log_likelihood in blocks:
-            if parts:
-                parts[-1].result()  # so that no more than two blocks are in memory
-            parts.append(pool.submit(leave_out, log_likelihood, efficiency))
-        results = [part.result() for part in parts]
-    return LeftOut(*(np.concatenate(arrays) for arrays in zip(*results, strict=True)))
+    return Loo(groups.factor, names, left.elpd, p, left.k, rows, len(x), observations, max(errors))
 
 
 def _match_moments(posterior: PosteriorData, loo: Loo, most: int) -> Loo:

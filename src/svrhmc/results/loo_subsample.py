@@ -34,7 +34,7 @@ from svrhmc.core.summaries import Summary
 from svrhmc.results.base import PosteriorData, Tabular, draw_count
 from svrhmc.results.loo import Observations, relative_efficiency, require_rows_in_memory
 from svrhmc.results.predict import log_likelihoods
-from svrhmc.results.psis import LeftOut, good_shape, leave_out
+from svrhmc.results.psis import good_shape, leave_out_blocks
 from svrhmc.rows.forms import RowsForm
 
 if TYPE_CHECKING:
@@ -145,8 +145,7 @@ def loo_subsample_of(posterior: PosteriorData, rows: int, draws: int | None, see
     places = np.sort(np.random.default_rng(seed).choice(n, min(size, n), replace=False))
     at_mean = _at_one(form, x.mean(axis=0))
     blocks = log_likelihoods(form.choose(places), x)
-    parts = [leave_out(block, relative_efficiency(posterior, len(x))) for _, block in blocks]
-    left = LeftOut(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+    left = leave_out_blocks((rows for _, rows in blocks), relative_efficiency(posterior, len(x)))
     m, p = len(places), left.lpd - left.elpd
     elpd = total_of(left.elpd, at_mean, places)
     p_se = n * math.sqrt((1 - m / n) / m) * float(p.std(ddof=1))

@@ -24,6 +24,8 @@ paper above).
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
@@ -97,6 +99,20 @@ def smoothed_log_weights(log_weights: Array) -> Smoothed:
         smooth, shapes = _smooth_tail(x[tail][None], np.array([cut]))
         x[tail], k = smooth[0], float(shapes[0])
     return Smoothed(np.asarray(x), k if x.any() else 0.0)
+
+
+def leave_out_blocks(blocks: Iterable[Array], efficiency: float) -> LeftOut:
+    """Each row or group left out, by blocks of log likelihoods (draws, count): in one thread, while this one finds the
+    likelihoods of the next block.
+    """
+    with ThreadPoolExecutor(1) as pool:
+        parts: list[Future[LeftOut]] = []
+        for log_likelihood in blocks:
+            if parts:
+                parts[-1].result()  # so that no more than two blocks are in memory
+            parts.append(pool.submit(leave_out, log_likelihood, efficiency))
+        results = [part.result() for part in parts]
+    return LeftOut(*(np.concatenate(arrays) for arrays in zip(*results, strict=True)))
 
 
 def _smooth_tail(tail: Array, cut: Array) -> tuple[Array, Array]:

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 
-from svrhmc.core.arrays import Array, Indices, Reals, Selection, Values, contract, cores, digest
+from svrhmc.core.arrays import Array, Indices, Reals, Selection, Values, contract, digest, map_blocks
 from svrhmc.core.deadline import budget_check, checking_budget, indivisible_work
 from svrhmc.core.recording import compute_once
 from svrhmc.families.base import Loss
@@ -363,15 +362,13 @@ class DenseRows(Rows):
 
     def lengths(self, norms: Norms) -> Array:
         """Block by block, on all cores."""
-        size = max(1, _BLOCK_ELEMENTS // max(1, self.dim))
-        begins, look = range(0, self.n, size), budget_check()
+        look = budget_check()
 
-        def block_norms(begin: int) -> Array:
+        def block_norms(block: slice) -> Array:
             look(0.0)
-            return norms(self.X[begin : begin + size])
+            return norms(self.X[block])
 
-        with ThreadPoolExecutor(min(cores(), len(begins))) as pool:
-            return np.concatenate(list(pool.map(block_norms, begins)))
+        return np.concatenate(map_blocks(block_norms, self.n, max(1, _BLOCK_ELEMENTS // max(1, self.dim))))
 
     def warm(self, loss: Loss, labels: Labels) -> None:
         """Compile, or load, the passes for rows like these."""

@@ -114,9 +114,6 @@ class Chooser:
                 named = ", ".join(map(repr, _BIASED))
                 raise requirement("method", f"None, {named} or a sampler for this target", repr(method))
             return self._choose_for_components(method)
-        if method == SubsampledMH.method and not form.rows.single:
-            why = f"single rows cannot be had where rows are {form.rows.where}; leave devices= out"
-            raise requirement("method", f"None or {SplitHMC.method!r} with devices=", repr(method), why)
         if method in _EXACT:
             _EXACT[method]().require(self.target)
             sampler = self._subsampled_metropolis() if method == SubsampledMH.method else SplitHMC()

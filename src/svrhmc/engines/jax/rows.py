@@ -74,11 +74,7 @@ def _stirling_remainder(z: jax.Array) -> jax.Array:
     return total / z
 
 
-PRIMITIVES = array_primitives(jnp, lambda: special)
-PRIMITIVES.log_rising, PRIMITIVES.rising = (
-    _log_rising,
-    lambda phi, y: (_log_rising(phi, y), PRIMITIVES.rising_rate(phi, y)),
-)
+PRIMITIVES = array_primitives(jnp, lambda: special, _log_rising)
 PRIMITIVES.mills, PRIMITIVES.softplus, PRIMITIVES.sigmoid = _mills, softplus, sigmoid
 PRIMITIVES.soft = lambda v: (softplus(v), sigmoid(v), sigmoid(-v))
 
@@ -92,13 +88,11 @@ def formulas(record: type[Record]) -> Formulas:
 
 def slopes(loss: Record, t: jax.Array, y: jax.Array) -> jax.Array:
     """∂ℓ/∂t at linear predictors t, (…, m), of the family whose record, with its numbers, is given."""
-    record = type(loss)
-    functions = formulas(record)
+    functions = formulas(type(loss))
+    slope = functions.slope(loss, *_predictors(loss, t), y)
     if functions.arguments > 1:
-        return jnp.stack(functions.slope(loss, *(t[..., j] for j in range(functions.arguments)), y), axis=-1)
-    if _has_blocks(record):
-        return functions.slope(loss, t, y)
-    return functions.slope(loss, t[..., 0], y)[..., None]
+        return jnp.stack(slope, axis=-1)
+    return slope if _has_blocks(type(loss)) else slope[..., None]
 
 
 def values_and_slopes(loss: Record, t: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -108,9 +102,15 @@ def values_and_slopes(loss: Record, t: jax.Array, y: jax.Array) -> tuple[jax.Arr
         value, slope = functions.both(loss, t[..., 0], y)
         return value, slope[..., None]
     assert functions.value is not None  # where there are not both
-    predictors = [t[..., j] for j in range(functions.arguments)] if functions.arguments > 1 else [t]
-    predictors = predictors if _has_blocks(type(loss)) else [t[..., 0]]
-    return functions.value(loss, *predictors, y), slopes(loss, t, y)
+    return functions.value(loss, *_predictors(loss, t), y), slopes(loss, t, y)
+
+
+def _predictors(loss: Record, t: jax.Array) -> list[jax.Array]:
+    """The predictors t, (…, m), as formulas take them: each by itself, or all of them on an axis."""
+    count = formulas(type(loss)).arguments
+    if count > 1:
+        return [t[..., j] for j in range(count)]
+    return [t if _has_blocks(type(loss)) else t[..., 0]]
 
 
 def curvatures(loss: Record, t: jax.Array, y: jax.Array) -> jax.Array:
